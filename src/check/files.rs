@@ -25,7 +25,7 @@ use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use super::visibility_map::{LostBlocks, lost_in_file};
 use crate::offline::file::RelationFile;
 use crate::offline::saved::{
-    self, Form, Kind, LineNumber, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
+    self, RowKind, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
 };
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::chunk_on_page;
@@ -982,8 +982,8 @@ struct SavedPagesCheck<'a, 't> {
 }
 
 impl SavedSink for SavedPagesCheck<'_, '_> {
-    fn begin(&mut self, _line: LineNumber, _form: Form, kind: Kind) {
-        if kind != Kind::Pages {
+    fn begin(&mut self, kind: RowKind) {
+        if kind != RowKind::Pages {
             self.checked.note("only whole pages are checked, as get_raw_page gives them");
             self.checked.is_incomplete = true;
         }

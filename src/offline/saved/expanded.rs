@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::error::Problem;
 use super::table::{Header, MAX_COLUMNS, Table, Value};
-use super::{Form, Line, LineNumber, MOST, Next, Out, text};
+use super::{Line, LineNumber, MOST, Next, Out, text};
 
 struct Pair {
     line: LineNumber,
@@ -95,7 +95,7 @@ impl Records {
                 out.error(problem.at(begin));
                 return;
             }
-            self.table = Some(Table::begin(header, Form::Expanded, begin, out));
+            self.table = Some(Table::begin(header, out));
         }
         let Some(table) = &mut self.table else { return };
         let values: Vec<Value<'_>> =

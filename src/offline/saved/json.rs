@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::error::Problem;
 use super::table::{Header, Table, Value};
-use super::{Form, Line, LineNumber, MOST, Next, Out, text};
+use super::{Line, LineNumber, MOST, Next, Out, text};
 
 /// Whether JSON with rows begins on a line.
 pub(crate) fn begins(line: &str) -> bool {
@@ -26,161 +26,103 @@ pub(crate) fn begins(line: &str) -> bool {
 
 /// Consecutive values, and the table to which their rows belong.
 #[derive(Default)]
-pub(crate) struct Values {
+pub(crate) struct JsonRows {
     table: Option<Table>,
-    /// The number of values begun.
-    count: u64,
-    /// The value that is being read.
-    value: Option<OpenValue>,
-}
-
-/// A value that is not closed yet.
-struct OpenValue {
-    begin: LineNumber,
-    /// The number of brackets that are not closed.
+    /// The number of values begun: arrays, and rows outside of arrays.
+    values: u64,
+    /// The line where the array begins that is not closed.
+    array: Option<LineNumber>,
+    /// The number of brackets of the row that are not closed.
     depth: usize,
-    /// The depth of rows: 1 for a single row, 2 in an array.
-    row_depth: usize,
     in_string: bool,
     is_escaped: bool,
     /// The row that is being read, and the line where it begins.
     row: Vec<u8>,
     row_line: LineNumber,
-    has_other_text: bool,
 }
 
-impl Values {
+impl JsonRows {
     /// Whether the next piece of text is inside a value.
     pub(crate) fn is_within(&self) -> bool {
-        self.value.is_some()
+        self.depth > 0 || self.array.is_some()
     }
 
     pub(crate) fn take(&mut self, line: &Line<'_>, out: &mut Out<'_>) -> Next {
-        if self.value.is_none() {
-            if line.begins
-                && let Some(expected) = text::footer(line.text)
-            {
-                if expected != self.count {
-                    let problem = Problem::RowCount { expected, got: self.count };
+        if !self.is_within() && line.begins {
+            if let Some(expected) = text::footer(line.text) {
+                if expected != self.values {
+                    let problem = Problem::RowCount { expected, got: self.values };
                     out.error(problem.at(line.number));
                 }
-                return Next::Ended;
-            }
-            if !line.begins {
-                if line.text.trim().is_empty() {
-                    return Next::More;
-                }
-                let problem = Problem::Json("unexpected text after the value".into());
-                out.error(problem.at(line.number));
                 return Next::Ended;
             }
             if !begins(line.text) {
                 return Next::Again;
             }
-            self.count += 1;
-            let row_depth = if line.text.trim_start().starts_with('[') { 2 } else { 1 };
-            self.value = Some(OpenValue::new(line.number, row_depth));
         }
-        self.take_bytes(line.text.as_bytes(), line.number, out);
+        for &byte in line.text.as_bytes() {
+            if self.depth > 0 {
+                self.take_byte_of_row(byte, out);
+                continue;
+            }
+            match byte {
+                b'[' if self.array.is_none() => {
+                    self.array = Some(line.number);
+                    self.values += 1;
+                }
+                b']' if self.array.is_some() => self.array = None,
+                b'{' => {
+                    self.values += u64::from(self.array.is_none());
+                    self.depth = 1;
+                    self.row_line = line.number;
+                    self.row.push(byte);
+                }
+                // psql marks the end of a line within a value with a plus sign.
+                b',' | b'+' => {}
+                _ if byte.is_ascii_whitespace() => {}
+                _ => {
+                    let problem = Problem::Json("expected a row such as {\"lp\":1, …}".into());
+                    out.error(problem.at(line.number));
+                    return Next::Skip;
+                }
+            }
+        }
         Next::More
     }
 
-    fn take_bytes(&mut self, bytes: &[u8], number: LineNumber, out: &mut Out<'_>) {
-        let Values { table, value: open, .. } = self;
-        for (at, &byte) in bytes.iter().enumerate() {
-            let Some(value) = open else { return };
-            match value.take(byte, number) {
-                Step::Within => {}
-                Step::OtherText => {
-                    let problem = Problem::Json("expected a row such as {\"lp\":1, …}".into());
-                    out.error(problem.at(number));
-                }
-                Step::RowEnds => {
-                    if value.row.len() > MOST {
-                        out.error(Problem::TooLong(MOST).at(value.row_line));
-                    } else {
-                        read_row(&value.row, value.row_line, table, out);
-                    }
-                    value.row = Vec::new();
-                }
-            }
-            if value.depth == 0 && matches!(byte, b'}' | b']') {
-                let rest = &bytes[at + 1..];
-                if rest.iter().any(|b| !b.is_ascii_whitespace()) {
-                    let problem = Problem::Json("unexpected text after the value".into());
-                    out.error(problem.at(number));
-                }
-                *open = None;
-            }
-        }
-    }
-
-    pub(crate) fn end(&mut self, out: &mut Out<'_>) {
-        if let Some(value) = &self.value {
-            let what = format!("the JSON value that begins at line {} is not closed", value.begin);
-            out.error(Problem::Cut(what.into()).at(out.line));
-        }
-    }
-}
-
-enum Step {
-    Within,
-    RowEnds,
-    /// The first text between rows that is not a row.
-    OtherText,
-}
-
-impl OpenValue {
-    fn new(begin: LineNumber, row_depth: usize) -> OpenValue {
-        OpenValue {
-            begin,
-            depth: 0,
-            row_depth,
-            in_string: false,
-            is_escaped: false,
-            row: Vec::new(),
-            row_line: begin,
-            has_other_text: false,
-        }
-    }
-
-    fn take(&mut self, byte: u8, number: LineNumber) -> Step {
+    fn take_byte_of_row(&mut self, byte: u8, out: &mut Out<'_>) {
         if self.in_string {
             self.in_string = byte != b'"' || self.is_escaped;
             self.is_escaped = byte == b'\\' && !self.is_escaped;
         } else {
             match byte {
                 b'"' => self.in_string = true,
-                b'{' | b'[' => {
-                    self.depth += 1;
-                    if self.depth == self.row_depth {
-                        self.row_line = number;
-                    }
-                }
-                b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth + 1 == self.row_depth {
-                        self.row.push(byte);
-                        return Step::RowEnds;
-                    }
-                }
-                // psql marks the end of a line within a value with a plus sign.
-                b'+' => return Step::Within,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth -= 1,
+                b'+' => return,
                 _ => {}
             }
         }
-        if self.depth >= self.row_depth {
-            // One byte too many shows that the row is too long.
-            if self.row.len() <= MOST {
-                self.row.push(byte);
+        // One byte too many shows that the row is too long.
+        if self.row.len() <= MOST {
+            self.row.push(byte);
+        }
+        if self.depth == 0 {
+            let row = std::mem::take(&mut self.row);
+            if row.len() > MOST {
+                out.error(Problem::TooLong(MOST).at(self.row_line));
+            } else {
+                read_row(&row, self.row_line, &mut self.table, out);
             }
-            return Step::Within;
         }
-        let is_between = byte.is_ascii_whitespace() || matches!(byte, b',' | b'[' | b']');
-        if is_between || std::mem::replace(&mut self.has_other_text, true) {
-            return Step::Within;
+    }
+
+    pub(crate) fn end(&mut self, out: &mut Out<'_>) {
+        if self.is_within() {
+            let begin = self.array.unwrap_or(self.row_line);
+            let what = format!("the JSON value that begins at line {begin} is not closed");
+            out.error(Problem::Cut(what.into()).at(out.line));
         }
-        Step::OtherText
     }
 }
 
@@ -199,7 +141,7 @@ fn read_row(row: &[u8], line: LineNumber, table: &mut Option<Table>, out: &mut O
         let Some(header) = Header::by_names(names()) else {
             return out.error(Problem::NoHeader.at(line));
         };
-        *table = Some(Table::begin(header, Form::Json, line, out));
+        *table = Some(Table::begin(header, out));
     }
     let Some(table) = table else { return };
     let values: Vec<Value<'_>> = cells.values().map(cell).collect();

@@ -27,7 +27,7 @@ mod text;
 use std::fmt;
 use std::io::{self, Read};
 
-use toast_format::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
+use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
 
 pub use error::SavedError;
 
@@ -41,24 +41,9 @@ impl fmt::Display for LineNumber {
     }
 }
 
-/// The format in which a result was printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// `\pset format aligned`.
-    Aligned,
-    /// `\x`.
-    Expanded,
-    /// `\pset format unaligned`.
-    Unaligned,
-    /// `\pset format csv`.
-    Csv,
-    /// Rows converted to JSON by the server (`json_agg`, `row_to_json`, …).
-    Json,
-}
-
 /// The contents of a result's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RowKind {
     /// Line pointers with their tuples: `heap_page_items`, `heap_page_item_attrs`.
     Items,
     /// Whole pages: `get_raw_page`.
@@ -71,12 +56,12 @@ pub enum Kind {
 /// Receives what is found in a text, in the order of the text.
 pub trait SavedSink {
     /// A result begins. Its rows follow, except those that could not be read.
-    fn begin(&mut self, _line: LineNumber, _form: Form, _kind: Kind) {}
-    /// A row of [`Kind::Items`].
+    fn begin(&mut self, _kind: RowKind) {}
+    /// A row of [`RowKind::Items`].
     fn item(&mut self, item: SavedItem);
-    /// A row of [`Kind::Pages`].
+    /// A row of [`RowKind::Pages`].
     fn page(&mut self, page: SavedPage);
-    /// A row of [`Kind::Attributes`].
+    /// A row of [`RowKind::Attributes`].
     fn attributes(&mut self, row: SavedAttributes);
     /// Something could not be read. If there is no result at all, there is at least one error.
     fn error(&mut self, error: SavedError);
@@ -106,8 +91,6 @@ pub struct SavedItem {
     pub t_xmin: Option<TransactionId>,
     /// The deleting or locking transaction or MultiXact.
     pub t_xmax: Option<TransactionId>,
-    /// `t_cid` or `t_xvac`, as the bits of the printed integer.
-    pub t_field3: Option<u32>,
     /// The address of this tuple or of its newer version.
     pub t_ctid: Option<ItemPointer>,
     /// The number of attributes, and flags (`HEAP_NATTS_MASK` and others).
@@ -118,8 +101,6 @@ pub struct SavedItem {
     pub t_hoff: Option<u8>,
     /// The null bitmap as `0` and `1`, beginning with the first attribute; `0` is NULL.
     pub t_bits: Option<String>,
-    /// The row's OID, in tables of servers before PostgreSQL 12.
-    pub t_oid: Option<Oid>,
     /// The tuple's data after its header.
     pub t_data: Option<Vec<u8>>,
     /// The tuple's attributes as stored; `None` in the list is a NULL or missing attribute.
@@ -194,9 +175,9 @@ struct Out<'s> {
 }
 
 impl Out<'_> {
-    fn begin(&mut self, line: LineNumber, form: Form, kind: Kind) {
+    fn begin(&mut self, kind: RowKind) {
         self.results += 1;
-        self.sink.begin(line, form, kind);
+        self.sink.begin(kind);
     }
 
     fn error(&mut self, error: SavedError) {

@@ -62,7 +62,7 @@ enum Open {
     Header(rows::HeaderLine),
     Rows(rows::Rows),
     Records(expanded::Records),
-    Json(json::Values),
+    Json(json::JsonRows),
     /// A result that is not pageinspect's or cannot be read, up to an empty line or footer.
     Unknown {
         is_reported: bool,
@@ -152,7 +152,7 @@ impl Reader<'_> {
         if let Some(message) = text::server_error(text) {
             self.out.error(Problem::Server(message.to_owned()).at(line.number));
         } else if json::begins(text) {
-            let mut values = json::Values::default();
+            let mut values = json::JsonRows::default();
             values.take(line, &mut self.out);
             self.open = Open::Json(values);
         } else if let Some(format) = text::other_format(text) {

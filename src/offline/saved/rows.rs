@@ -6,7 +6,7 @@ use super::error::Problem;
 use super::table::{
     Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, is_null, may_be_name, own_column,
 };
-use super::{Form, Line, LineNumber, Next, Out, text};
+use super::{Line, LineNumber, Next, Out, text};
 
 /// A line with names of columns; the next line shows whether a result begins.
 pub(crate) struct HeaderLine {
@@ -69,19 +69,14 @@ impl HeaderLine {
 
     fn rows(&self, out: &mut Out<'_>) -> Option<Rows> {
         let header = Header::by_names(self.names.iter().map(String::as_str))?;
-        let form = if self.is_aligned { Form::Aligned } else { form_of(&self.separator) };
         Some(Rows {
-            table: Table::begin(header, form, self.line, out),
+            table: Table::begin(header, out),
             separator: self.separator.clone(),
-            form,
+            is_aligned: self.is_aligned,
             last: None,
             null_rows: 0,
         })
     }
-}
-
-fn form_of(separator: &str) -> Form {
-    if separator == "," { Form::Csv } else { Form::Unaligned }
 }
 
 fn aligned_names(line: &str) -> Option<(&str, Vec<&str>)> {
@@ -154,7 +149,7 @@ pub(crate) struct Rows {
     table: Table,
     /// Empty if there is a single column.
     separator: String,
-    form: Form,
+    is_aligned: bool,
     /// The last row and its line: in an aligned result, the next line shows whether the row is whole.
     last: Option<(LineNumber, String)>,
     /// The number of empty lines in a result with one column: rows of NULL, if further rows follow.
@@ -179,11 +174,10 @@ impl Rows {
             let is_data = text::looks_like_data(row) || cells.len() + 2 >= ITEM_COLUMN_COUNT;
             return if is_data { Err(Problem::NoHeader) } else { Ok(None) };
         };
-        let form = form_of(separator);
         Ok(Some(Rows {
-            table: Table::begin(header, form, line.number, out),
+            table: Table::begin(header, out),
             separator: separator.to_owned(),
-            form,
+            is_aligned: false,
             last: None,
             null_rows: 0,
         }))
@@ -198,7 +192,7 @@ impl Rows {
             self.table.check_footer(line.number, rows, out);
             return Next::Ended;
         }
-        if self.form == Form::Aligned {
+        if self.is_aligned {
             if self.table.rows == 0 && self.last.is_none() && text::is_rule(text) {
                 return Next::More;
             }
@@ -252,7 +246,7 @@ impl Rows {
     pub(crate) fn end(&mut self, ended: bool, out: &mut Out<'_>) {
         let errors = out.errors;
         self.read_last(ended, out);
-        if self.form == Form::Aligned && out.errors == errors {
+        if self.is_aligned && out.errors == errors {
             let problem = "the result ends without its number of rows or an empty line";
             out.error(Problem::cut(problem).at(out.line));
         }
@@ -261,8 +255,7 @@ impl Rows {
     /// Reads the last row; false if the result has a format that is not read. `ended`: its line has a line break.
     fn read_last(&mut self, ended: bool, out: &mut Out<'_>) -> bool {
         let Some((line, row)) = self.last.take() else { return true };
-        let is_aligned = self.form == Form::Aligned;
-        if is_aligned && row.split('|').any(|cell| cell.ends_with(['.', '+'])) {
+        if self.is_aligned && row.split('|').any(|cell| cell.ends_with(['.', '+'])) {
             out.error(Problem::OtherFormat("format wrapped").at(line));
             return false;
         }

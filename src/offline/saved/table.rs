@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 
+use serde::Deserialize;
+use serde::de::value::StrDeserializer;
+
 use super::error::{Problem, SavedError};
-use super::{Form, Kind, LineNumber, Out, SavedAttributes, SavedItem, SavedPage};
+use super::{LineNumber, Out, RowKind, SavedAttributes, SavedItem, SavedPage};
 use toast_format::disk::hex::decode_digits;
-use toast_format::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
+use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
 
 /// The value of one cell.
 pub(crate) enum Value<'a> {
@@ -27,9 +30,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Begins the result whose first line is `line`.
-    pub(crate) fn begin(header: Header, form: Form, line: LineNumber, out: &mut Out<'_>) -> Table {
-        out.begin(line, form, header.kind);
+    pub(crate) fn begin(header: Header, out: &mut Out<'_>) -> Table {
+        out.begin(header.kind);
         Table { header, rows: 0, last_malformed: None, is_escaped: false }
     }
 
@@ -104,9 +106,9 @@ impl Table {
         let Fields { item, page } = fields;
         let block = item.block;
         match (self.header.kind, page, item.t_attrs) {
-            (Kind::Items, _, t_attrs) => out.sink.item(SavedItem { t_attrs, ..item }),
-            (Kind::Pages, Some(bytes), _) => out.sink.page(SavedPage { line, block, bytes }),
-            (Kind::Attributes, _, Some(attributes)) => {
+            (RowKind::Items, _, t_attrs) => out.sink.item(SavedItem { t_attrs, ..item }),
+            (RowKind::Pages, Some(bytes), _) => out.sink.page(SavedPage { line, block, bytes }),
+            (RowKind::Attributes, _, Some(attributes)) => {
                 out.sink.attributes(SavedAttributes { line, block, attributes });
             }
             _ => {}
@@ -135,13 +137,13 @@ impl Fields {
             Column::LpLen => item.lp_len = Some(short(0x7fff)?),
             Column::TXmin => item.t_xmin = Some(TransactionId(long()?)),
             Column::TXmax => item.t_xmax = Some(TransactionId(long()?)),
-            Column::TField3 => item.t_field3 = Some(int4_bits(text)?),
             Column::TCtid => item.t_ctid = Some(tid(text)?),
             Column::TInfomask2 => item.t_infomask2 = Some(short(u16::MAX)?),
             Column::TInfomask => item.t_infomask = Some(short(u16::MAX)?),
             Column::THoff => item.t_hoff = Some(short(u16::from(u8::MAX))? as u8),
             Column::TBits => item.t_bits = Some(bits(text)?),
-            Column::TOid => item.t_oid = Some(Oid(long()?)),
+            // Nothing depends on these.
+            Column::TField3 | Column::TOid => {}
             Column::TDataOrAttrs if text.starts_with('{') => {
                 item.t_attrs = Some(bytea_array(text)?);
             }
@@ -209,9 +211,11 @@ fn page_is_whole(page: &[u8]) -> Result<bool, Problem> {
     }
 }
 
-/// A column that is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A column that is read, by its lower-case name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Column {
+    #[serde(skip)]
     Block,
     Lp,
     LpOff,
@@ -227,35 +231,31 @@ pub(crate) enum Column {
     TBits,
     TOid,
     TData,
+    #[serde(alias = "tuple_data_split")]
     TAttrs,
     /// `t_data` or `t_attrs`, depending on the value: the last column of a result without a header.
+    #[serde(skip)]
     TDataOrAttrs,
+    #[serde(alias = "get_raw_page")]
     RawPage,
 }
 
 /// The columns of `heap_page_items`; in `heap_page_item_attrs`, the last one differs.
-const ITEM_COLUMNS: [(&str, Column); 14] = [
-    ("lp", Column::Lp),
-    ("lp_off", Column::LpOff),
-    ("lp_flags", Column::LpFlags),
-    ("lp_len", Column::LpLen),
-    ("t_xmin", Column::TXmin),
-    ("t_xmax", Column::TXmax),
-    ("t_field3", Column::TField3),
-    ("t_ctid", Column::TCtid),
-    ("t_infomask2", Column::TInfomask2),
-    ("t_infomask", Column::TInfomask),
-    ("t_hoff", Column::THoff),
-    ("t_bits", Column::TBits),
-    ("t_oid", Column::TOid),
-    ("t_data", Column::TData),
-];
-
-const OTHER_COLUMNS: [(&str, Column); 4] = [
-    ("t_attrs", Column::TAttrs),
-    ("tuple_data_split", Column::TAttrs),
-    ("get_raw_page", Column::RawPage),
-    ("raw_page", Column::RawPage),
+const ITEM_COLUMNS: [&str; 14] = [
+    "lp",
+    "lp_off",
+    "lp_flags",
+    "lp_len",
+    "t_xmin",
+    "t_xmax",
+    "t_field3",
+    "t_ctid",
+    "t_infomask2",
+    "t_infomask",
+    "t_hoff",
+    "t_bits",
+    "t_oid",
+    "t_data",
 ];
 
 /// Common names for a block number added by the user, the clearest first. `page` is one if it occurs together with
@@ -265,11 +265,8 @@ const BLOCK_NAMES: &str = "blkno block blk blockno blknum block_no blk_no block_
 
 /// The column with this name, if it is a column name of pageinspect.
 pub(crate) fn own_column(name: &str) -> Option<Column> {
-    ITEM_COLUMNS
-        .iter()
-        .chain(&OTHER_COLUMNS)
-        .find(|(own, _)| name.eq_ignore_ascii_case(own))
-        .map(|&(_, column)| column)
+    let name = name.to_ascii_lowercase();
+    Column::deserialize(StrDeserializer::<serde::de::value::Error>::new(&name)).ok()
 }
 
 /// Whether a text may be a column name; a value in its place shows that there is no header.
@@ -286,7 +283,7 @@ pub(crate) const ITEM_COLUMN_COUNT: usize = ITEM_COLUMNS.len();
 
 /// The columns of a result.
 pub(crate) struct Header {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RowKind,
     /// The printed name of each column, and which column it is if it is read.
     pub(crate) columns: Vec<(String, Option<Column>)>,
 }
@@ -304,11 +301,11 @@ impl Header {
             columns.push((name.to_owned(), column));
         }
         let kind = if found.iter().any(|c| !matches!(c, Column::TAttrs | Column::RawPage)) {
-            Kind::Items
+            RowKind::Items
         } else if found.contains(&Column::RawPage) {
-            Kind::Pages
+            RowKind::Pages
         } else if found.contains(&Column::TAttrs) {
-            Kind::Attributes
+            RowKind::Attributes
         } else {
             return None;
         };
@@ -331,7 +328,7 @@ impl Header {
                 Header::by_names(["blkno", "get_raw_page"])
             }
             _ if cells.len() == ITEM_COLUMN_COUNT => {
-                let mut header = Header::by_names(ITEM_COLUMNS.map(|(name, _)| name))?;
+                let mut header = Header::by_names(ITEM_COLUMNS)?;
                 header.columns.last_mut()?.1 = Some(Column::TDataOrAttrs);
                 Some(header)
             }
@@ -342,7 +339,7 @@ impl Header {
     /// Whether these are all columns of a function, so that no others are missing.
     pub(crate) fn is_complete(&self) -> bool {
         let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != Column::Block));
-        self.kind != Kind::Items || read.count() >= ITEM_COLUMN_COUNT
+        self.kind != RowKind::Items || read.count() >= ITEM_COLUMN_COUNT
     }
 
     /// Whether the columns have these names, in this order.
@@ -382,17 +379,6 @@ pub(crate) fn number(cell: &str, max: u32) -> Result<u32, Problem> {
     match cell.parse::<u32>() {
         Ok(value) if digits && value <= max => Ok(value),
         _ => Err(Problem::expected(format!("a whole number of 0 to {max}"), cell)),
-    }
-}
-
-/// Parses an `int4` with the bits of an unsigned number.
-pub(crate) fn int4_bits(cell: &str) -> Result<u32, Problem> {
-    match cell.parse::<i64>() {
-        Ok(value) if (i64::from(i32::MIN)..=i64::from(u32::MAX)).contains(&value) => {
-            // The range above makes this the two's complement of an int4, or a plain u32.
-            Ok(value as u32)
-        }
-        _ => Err(Problem::expected("a 32-bit integer", cell)),
     }
 }
 
@@ -440,72 +426,34 @@ fn looks_escaped(cell: &str) -> bool {
 
 /// Parses a `bytea[]` in the text format of arrays: `{"\\x0102",NULL}`.
 pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
-    let Some(mut rest) = cell.strip_prefix('{') else {
+    let Some(rest) = cell.strip_prefix('{') else {
         return Err(Problem::expected("an array of bytea such as {\"\\\\x0102\",NULL}", cell));
     };
+    let Some(inner) = rest.strip_suffix('}') else {
+        return Err(Problem::cut("the array has no closing brace"));
+    };
     let mut attributes = Vec::new();
-    if rest == "}" {
+    if inner.is_empty() {
         return Ok(attributes);
     }
-    loop {
-        let number = attributes.len() + 1;
-        if let Some(quoted) = rest.strip_prefix('"') {
-            // The digits of a bytea contain neither quotes nor backslashes.
-            let Some(end) = closing_quote(quoted) else {
-                return Err(in_attribute(
-                    number,
-                    Problem::cut("the array ends within a quoted value"),
-                ));
-            };
-            let value = &quoted[..end];
-            let value = match value.strip_prefix(r"\\x") {
-                Some(digits) => decode_digits(digits).map_err(Problem::Hex),
-                None if looks_escaped(value) => Err(Problem::EscapeFormat),
-                None => Err(Problem::expected(r#"a bytea such as "\\x0102""#, value)),
-            };
-            attributes.push(Some(value.map_err(|problem| in_attribute(number, problem))?));
-            rest = &quoted[end + 1..];
-        } else {
-            let end = rest.find([',', '}']).unwrap_or(rest.len());
-            let value = &rest[..end];
-            if value != "NULL" {
-                let problem = if end == rest.len() {
-                    Problem::cut("the array has no closing brace")
-                } else if value.is_empty() || value.starts_with("\\") {
-                    Problem::expected(r#"a bytea such as "\\x0102" or NULL"#, value)
-                } else {
-                    // An unquoted element contains no backslash, so it is not in hexadecimal format.
-                    Problem::EscapeFormat
-                };
-                return Err(in_attribute(number, problem));
+    // The digits of a bytea contain neither commas nor quotes.
+    for (at, element) in inner.split(',').enumerate() {
+        let quoted = element.strip_prefix('"').and_then(|element| element.strip_suffix('"'));
+        let attribute = match quoted.and_then(|quoted| quoted.strip_prefix(r"\\x")) {
+            Some(digits) => decode_digits(digits).map(Some).map_err(Problem::Hex),
+            None if element == "NULL" => Ok(None),
+            None if element.is_empty() || element.contains(r"\\x") => {
+                Err(Problem::expected(r#"a bytea such as "\\x0102" or NULL"#, element))
             }
-            attributes.push(None);
-            rest = &rest[end..];
-        }
-        match rest.as_bytes() {
-            [b',', ..] => rest = &rest[1..],
-            [b'}'] => return Ok(attributes),
-            [] => return Err(Problem::cut("the array has no closing brace")),
-            _ => {
-                let problem = Problem::expected("a comma or a closing brace", rest);
-                return Err(in_attribute(number, problem));
-            }
-        }
+            None => Err(Problem::EscapeFormat),
+        };
+        attributes.push(attribute.map_err(|problem| in_attribute(at + 1, problem))?);
     }
+    Ok(attributes)
 }
 
 fn in_attribute(number: usize, problem: Problem) -> Problem {
     Problem::Attribute { number, problem: Box::new(problem) }
-}
-
-/// The position of the quote that is not escaped by a backslash.
-fn closing_quote(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    text.bytes().position(|b| {
-        let closes = b == b'"' && !escaped;
-        escaped = b == b'\\' && !escaped;
-        closes
-    })
 }
 
 #[cfg(test)]
@@ -531,7 +479,7 @@ mod tests {
         assert!(page_is_whole(&[]).is_err());
     }
 
-    fn read_columns(names: &[&str]) -> Option<(Kind, Vec<Option<Column>>)> {
+    fn read_columns(names: &[&str]) -> Option<(RowKind, Vec<Option<Column>>)> {
         let header = Header::by_names(names.iter().copied())?;
         Some((header.kind, header.columns.iter().map(|(_, c)| *c).collect()))
     }
@@ -541,22 +489,22 @@ mod tests {
         use Column::{Block, Lp, RawPage, TAttrs, TData};
         assert_eq!(
             read_columns(&["relname", "BLKNO", "lp", "t_data"]),
-            Some((Kind::Items, vec![None, Some(Block), Some(Lp), Some(TData)]))
+            Some((RowKind::Items, vec![None, Some(Block), Some(Lp), Some(TData)]))
         );
         assert_eq!(
             read_columns(&["p", "page", "lp"]),
-            Some((Kind::Items, vec![None, Some(Block), Some(Lp)])),
+            Some((RowKind::Items, vec![None, Some(Block), Some(Lp)])),
             "the clearer name is the block's"
         );
         assert_eq!(
             read_columns(&["lp", "lp", "tuple_data_split"]),
-            Some((Kind::Items, vec![Some(Lp), None, Some(TAttrs)]))
+            Some((RowKind::Items, vec![Some(Lp), None, Some(TAttrs)]))
         );
         assert_eq!(
             read_columns(&["p", "get_raw_page"]),
-            Some((Kind::Pages, vec![Some(Block), Some(RawPage)]))
+            Some((RowKind::Pages, vec![Some(Block), Some(RawPage)]))
         );
-        assert_eq!(read_columns(&["t_attrs"]), Some((Kind::Attributes, vec![Some(TAttrs)])));
+        assert_eq!(read_columns(&["t_attrs"]), Some((RowKind::Attributes, vec![Some(TAttrs)])));
         assert_eq!(read_columns(&["id", "page"]), None);
     }
 
@@ -577,9 +525,6 @@ mod tests {
         assert!(number("65536", 65535).is_err());
         assert!(number("+1", 65535).is_err());
         assert!(number("", 65535).is_err());
-        assert_eq!(int4_bits("-1"), Ok(u32::MAX));
-        assert_eq!(int4_bits("4294967295"), Ok(u32::MAX));
-        assert!(int4_bits("-2147483649").is_err());
         assert_eq!(
             tid("(4294967295,65535)"),
             Ok(ItemPointer { block: BlockNumber(u32::MAX), item: u16::MAX })
@@ -600,12 +545,8 @@ mod tests {
         );
         for (text, error) in [
             (r#"{"\\x01ff",NULL"#, "the output is cut: the array has no closing brace"),
-            (r#"{"\\x01ff",NU"#, "attribute 2: the output is cut: the array has no closing brace"),
+            (r#"{NULL,"\\x01f"#, "the output is cut: the array has no closing brace"),
             (r#"{"\\x01f"}"#, "attribute 1: odd number of hexadecimal digits: 3"),
-            (
-                r#"{NULL,"\\x01f"#,
-                "attribute 2: the output is cut: the array ends within a quoted value",
-            ),
             (
                 r#"{"\\000abc"}"#,
                 "attribute 1: bytea is in escape format, expected hexadecimal digits after \\x",
@@ -614,7 +555,10 @@ mod tests {
                 r"{abc}",
                 "attribute 1: bytea is in escape format, expected hexadecimal digits after \\x",
             ),
-            (r#"{"\\x01"x}"#, r#"attribute 1: expected a comma or a closing brace, got "x}""#),
+            (
+                r#"{"\\x01"x}"#,
+                r#"attribute 1: expected a bytea such as "\\x0102" or NULL, got "\"\\\\x01\"x""#,
+            ),
         ] {
             assert_eq!(bytea_array(text).map_err(|e| e.to_string()), Err(error.into()), "{text}");
         }

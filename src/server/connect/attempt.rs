@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use rand::seq::SliceRandom;
-use tokio_postgres::config::{self, SslNegotiation};
+use tokio_postgres::config;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 use super::Secret;
@@ -12,7 +12,7 @@ use super::error::{
     Address, ConnectError, Kind, Refusal, os_message, prefix, refusal, server_message,
 };
 use super::life::{Raw, drive};
-use super::resolved::{ChannelBinding, Host, HostPlace, Resolved, SslMode, TargetSession};
+use super::resolved::{Host, HostPlace, Resolved, SslMode, TargetSession};
 use super::session::Connection;
 use super::settings::SessionOptions;
 use super::surroundings::ThisProcess;
@@ -34,8 +34,8 @@ pub async fn connect(
     if resolved.load_balance {
         resolved.targets.shuffle(&mut rand::rng());
     }
-    if resolved.application_name.is_none() {
-        resolved.application_name = Some(session.application_name.clone());
+    if resolved.driver.get_application_name().is_none() {
+        resolved.driver.application_name(&session.application_name);
     }
     let made = match try_targets(&resolved).await {
         Err(ConnectError::Failed { attempts, needs_password: true }) => {
@@ -263,8 +263,8 @@ fn finish(tried: Option<Result<Raw, Refusal>>) -> Result<Raw, Refusal> {
 }
 
 fn config(resolved: &Resolved, target: &Host, address: &Address) -> Config {
-    let mut config = Config::new();
-    config.user(&resolved.user).dbname(&resolved.dbname).port(target.port);
+    let mut config = resolved.driver.clone();
+    config.port(target.port);
     match address {
         Address::Socket(dir) => {
             config.host_path(dir);
@@ -277,34 +277,6 @@ fn config(resolved: &Resolved, target: &Host, address: &Address) -> Config {
     if let Some(password) = &target.password {
         config.password(password.reveal());
     }
-    if let Some(options) = &resolved.options {
-        config.options(options);
-    }
-    if let Some(name) = &resolved.application_name {
-        config.application_name(name);
-    }
-    let tcp = &resolved.tcp;
-    config.keepalives(tcp.keepalives);
-    if let Some(idle) = tcp.idle {
-        config.keepalives_idle(idle);
-    }
-    if let Some(interval) = tcp.interval {
-        config.keepalives_interval(interval);
-    }
-    if let Some(count) = tcp.count {
-        config.keepalives_retries(count);
-    }
-    if let Some(timeout) = tcp.user_timeout {
-        config.tcp_user_timeout(timeout);
-    }
-    if resolved.tls.direct {
-        config.ssl_negotiation(SslNegotiation::Direct);
-    }
-    config.channel_binding(match resolved.channel_binding {
-        ChannelBinding::Disable => config::ChannelBinding::Disable,
-        ChannelBinding::Prefer => config::ChannelBinding::Prefer,
-        ChannelBinding::Require => config::ChannelBinding::Require,
-    });
     config
 }
 

@@ -1,17 +1,18 @@
 //! Why there is no connection, with the messages of psql and libpq.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::resolved::{Host, HostPlace, Resolved};
 
 /// Why a connection could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The parameters are invalid or unsupported.
+    #[error("{message}{}", hint.as_ref().map(|hint| format!("\nHINT:  {hint}")).unwrap_or_default())]
     Usage {
         /// What is wrong with them.
         message: String,
@@ -19,6 +20,7 @@ pub enum ConnectError {
         hint: Option<String>,
     },
     /// No server could be reached, or none accepted the connection.
+    #[error("{}", attempts.join("\n"))]
     Failed {
         /// One message for each attempt, as printed by psql.
         attempts: Vec<String>,
@@ -26,6 +28,7 @@ pub enum ConnectError {
         needs_password: bool,
     },
     /// The connection was made, but the server refused its settings.
+    #[error("{0}")]
     Session(String),
 }
 
@@ -40,22 +43,6 @@ impl ConnectError {
         ConnectError::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 }
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConnectError::Usage { message, hint: None } | ConnectError::Session(message) => {
-                f.write_str(message)
-            }
-            ConnectError::Usage { message, hint: Some(hint) } => {
-                write!(f, "{message}\nHINT:  {hint}")
-            }
-            ConnectError::Failed { attempts, .. } => f.write_str(&attempts.join("\n")),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 /// Why a statement on a connection failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,8 @@
 //! The connection parameters of libpq: keywords, environment variables, defaults (`PQconninfoOptions` in
 //! `fe-connect.c`), and how far each is supported here.
 
+use Support::{NoEffect, Only, Used};
+
 use super::ConnectError;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,79 +25,67 @@ struct Definition {
     support: Support,
 }
 
-const fn used(keyword: &'static str, variable: &'static str) -> Definition {
-    Definition { keyword, variable: Some(variable), support: Support::Used }
-}
-
-const fn used_without_variable(keyword: &'static str) -> Definition {
-    Definition { keyword, variable: None, support: Support::Used }
-}
-
-const fn no_effect(keyword: &'static str, variable: Option<&'static str>) -> Definition {
-    Definition { keyword, variable, support: Support::NoEffect }
-}
-
-const fn only(
+const fn define(
     keyword: &'static str,
     variable: Option<&'static str>,
-    values: &'static [&'static str],
+    support: Support,
 ) -> Definition {
-    Definition { keyword, variable, support: Support::Only(values) }
+    Definition { keyword, variable, support }
 }
 
 const DEFINITIONS: &[Definition] = &[
-    used("service", "PGSERVICE"),
-    used("servicefile", "PGSERVICEFILE"),
-    used("user", "PGUSER"),
-    used("password", "PGPASSWORD"),
-    used("passfile", "PGPASSFILE"),
-    used("channel_binding", "PGCHANNELBINDING"),
-    used("connect_timeout", "PGCONNECT_TIMEOUT"),
-    used("dbname", "PGDATABASE"),
-    used("host", "PGHOST"),
-    used("hostaddr", "PGHOSTADDR"),
-    used("port", "PGPORT"),
-    used("options", "PGOPTIONS"),
-    used("application_name", "PGAPPNAME"),
-    used_without_variable("fallback_application_name"),
-    used_without_variable("keepalives"),
-    used_without_variable("keepalives_idle"),
-    used_without_variable("keepalives_interval"),
-    used_without_variable("keepalives_count"),
-    used_without_variable("tcp_user_timeout"),
-    used("sslmode", "PGSSLMODE"),
-    used("sslnegotiation", "PGSSLNEGOTIATION"),
-    used("sslcert", "PGSSLCERT"),
-    used("sslkey", "PGSSLKEY"),
-    used("sslcertmode", "PGSSLCERTMODE"),
-    used("sslrootcert", "PGSSLROOTCERT"),
-    used("sslsni", "PGSSLSNI"),
-    used("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
-    used("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
-    used("target_session_attrs", "PGTARGETSESSIONATTRS"),
-    used("load_balance_hosts", "PGLOADBALANCEHOSTS"),
+    define("service", Some("PGSERVICE"), Used),
+    define("servicefile", Some("PGSERVICEFILE"), Used),
+    define("user", Some("PGUSER"), Used),
+    define("password", Some("PGPASSWORD"), Used),
+    define("passfile", Some("PGPASSFILE"), Used),
+    define("channel_binding", Some("PGCHANNELBINDING"), Used),
+    define("connect_timeout", Some("PGCONNECT_TIMEOUT"), Used),
+    define("dbname", Some("PGDATABASE"), Used),
+    define("host", Some("PGHOST"), Used),
+    define("hostaddr", Some("PGHOSTADDR"), Used),
+    define("port", Some("PGPORT"), Used),
+    define("options", Some("PGOPTIONS"), Used),
+    define("application_name", Some("PGAPPNAME"), Used),
+    define("fallback_application_name", None, Used),
+    define("keepalives", None, Used),
+    define("keepalives_idle", None, Used),
+    define("keepalives_interval", None, Used),
+    define("keepalives_count", None, Used),
+    define("tcp_user_timeout", None, Used),
+    define("sslmode", Some("PGSSLMODE"), Used),
+    define("sslnegotiation", Some("PGSSLNEGOTIATION"), Used),
+    define("sslcert", Some("PGSSLCERT"), Used),
+    define("sslkey", Some("PGSSLKEY"), Used),
+    define("sslcertmode", Some("PGSSLCERTMODE"), Used),
+    define("sslrootcert", Some("PGSSLROOTCERT"), Used),
+    define("sslsni", Some("PGSSLSNI"), Used),
+    define("ssl_min_protocol_version", Some("PGSSLMINPROTOCOLVERSION"), Used),
+    define("ssl_max_protocol_version", Some("PGSSLMAXPROTOCOLVERSION"), Used),
+    define("target_session_attrs", Some("PGTARGETSESSIONATTRS"), Used),
+    define("load_balance_hosts", Some("PGLOADBALANCEHOSTS"), Used),
     // The session always uses UTF-8.
-    no_effect("client_encoding", Some("PGCLIENTENCODING")),
-    no_effect("sslcompression", Some("PGSSLCOMPRESSION")),
-    no_effect("sslkeylogfile", None),
-    no_effect("krbsrvname", Some("PGKRBSRVNAME")),
-    no_effect("gsslib", Some("PGGSSLIB")),
-    no_effect("gssdelegation", Some("PGGSSDELEGATION")),
-    no_effect("min_protocol_version", Some("PGMINPROTOCOLVERSION")),
-    no_effect("max_protocol_version", Some("PGMAXPROTOCOLVERSION")),
-    only("gssencmode", Some("PGGSSENCMODE"), &["disable", "prefer"]),
-    only("requirepeer", Some("PGREQUIREPEER"), &[]),
-    only("require_auth", Some("PGREQUIREAUTH"), &[]),
-    only("sslcrl", Some("PGSSLCRL"), &[]),
-    only("sslcrldir", Some("PGSSLCRLDIR"), &[]),
-    only("sslpassword", None, &[]),
-    only("replication", None, &["false", "off", "no", "0"]),
-    only("scram_client_key", None, &[]),
-    only("scram_server_key", None, &[]),
-    only("oauth_issuer", None, &[]),
-    only("oauth_client_id", None, &[]),
-    only("oauth_client_secret", None, &[]),
-    only("oauth_scope", None, &[]),
+    define("client_encoding", Some("PGCLIENTENCODING"), NoEffect),
+    define("sslcompression", Some("PGSSLCOMPRESSION"), NoEffect),
+    define("sslkeylogfile", None, NoEffect),
+    define("krbsrvname", Some("PGKRBSRVNAME"), NoEffect),
+    define("gsslib", Some("PGGSSLIB"), NoEffect),
+    define("gssdelegation", Some("PGGSSDELEGATION"), NoEffect),
+    define("min_protocol_version", Some("PGMINPROTOCOLVERSION"), NoEffect),
+    define("max_protocol_version", Some("PGMAXPROTOCOLVERSION"), NoEffect),
+    define("gssencmode", Some("PGGSSENCMODE"), Only(&["disable", "prefer"])),
+    define("requirepeer", Some("PGREQUIREPEER"), Only(&[])),
+    define("require_auth", Some("PGREQUIREAUTH"), Only(&[])),
+    define("sslcrl", Some("PGSSLCRL"), Only(&[])),
+    define("sslcrldir", Some("PGSSLCRLDIR"), Only(&[])),
+    define("sslpassword", None, Only(&[])),
+    define("replication", None, Only(&["false", "off", "no", "0"])),
+    define("scram_client_key", None, Only(&[])),
+    define("scram_server_key", None, Only(&[])),
+    define("oauth_issuer", None, Only(&[])),
+    define("oauth_client_id", None, Only(&[])),
+    define("oauth_client_secret", None, Only(&[])),
+    define("oauth_scope", None, Only(&[])),
 ];
 
 /// Parameters and their values. `Debug` hides secret ones.

@@ -6,10 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio_postgres::Config;
+use tokio_postgres::config::{ChannelBinding, SslNegotiation};
+
 use super::conninfo::{self, is_connection_string};
 use super::resolved::{
-    ChannelBinding, DEFAULT_PORT, DEFAULT_SOCKET_DIRS, Host, HostPlace, Resolved, RootCertificates,
-    SslMode, TargetSession, TcpParams, TlsParams,
+    DEFAULT_PORT, DEFAULT_SOCKET_DIRS, Host, HostPlace, Resolved, RootCertificates, SslMode,
+    TargetSession, TlsParams,
 };
 use super::surroundings::{self, Given, Surroundings};
 use super::{ConnectError, Params, Secret};
@@ -56,31 +59,17 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
         take_passwords(&mut targets, &text, &dbname, &user);
     }
 
+    let tls = tls(&params, home.as_deref())?;
     Ok(Resolved {
         targets,
+        driver: driver_config(&params, &user, &dbname, &tls)?,
         user,
         dbname,
-        options: params.get("options").map(str::to_owned),
-        application_name: params
-            .get("application_name")
-            .or_else(|| params.get("fallback_application_name"))
-            .map(str::to_owned),
         connect_timeout: match integer(&params, "connect_timeout")? {
             None | Some(..=0) => None,
             Some(seconds) => Some(Duration::from_secs(seconds.unsigned_abs())),
         },
-        tcp: tcp(&params)?,
-        tls: tls(&params, home.as_deref())?,
-        channel_binding: choice(
-            &params,
-            "channel_binding",
-            ChannelBinding::Prefer,
-            &[
-                ("disable", ChannelBinding::Disable),
-                ("prefer", ChannelBinding::Prefer),
-                ("require", ChannelBinding::Require),
-            ],
-        )?,
+        tls,
         target_session: choice(
             &params,
             "target_session_attrs",
@@ -364,16 +353,46 @@ fn unless_zero(params: &Params, keyword: &str, default: u64) -> Result<Option<u6
     Ok(Some(given.unwrap_or(default)).filter(|n| *n > 0))
 }
 
-/// Reads the TCP settings like libpq. The defaults detect a dead network within half a minute, because the kernel's two
-/// hours are too long for a user who waits for an answer.
-fn tcp(params: &Params) -> Result<TcpParams, ConnectError> {
-    Ok(TcpParams {
-        keepalives: integer(params, "keepalives")?.unwrap_or(1) != 0,
-        idle: unless_zero(params, "keepalives_idle", 10)?.map(Duration::from_secs),
-        interval: unless_zero(params, "keepalives_interval", 5)?.map(Duration::from_secs),
-        count: unless_zero(params, "keepalives_count", 3)?.and_then(|n| u32::try_from(n).ok()),
-        user_timeout: unless_zero(params, "tcp_user_timeout", 25_000)?.map(Duration::from_millis),
-    })
+/// What all servers have in common. The defaults of TCP detect a dead network within half a minute, because the kernel's
+/// two hours are too long for a user who waits for an answer.
+fn driver_config(
+    params: &Params,
+    user: &str,
+    dbname: &str,
+    tls: &TlsParams,
+) -> Result<Config, ConnectError> {
+    let mut config = Config::new();
+    config.user(user).dbname(dbname);
+    if let Some(options) = params.get("options") {
+        config.options(options);
+    }
+    let name = params.get("application_name");
+    if let Some(name) = name.or_else(|| params.get("fallback_application_name")) {
+        config.application_name(name);
+    }
+    config.keepalives(integer(params, "keepalives")?.unwrap_or(1) != 0);
+    if let Some(idle) = unless_zero(params, "keepalives_idle", 10)? {
+        config.keepalives_idle(Duration::from_secs(idle));
+    }
+    if let Some(interval) = unless_zero(params, "keepalives_interval", 5)? {
+        config.keepalives_interval(Duration::from_secs(interval));
+    }
+    if let Some(count) = unless_zero(params, "keepalives_count", 3)? {
+        config.keepalives_retries(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+    if let Some(timeout) = unless_zero(params, "tcp_user_timeout", 25_000)? {
+        config.tcp_user_timeout(Duration::from_millis(timeout));
+    }
+    if tls.direct {
+        config.ssl_negotiation(SslNegotiation::Direct);
+    }
+    let bindings = [
+        ("disable", ChannelBinding::Disable),
+        ("prefer", ChannelBinding::Prefer),
+        ("require", ChannelBinding::Require),
+    ];
+    config.channel_binding(choice(params, "channel_binding", ChannelBinding::Prefer, &bindings)?);
+    Ok(config)
 }
 
 fn tls(params: &Params, home: Option<&Path>) -> Result<TlsParams, ConnectError> {

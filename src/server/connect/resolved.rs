@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio_postgres::Config;
+
 /// The directories of the server's socket if no host is given: Debian's, then PostgreSQL's own.
 pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
@@ -97,29 +99,6 @@ pub struct Host {
     pub password_from_file: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TcpParams {
-    /// Whether the kernel probes an idle connection.
-    pub keepalives: bool,
-    /// Idle time before the first probe.
-    pub idle: Option<Duration>,
-    /// Time between keepalive probes that the other side did not answer.
-    pub interval: Option<Duration>,
-    /// Probes before the connection is considered dead.
-    pub count: Option<u32>,
-    /// How long sent data may remain unacknowledged.
-    pub user_timeout: Option<Duration>,
-}
-
-/// Use of SCRAM's channel binding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChannelBinding {
-    Disable,
-    /// If the server supports it.
-    Prefer,
-    Require,
-}
-
 /// Everything needed to connect. `Debug` shows no password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
@@ -127,15 +106,12 @@ pub struct Resolved {
     pub targets: Vec<Host>,
     pub user: String,
     pub dbname: String,
-    /// Command-line options for the backend (`PGOPTIONS`).
-    pub options: Option<String>,
-    /// The name for `pg_stat_activity`, if the user gave one.
-    pub application_name: Option<String>,
+    /// What the driver needs for every server: user, database, options, application name, TCP settings and channel
+    /// binding.
+    pub driver: Config,
     /// The time limit for each server; `None` for no limit.
     pub connect_timeout: Option<Duration>,
-    pub tcp: TcpParams,
     pub tls: TlsParams,
-    pub channel_binding: ChannelBinding,
     /// The kind of server to accept.
     pub target_session: TargetSession,
     /// Whether the servers are tried in random order.

@@ -58,7 +58,7 @@ impl Connection {
         session: SessionOptions,
     ) -> Result<Connection, ConnectError> {
         let Raw { client, life, ended, version, tls } = raw;
-        let settings = session.settings(version, resolved.options.as_deref());
+        let settings = session.settings(version, resolved.driver.get_options());
         let mut connection = Connection {
             client: Client::new(client),
             life,

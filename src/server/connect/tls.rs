@@ -10,10 +10,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -189,21 +187,10 @@ impl<S, T: MakeTlsConnect<S>> MakeTlsConnect<S> for Noted<T> {
 impl<S, T: TlsConnect<S>> TlsConnect<S> for Noted<T> {
     type Stream = T::Stream;
     type Error = T::Error;
-    type Future = NotedFuture<T::Future>;
+    type Future = T::Future;
 
     fn connect(self, stream: S) -> Self::Future {
         self.begun.store(true, Ordering::Relaxed);
-        NotedFuture(Box::pin(self.inner.connect(stream)))
-    }
-}
-
-/// The handshake of a [`Noted`] connector.
-pub(crate) struct NotedFuture<F>(Pin<Box<F>>);
-
-impl<F: Future> Future for NotedFuture<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.as_mut().poll(context)
+        self.inner.connect(stream)
     }
 }

@@ -66,10 +66,12 @@ fn nothing_given_is_the_users_own_database_on_the_local_sockets() {
     assert_eq!(resolved.tls.roots, RootCertificates::File("/home/.postgresql/root.crt".into()));
     assert_eq!(resolved.connect_timeout, None);
     // A dead network is noticed within half a minute, regardless of the kernel's settings.
-    let TcpParams { keepalives, idle, interval, count, user_timeout } = resolved.tcp;
-    assert!(keepalives);
-    let silence = idle.unwrap() + interval.unwrap() * count.unwrap();
-    assert_eq!((silence, user_timeout), (Duration::from_secs(25), Some(silence)));
+    let driver = resolved.driver;
+    assert!(driver.get_keepalives());
+    let probes =
+        driver.get_keepalives_interval().unwrap() * driver.get_keepalives_retries().unwrap();
+    let silence = driver.get_keepalives_idle() + probes;
+    assert_eq!((silence, driver.get_tcp_user_timeout()), (Duration::from_secs(25), Some(&silence)));
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn a_connection_string_beats_options_beat_the_service_beats_the_environment() {
     assert_eq!(resolved.targets[0].port, 3);
     assert_eq!(resolved.user, "svcuser");
     assert_eq!(resolved.dbname, "envdb");
-    assert_eq!(resolved.application_name.as_deref(), Some("envapp"));
+    assert_eq!(resolved.driver.get_application_name(), Some("envapp"));
     let resolved = resolve(&given("plain"), &made).unwrap();
     assert_eq!(resolved.targets[0].place, HostPlace::Host("opthost".into()));
     assert_eq!(resolved.dbname, "plain");
@@ -103,8 +105,8 @@ fn a_connection_string_beats_options_beat_the_service_beats_the_environment() {
 #[test]
 fn an_empty_value_in_a_string_hides_the_environment_but_an_empty_option_does_not() {
     let made = around(&[("PGHOST", "envhost"), ("PGOPTIONS", "-c geqo=off")]);
-    assert_eq!(made.resolve("dbname=x").options.as_deref(), Some("-c geqo=off"));
-    assert_eq!(made.resolve("options=''").options, None);
+    assert_eq!(made.resolve("dbname=x").driver.get_options(), Some("-c geqo=off"));
+    assert_eq!(made.resolve("options=''").driver.get_options(), None);
     let given = Given { host: Some(String::new()), ..Given::default() };
     let resolved = resolve(&given, &made).unwrap();
     assert_eq!(resolved.targets[0].place, HostPlace::Host("envhost".into()));
@@ -187,11 +189,12 @@ fn numbers_and_choices_are_checked() {
          load_balance_hosts=random ssl_min_protocol_version=TLSv1.3 sslnegotiation=direct sslmode=require",
     );
     assert_eq!(resolved.connect_timeout, Some(Duration::from_secs(7)));
-    assert!(!resolved.tcp.keepalives);
-    assert_eq!(resolved.tcp.count, Some(3));
-    assert_eq!(resolved.tcp.user_timeout, Some(Duration::from_millis(250)));
-    let kernels = made.resolve("keepalives_idle=0 tcp_user_timeout=-1").tcp;
-    assert_eq!((kernels.idle, kernels.user_timeout), (None, None));
+    assert!(!resolved.driver.get_keepalives());
+    assert_eq!(resolved.driver.get_keepalives_retries(), Some(3));
+    assert_eq!(resolved.driver.get_tcp_user_timeout(), Some(&Duration::from_millis(250)));
+    let kernels = made.resolve("keepalives_idle=0 tcp_user_timeout=-1").driver;
+    assert_eq!(kernels.get_keepalives_idle(), Config::new().get_keepalives_idle());
+    assert_eq!(kernels.get_tcp_user_timeout(), None);
     assert_eq!(resolved.target_session, TargetSession::Standby);
     assert!(resolved.load_balance && resolved.tls.direct && !resolved.tls.tls12);
     assert_eq!(made.resolve("connect_timeout=-1").connect_timeout, None);
@@ -287,7 +290,7 @@ fn a_node_is_reached_with_the_same_credentials_at_its_own_address() {
     let node = of_file.at("host=two port=5433", &around).unwrap();
     assert_eq!((node.servers().as_str(), password(&node)), ("two:5433", Some("second")));
     assert_eq!((node.user.as_str(), node.dbname.as_str()), ("joe", "app"));
-    assert_eq!(node.options, of_file.options);
+    assert_eq!(node.driver, of_file.driver);
     assert_eq!(node.connect_timeout, Some(NODE_TIMEOUT));
     // The file has a password for the first server only, which another server must not get.
     assert_eq!(password(&of_file.at("host=three port=5432", &around).unwrap()), None);
