@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use serde::Serialize;
+
 use super::calibration::{Calibrate, Calibrations};
 use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
@@ -200,22 +202,14 @@ fn refused(relation: &Relation, why: String, hint: &str) -> AdviseError {
     AdviseError::NoRows { relation: relation.display_name(), why, hint: hint.to_owned() }
 }
 
-/// Whether rows are read as pages.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Access {
+/// How rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    #[serde(rename = "pageinspect")]
     Pages,
     /// By SQL functions, the server compressing the sample.
     Functions,
-}
-
-impl Access {
-    /// As reports name it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Access::Pages => "pageinspect",
-            Access::Functions => "functions",
-        }
-    }
 }
 
 /// The user, and whether it may make temporary tables in this database.

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::advisor::Advisor;
 use super::calibration::{
-    Calibrate, Calibrated, Kept, LEAST_VALUES, asked, chosen, fitted, grouped,
+    Calibrate, Calibrated, CalibrationSource, Kept, LEAST_VALUES, asked, chosen, fitted, grouped,
 };
 use super::candidate::{AdviseError, Variants};
 use super::content::Specimen;
-use super::result::CalibrationReport;
 use crate::server::calibrate::{
     Group, STATEMENT_LIMIT, Subject, identity, refusal, time, too_long,
 };
@@ -77,7 +76,7 @@ impl Advisor {
         specimens: &[Specimen],
     ) -> Calibrated {
         if let Some(kept) = self.calibration() {
-            return Calibrated::kept(kept.pricing);
+            return Calibrated::new(kept.pricing, CalibrationSource::File);
         }
         let limit = self.calibrations.left();
         if limit <= STATEMENT_LIMIT {
@@ -93,12 +92,9 @@ impl Advisor {
         match measured {
             Ok(pricing) => {
                 self.keep(pricing).await;
-                let report = CalibrationReport {
-                    source: "measured",
-                    values: specimens.len() as u64,
-                    ..CalibrationReport::default()
-                };
-                Calibrated { pricing, ..Calibrated::default() }.reported(report)
+                let mut calibrated = Calibrated::new(pricing, CalibrationSource::Measured);
+                calibrated.report.values = specimens.len() as u64;
+                calibrated
             }
             Err(why) => Calibrated::none(why),
         }
@@ -149,7 +145,7 @@ impl Advisor {
         let timed = time(client, &subject, &asked, limit).await;
         let timed = timed.map_err(|error| error.to_string())?;
         let pricing =
-            fitted(&timed, &groups, page).ok_or("the times differ too much to tell prices")?;
+            fitted(&timed, &groups, page).ok_or("the timings vary too much to fit prices")?;
         tracing::debug!("calibrated with {} values: {pricing:?}", specimens.len());
         Ok(pricing)
     }

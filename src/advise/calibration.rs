@@ -28,6 +28,16 @@ pub enum Calibrate {
     Never,
 }
 
+/// Where CPU times are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CalibrationSource {
+    #[default]
+    None,
+    Measured,
+    File,
+}
+
 /// Most values of a column that are copied.
 const MOST_VALUES: usize = 600;
 /// Most bytes of these values, so that all copies fit in temp_buffers.
@@ -130,22 +140,24 @@ pub(super) struct Calibrated {
 }
 
 impl Calibrated {
-    /// The prices of a common server.
+    /// The prices of a common server, and why there are no others.
     pub(super) fn none(why: impl Into<String>) -> Calibrated {
-        let why = Some(why.into());
-        let report = CalibrationReport { source: "none", why, ..CalibrationReport::default() };
-        Calibrated::default().reported(report)
+        let mut calibrated = Calibrated::new(Pricing::default(), CalibrationSource::None);
+        calibrated.report.why = Some(why.into());
+        calibrated
     }
 
-    pub(super) fn reported(self, report: CalibrationReport) -> Calibrated {
-        let Pricing { read_error, write_error, .. } = self.pricing;
-        let report = CalibrationReport { read_error, write_error, prices: self.pricing, ..report };
-        Calibrated { report, ..self }
-    }
-
-    pub(super) fn kept(pricing: Pricing) -> Calibrated {
-        let report = CalibrationReport { source: "file", ..CalibrationReport::default() };
-        Calibrated { pricing, ..Calibrated::default() }.reported(report)
+    pub(super) fn new(pricing: Pricing, source: CalibrationSource) -> Calibrated {
+        let Pricing { read_error, write_error, .. } = pricing;
+        let report = CalibrationReport {
+            source,
+            why: None,
+            values: 0,
+            read_error,
+            write_error,
+            prices: pricing,
+        };
+        Calibrated { pricing, report }
     }
 }
 
@@ -243,10 +255,7 @@ fn read(specimen: &Specimen, stored: Stored, page: PageSize, levels: u32) -> Rea
         && let Some((_, items)) = specimen.compressed(method)
     {
         work.decompressions = 1.0;
-        match method {
-            Method::Pglz => work.pglz = items,
-            Method::Lz4 => work.lz4 = items,
-        }
+        *work.items_mut(method) = items;
     }
     work
 }

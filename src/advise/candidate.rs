@@ -309,11 +309,6 @@ pub struct Variants {
     pub methods: Vec<Method>,
 }
 
-/// Index in [`Variants::all`] of the values as stored now.
-pub const TODAY: usize = 0;
-/// Index in [`Variants::all`] of the present settings.
-pub const PRESENT: usize = 1;
-
 impl Variants {
     /// For one column of a relation.
     pub fn new(
@@ -359,6 +354,11 @@ impl Variants {
             all,
             methods,
         })
+    }
+
+    /// The table with the present settings.
+    pub(super) fn table(&self) -> Option<&Table> {
+        Some(&self.all.first()?.table)
     }
 }
 

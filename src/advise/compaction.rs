@@ -2,8 +2,8 @@
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
 use super::advisor::{Access, Advisor};
-use super::estimate::{Figure, Figures};
-use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
+use super::estimate::{Figure, Figures, Written};
+use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction, TableFile};
 use crate::command::table_words;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
@@ -11,13 +11,13 @@ use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::pages::AT_ONCE;
 use crate::server::snapshot;
 use toast_format::disk::layout::PageSize;
+use toast_format::fill::file_model::{Content, FileModel, Step};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::fill::moves::{Expected, RelatedFiles};
 use toast_format::heap::problem::Problems;
 use toast_format::heap::sample::Sample;
 use toast_format::heap::scan::Visitor;
-use toast_format::model::btree::{is_bloated, least_bloated};
 use toast_format::model::interval::Interval;
 use toast_format::model::pages::least_gain;
 use toast_format::model::sql::quote_qualified;
@@ -60,7 +60,7 @@ impl Advisor {
         &self,
         relation: &Relation,
         problems: &mut Problems,
-    ) -> Result<Vec<(&'static str, FileFill)>, LiveError> {
+    ) -> Result<Vec<(TableFile, FileFill)>, LiveError> {
         let snapshot = snapshot::begin(&self.connection).await?.snapshot;
         let target = relation.tuple_target(self.server.page_size);
         let heap = File {
@@ -83,7 +83,7 @@ impl Advisor {
             },
         });
         let mut files = Vec::new();
-        for (name, file) in [("heap", Some(heap)), ("toast", toast)] {
+        for (name, file) in [(TableFile::Heap, Some(heap)), (TableFile::Toast, toast)] {
             let Some(file) = file else { continue };
             let facts = self.file(&snapshot, &file, problems).await?;
             files.extend(facts.map(|facts| (name, facts)));
@@ -143,18 +143,18 @@ fn or_traced<T>(answer: Result<T, LiveError>) -> Option<T> {
 fn found(
     relation: &Relation,
     page: PageSize,
-    looked: &[(&'static str, FileFill)],
+    looked: &[(TableFile, FileFill)],
     indexes: &[IndexFill],
     estimated: Option<&CompactionReport>,
 ) -> Option<CompactionReport> {
     let files: Vec<FileCompaction> =
-        looked.iter().filter_map(|(name, facts)| file(name, facts, page)).collect();
+        looked.iter().filter_map(|(name, facts)| file(*name, facts, page)).collect();
     let mut heap_bytes = estimated.map_or(0, |estimated| estimated.heap_bytes);
     let mut toast_bytes = estimated.map_or(0, |estimated| estimated.toast_bytes);
     for (name, _) in looked {
         let file = files.iter().find(|file| file.file == *name);
         let gives_back = file.map_or(0, |file| file.expected.gives_back);
-        if *name == "heap" {
+        if *name == TableFile::Heap {
             heap_bytes = gives_back;
         } else {
             toast_bytes = gives_back;
@@ -185,7 +185,7 @@ fn found(
 }
 
 /// What one file gives back, if a round of compaction does.
-fn file(name: &'static str, facts: &FileFill, page: PageSize) -> Option<FileCompaction> {
+fn file(name: TableFile, facts: &FileFill, page: PageSize) -> Option<FileCompaction> {
     let expected = facts.compaction?;
     let blocks = u32::try_from(facts.drawn.total).unwrap_or(u32::MAX);
     let spare = (facts.spare_vacuumed.low / page.bytes() as f64) as u32;
@@ -206,29 +206,31 @@ fn index(fill: &IndexFill, page: PageSize) -> Option<IndexCompaction> {
     })
 }
 
-/// The command, with what it gives back, moves and writes.
-pub(super) fn note(compaction: &CompactionReport) -> String {
-    let mut parts = Vec::new();
-    for (of, name, bytes) in [
-        ("the heap", "heap", compaction.heap_bytes),
-        ("the TOAST relation", "toast", compaction.toast_bytes),
-    ] {
-        let moves = compaction.files.iter().find(|file| file.file == name).and_then(moves);
-        if bytes > 0 {
-            parts.push(format!("about {} of {of}{}", size(bytes), moves.unwrap_or_default()));
+impl CompactionReport {
+    /// The command, with what it gives back, moves and writes.
+    pub(crate) fn note(&self) -> String {
+        let mut parts = Vec::new();
+        for (of, name, bytes) in [
+            ("the heap", TableFile::Heap, self.heap_bytes),
+            ("the TOAST relation", TableFile::Toast, self.toast_bytes),
+        ] {
+            let moves = self.files.iter().find(|file| file.file == name).and_then(moves);
+            if bytes > 0 {
+                parts.push(format!("about {} of {of}{}", size(bytes), moves.unwrap_or_default()));
+            }
         }
+        let which = match &self.indexes[..] {
+            [] => None,
+            [one] => Some(format!("index {}", one.index)),
+            more => Some(format!("{} indexes", more.len())),
+        };
+        if let Some(which) = which {
+            let wal = self.indexes.iter().map(|index| index.wal_bytes).sum();
+            let gives = size(self.index_bytes);
+            parts.push(format!("about {gives} of {which} (WAL {})", size(wal)));
+        }
+        format!("{} would return {}.", self.command, parts.join(", "))
     }
-    let which = match &compaction.indexes[..] {
-        [] => None,
-        [one] => Some(format!("index {}", one.index)),
-        more => Some(format!("{} indexes", more.len())),
-    };
-    if let Some(which) = which {
-        let wal = compaction.indexes.iter().map(|index| index.wal_bytes).sum();
-        let gives = size(compaction.index_bytes);
-        parts.push(format!("about {gives} of {which} (WAL {})", size(wal)));
-    }
-    format!("{} would return {}.", compaction.command, parts.join(", "))
 }
 
 /// What is moved of a file; `None` if nothing is.
@@ -241,57 +243,30 @@ fn moves(file: &FileCompaction) -> Option<String> {
     })
 }
 
-/// Space that a sweep leaves free: dead chunks until the next vacuum, and, in a heap that grows, the pages that rows have
-/// left. A small heap grows by more than this part before its first vacuum, but by less than what is written, because
-/// its pages are pruned in the meantime.
-const SWEPT_TOAST: Swept = Swept { part: 0.2, least: 1e6, of_written: 1.0 };
-const SWEPT_HEAP: Swept = Swept { part: 0.03, least: 4e5, of_written: 0.4 };
-const SWEPT_GROWN_HEAP: Swept = Swept { part: 0.1, ..SWEPT_HEAP };
-
-/// The free space in a file after a sweep, at most.
-struct Swept {
-    /// As a part of the file.
-    part: f64,
-    /// In bytes, for files of which that part is less.
-    least: f64,
-    /// As a part of the bytes that the sweep writes.
-    of_written: f64,
+/// The files that are compacted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CompactedFiles {
+    pub(super) heap: bool,
+    pub(super) toast: bool,
 }
 
-impl Swept {
-    /// The size of a file of `of` bytes after a sweep that has written `written` bytes of it.
-    fn leaves(&self, of: f64, written: f64) -> f64 {
-        of + (written * self.of_written).min((of * self.part).max(self.least))
-    }
-}
-
-/// How far above what VACUUM FULL leaves compaction ends, of a TOAST relation and of a heap, and how far that may be off:
-/// it does not fill up all pages, but chunks of different sizes better than VACUUM FULL.
-const COMPACTED_TOAST: Compacted = Compacted { above: 0.015, low: -0.02, high: 0.06 };
-const COMPACTED_HEAP: Compacted = Compacted { above: 0.035, low: 0.0, high: 0.08 };
-
-/// The size of a compacted file relative to what VACUUM FULL leaves.
-struct Compacted {
-    above: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Compacted {
-    fn end(&self, fresh: Interval, page: PageSize) -> Interval {
-        Interval {
-            estimate: fresh.estimate * (1.0 + self.above),
-            low: fresh.low.min(fresh.estimate * (1.0 + self.low)),
-            high: fresh.high.max(fresh.estimate * (1.0 + self.high) + page.bytes() as f64),
+impl CompactedFiles {
+    /// The option of `retoast` for it.
+    fn option(self) -> Option<&'static str> {
+        match (self.heap, self.toast) {
+            (true, true) => Some("--compact"),
+            (true, false) => Some("--compact=heap"),
+            (false, true) => Some("--compact=toast"),
+            (false, false) => None,
         }
     }
 }
 
 /// What a `retoast` command does after the conversion, and what it leaves.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct After {
-    /// The option that has those files compacted for which that pays; `None` if there are none.
-    pub(super) compaction: Option<&'static str>,
+pub(super) struct AfterCommand {
+    /// Those files are compacted for which that pays.
+    pub(super) compacted: CompactedFiles,
     /// Whether rebuilding the index of the TOAST relation pays.
     pub(super) reindexes: bool,
     /// Heap, TOAST relation and its index in the end.
@@ -302,14 +277,70 @@ pub(super) struct After {
     pub(super) before_compaction: u64,
 }
 
-impl After {
+impl AfterCommand {
+    /// No command: the files as they are.
+    pub(super) fn unchanged(files: &Files) -> AfterCommand {
+        AfterCommand {
+            compacted: CompactedFiles::default(),
+            reindexes: false,
+            bytes: Interval::exact(files.total_bytes),
+            heap_bytes: files.heap_bytes as f64,
+            before_compaction: files.total_bytes,
+        }
+    }
+
+    /// After a conversion with these figures. `compacts`: whether the server shortens files at all.
+    pub(super) fn new(
+        figures: &Figures,
+        files: &Files,
+        page: PageSize,
+        compacts: bool,
+    ) -> AfterCommand {
+        let Written { heap_bytes, toast_bytes, index_bytes } = figures.written;
+        let fresh = &figures.files;
+        let heap = FileModel::new(Content::Rows, page, files.heap_bytes)
+            .apply(Step::Update { written: heap_bytes, fresh: fresh.heap_bytes.value });
+        let toast = FileModel::new(Content::Chunks, page, files.toast_bytes)
+            .apply(Step::Update { written: toast_bytes, fresh: fresh.toast_bytes.value });
+        let compacted = CompactedFiles {
+            heap: compacts && heap.is_worth_compacting(),
+            toast: compacts && toast.is_worth_compacting(),
+        };
+        let index = fresh.toast_index_bytes.value;
+        // moved values have new entries too
+        let moved = if compacted.toast {
+            (toast.bytes.estimate / fresh.toast_bytes.value.estimate.max(1.0) - 1.0).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
+        let entries = index_bytes + index.estimate * moved;
+        let index = FileModel::new(Content::Entries, page, files.toast_index_bytes)
+            .apply(Step::Update { written: entries, fresh: index });
+        let reindexes = index.is_bloated();
+        let before = heap.bytes.plus(toast.bytes).plus(index.bytes);
+        let heap = if compacted.heap { heap.apply(Step::Compact) } else { heap };
+        let toast = if compacted.toast { toast.apply(Step::Compact) } else { toast };
+        let index = if reindexes { index.apply(Step::Reindex) } else { index };
+        let Interval { estimate, low, high } = heap.bytes.plus(toast.bytes).plus(index.bytes);
+        AfterCommand {
+            compacted,
+            reindexes,
+            bytes: Interval {
+                estimate: estimate.round() as u64,
+                low: low.round() as u64,
+                high: high.round() as u64,
+            },
+            heap_bytes: heap.bytes.estimate,
+            before_compaction: before.estimate.round() as u64,
+        }
+    }
+
     /// What the command leaves of two relations together.
-    pub(super) fn plus(self, more: After) -> After {
-        After {
-            compaction: match (self.compaction, more.compaction) {
-                (None, one) | (one, None) => one,
-                (Some(one), Some(other)) if one == other => Some(one),
-                (Some(_), Some(_)) => Some("--compact"),
+    pub(super) fn plus(self, more: AfterCommand) -> AfterCommand {
+        AfterCommand {
+            compacted: CompactedFiles {
+                heap: self.compacted.heap || more.compacted.heap,
+                toast: self.compacted.toast || more.compacted.toast,
             },
             reindexes: self.reindexes || more.reindexes,
             bytes: self.bytes.plus(more.bytes),
@@ -320,87 +351,7 @@ impl After {
 
     /// The options of `retoast` for it.
     pub(super) fn options(&self) -> Vec<&'static str> {
-        self.compaction.into_iter().chain(self.reindexes.then_some("--reindex")).collect()
-    }
-}
-
-/// What a conversion with these figures leaves of the files. An in-place conversion uses free space again, but shortens
-/// no file, and an index keeps the pages of removed entries. `compacts`: whether the server shortens files at all.
-pub(super) fn after(figures: &Figures, files: &Files, page: PageSize, compacts: bool) -> After {
-    let written = &figures.written;
-    let heap = figures.files.heap_bytes.value;
-    let now = files.heap_bytes as f64;
-    let swept_heap = if heap.estimate > now { SWEPT_GROWN_HEAP } else { SWEPT_HEAP };
-    let heap_left = swept_heap.leaves(now.max(heap.estimate), written.heap_bytes);
-    let heap_pays = compacts && compaction_pays(heap_left, heap.estimate, page);
-    let mut heap_end = if heap_pays {
-        COMPACTED_HEAP.end(heap, page)
-    } else {
-        end_without_compaction(heap, heap_left, now, written.heap_bytes)
-    };
-    if heap_pays && heap.estimate > now && heap_left > heap_end.estimate {
-        // rows that have become longer leave gaps that may be too small for any of them
-        heap_end.estimate = heap_end.estimate.max((heap.estimate + heap_left) / 2.0);
-        heap_end.high = heap_end.high.max(heap_left);
-    }
-    let toast = figures.files.toast_bytes.value;
-    let now = files.toast_bytes as f64;
-    let toast_left = SWEPT_TOAST.leaves(now.max(toast.estimate), written.toast_bytes);
-    let toast_pays = compacts && compaction_pays(toast_left, toast.estimate, page);
-    let toast_end = if toast_pays {
-        COMPACTED_TOAST.end(toast, page)
-    } else {
-        end_without_compaction(toast, toast_left, now, written.toast_bytes)
-    };
-    let index = figures.files.toast_index_bytes.value;
-    let now = files.toast_index_bytes as f64;
-    // moved values have new entries too
-    let moved = if toast_pays { toast_left / toast.estimate.max(1.0) - 1.0 } else { 0.0 };
-    let entries = written.index_bytes + index.estimate * moved.clamp(0.0, 1.0);
-    let index_left = (now + entries).max(index.estimate);
-    let reindexes = is_bloated(index_left as u64, index.estimate as u64);
-    let index_end = if reindexes {
-        // one that turns out not to be bloated stays
-        let kept = least_bloated(index.estimate as u64) as f64 + 2.0 * page.bytes() as f64;
-        Interval { high: index.high.max(index_left.min(kept)), ..index }
-    } else {
-        end_without_compaction(index, index_left, now, entries)
-    };
-    After {
-        compaction: match (heap_pays, toast_pays) {
-            (true, true) => Some("--compact"),
-            (true, false) => Some("--compact=heap"),
-            (false, true) => Some("--compact=toast"),
-            (false, false) => None,
-        },
-        reindexes,
-        heap_bytes: heap_end.estimate,
-        bytes: Interval {
-            estimate: (heap_end.estimate + toast_end.estimate + index_end.estimate).round() as u64,
-            low: (heap_end.low + toast_end.low + index_end.low).round() as u64,
-            high: (heap_end.high + toast_end.high + index_end.high).round() as u64,
-        },
-        before_compaction: (heap_left + toast_left + index_left).round() as u64,
-    }
-}
-
-/// Whether compaction would return enough pages of a file of `left` bytes, which would have `fresh` after VACUUM FULL.
-fn compaction_pays(left: f64, fresh: f64, page: PageSize) -> bool {
-    let page = page.bytes() as f64;
-    let left = (left / page).ceil() as u32;
-    left.saturating_sub((fresh / page).ceil() as u32) >= least_gain(left)
-}
-
-/// The size in the end of a file that is not compacted: of `now` bytes, of `left` after the conversion, which has
-/// written `written` of them, and of `fresh` after VACUUM FULL.
-fn end_without_compaction(fresh: Interval, left: f64, now: f64, written: f64) -> Interval {
-    if written <= 0.0 {
-        return Interval::exact(now.max(fresh.estimate));
-    }
-    Interval {
-        estimate: left,
-        low: now.max(fresh.low),
-        high: left + 0.5 * (left - now.max(fresh.estimate)) + fresh.high - fresh.estimate,
+        self.compacted.option().into_iter().chain(self.reindexes.then_some("--reindex")).collect()
     }
 }
 
@@ -412,13 +363,14 @@ pub(super) fn estimated(
     page: PageSize,
     relation: &Relation,
 ) -> Option<CompactionReport> {
-    let option = after(today, files, page, true).compaction?;
+    let compacted = AfterCommand::new(today, files, page, true).compacted;
+    let option = compacted.option()?;
     let mut heap_bytes = 0;
-    if option != "--compact=toast" {
+    if compacted.heap {
         heap_bytes = gain(&today.files.heap_bytes, files.heap_bytes);
     }
     let mut toast_bytes = 0;
-    if option != "--compact=heap" {
+    if compacted.toast {
         toast_bytes = gain(&today.files.toast_bytes, files.toast_bytes);
     }
     let words = table_words(&relation.schema, &relation.name);
@@ -489,7 +441,8 @@ pub(super) mod tests {
     #[test]
     fn nothing_is_written_and_nothing_changes() {
         let files = now(10, 100, 3);
-        let left = after(&converted(10.0, 100.0, 3.0, 0.0), &files, PageSize::DEFAULT, true);
+        let left =
+            AfterCommand::new(&converted(10.0, 100.0, 3.0, 0.0), &files, PageSize::DEFAULT, true);
         assert_eq!(left.options(), [] as [&str; 0]);
         assert_eq!(left.bytes, Interval::exact(113.0 * 8192.0).whole());
         assert_eq!(left.before_compaction, files.total_bytes);
@@ -500,14 +453,14 @@ pub(super) mod tests {
     {
         let files = now(10, 10_000, 120);
         let figures = converted(10.0, 10_000.0, 120.0, 10_000.0);
-        let left = after(&figures, &files, PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&figures, &files, PageSize::DEFAULT, true);
         assert_eq!(left.options(), ["--compact=toast", "--reindex"]);
         assert!(left.before_compaction > 12_000 * 8192);
         assert_eq!(left.bytes.estimate / 8192, 10_150 + 130);
         assert!(left.bytes.high < 10_280 * 8192 * 105 / 100, "{:?}", left.bytes);
         // where files do not become shorter, they stay so
-        let left = after(&figures, &files, PageSize::DEFAULT, false);
-        assert_eq!(left.compaction, None);
+        let left = AfterCommand::new(&figures, &files, PageSize::DEFAULT, false);
+        assert_eq!(left.compacted.option(), None);
         assert!(left.bytes.estimate > 12_000 * 8192, "{:?}", left.bytes);
     }
 
@@ -518,15 +471,16 @@ pub(super) mod tests {
             all.written.heap_bytes = blocks(written);
             all
         };
-        let left = after(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, true);
         assert_eq!(left.options(), ["--compact=heap"]);
         assert!(left.before_compaction > 120 * 8192, "{left:?}");
         assert!((left.heap_bytes / 8192.0 - 93.0).abs() < 1.0, "{left:?}");
         // of a large one it is a small part
-        let left = after(&rows(9000.0, 9000.0), &now(9000, 0, 1), PageSize::DEFAULT, true);
+        let left =
+            AfterCommand::new(&rows(9000.0, 9000.0), &now(9000, 0, 1), PageSize::DEFAULT, true);
         assert!(left.before_compaction < 9300 * 8192, "{left:?}");
         // one that does not become shorter stays as it grew
-        let left = after(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, false);
+        let left = AfterCommand::new(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, false);
         assert!(left.heap_bytes > 120.0 * 8192.0, "{left:?}");
     }
 
@@ -534,7 +488,7 @@ pub(super) mod tests {
     fn how_much_compaction_returns_of_a_heap_whose_rows_have_grown_is_less_sure() {
         let mut wanted = converted(620.0, 0.0, 1.0, 0.0);
         wanted.written.heap_bytes = blocks(620.0);
-        let left = after(&wanted, &now(570, 0, 1), PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&wanted, &now(570, 0, 1), PageSize::DEFAULT, true);
         assert_eq!(left.options(), ["--compact=heap"]);
         let [low, estimate, high] =
             [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
@@ -544,8 +498,9 @@ pub(super) mod tests {
     #[test]
     fn compaction_pays_from_what_vacuum_truncates_for() {
         let wanted = converted(10.0, 100.0, 1.0, 0.0);
-        let option =
-            |figures: &Figures, files| after(figures, &files, PageSize::DEFAULT, true).compaction;
+        let option = |figures: &Figures, files| {
+            AfterCommand::new(figures, &files, PageSize::DEFAULT, true).compacted.option()
+        };
         assert_eq!(option(&wanted, now(10, 100, 1)), None);
         assert_eq!(option(&wanted, now(10, 107, 1)), None);
         assert_eq!(option(&wanted, now(10, 108, 1)), Some("--compact=toast"));
@@ -561,7 +516,7 @@ pub(super) mod tests {
             wal_bytes: 2 << 20,
         };
         let toast = FileCompaction {
-            file: "toast",
+            file: TableFile::Toast,
             blocks_read: 1024,
             blocks: 32_000,
             expected: Expected {
@@ -582,17 +537,17 @@ pub(super) mod tests {
             command: "toastctl compact t --files toast --reindex".to_owned(),
         };
         assert_eq!(
-            note(&report),
+            report.note(),
             "toastctl compact t --files toast --reindex would return about 120 MB of the TOAST relation (moving \
              14500 values, WAL 62 MB to 130 MB), about 3072 kB of index public.t_pkey (WAL 2048 kB)."
         );
         let nothing = Expected { rows: Some(0), values: None, estimated: false, ..toast.expected };
-        report.files = vec![FileCompaction { file: "heap", expected: nothing, ..toast }];
+        report.files = vec![FileCompaction { file: TableFile::Heap, expected: nothing, ..toast }];
         report.heap_bytes = 8 << 20;
         report.indexes.push(index("public.more"));
         report.index_bytes = 6 << 20;
         assert_eq!(
-            note(&report),
+            report.note(),
             "toastctl compact t --files toast --reindex would return about 8192 kB of the heap, about 120 MB of the \
              TOAST relation, about 6144 kB of 2 indexes (WAL 4096 kB)."
         );

@@ -7,7 +7,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::tally::{Filled, IndexShape, Sum, Sums, Tally, VariantTally};
+use super::tally::{Filled, IndexShape, Sums, Tally, VariantTally};
 use toast_format::disk::layout::PageSize;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{Pricing, ReadWork};
@@ -45,6 +45,26 @@ impl From<Figure> for Changed<u64> {
 }
 
 impl Figure {
+    /// This part of the figure, with the same change.
+    pub(super) fn scaled(self, part: f64) -> Figure {
+        Figure { value: self.value.scaled(part), ..self }
+    }
+
+    /// The figure if `more` is added to it. Today's is `before`, and is `today` with what is added to it.
+    pub(super) fn with_more(self, more: f64, before: f64, today: f64) -> Figure {
+        let more = Interval::exact(more);
+        let value = self.value.plus(more).at_least_zero();
+        let change = match self.change {
+            Some(change) if today > 0.0 => {
+                let then = change.plus(Interval::exact(1.0)).scaled(before).plus(more);
+                let part = then.at_least_zero().scaled(1.0 / today);
+                Some(part.plus(Interval::exact(-1.0)))
+            }
+            _ => None,
+        };
+        Figure { value, change }
+    }
+
     /// The figure if this relative error is added to it, and to today's.
     fn less_certain(self, error: f64) -> Figure {
         let value = self.value.widened(error, 0.0).at_least_zero();
@@ -108,41 +128,72 @@ pub struct FileSizes {
     pub total_bytes: Figure,
 }
 
-/// All figures of a candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// What a column takes and costs with some settings.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
 pub struct Figures {
+    /// The files as VACUUM FULL would leave them: without dead rows and free space. Changes are against today's values
+    /// in files written in the same way.
+    #[serde(rename = "after_vacuum_full")]
     pub files: FileSizes,
+    /// Buffers that a scan of the table visits that does not need the column.
+    pub scan_buffers: Figure,
     /// Chunks in the TOAST relation.
     pub chunks: Figure,
-    /// Buffers that a scan of the column visits for one value.
+    /// Buffers that a scan of the column visits for one value, after the command; of today in the files as they are.
+    #[serde(rename = "read_buffers_per_value", serialize_with = "Figure::three_digits")]
+    #[schemars(with = "Changed<f64>")]
     pub read_buffers: Figure,
-    /// Nanoseconds of CPU that storage adds to the read of one value.
-    pub read_cpu_ns: Figure,
+    /// CPU time that storage adds to the read of one value, warm cache.
+    #[serde(rename = "read_cpu_ns_per_value")]
+    pub read_cpu_ns: CpuTime,
     /// Bytes written when one value is replaced.
+    #[serde(rename = "update_bytes_per_value")]
     pub update_bytes: Figure,
-    /// Bytes of WAL when one value is replaced, without full-page images.
+    /// WAL when one value is replaced, without full-page images.
+    #[serde(rename = "update_wal_bytes_per_value")]
     pub update_wal_bytes: Figure,
-    pub further: Further,
+    pub costs: FurtherCosts,
+    #[serde(skip)]
     pub written: Written,
 }
 
-/// Costs of single reads and writes besides those of a scan and of replacing the value.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Further {
-    /// Nanoseconds of CPU for compressing one value and storing its chunks.
-    pub write_cpu_ns: Figure,
-    /// Bytes of WAL when another column of a row is changed, and the new row version goes to another page.
+/// Further costs of one read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
+pub struct FurtherCosts {
+    /// CPU time for compressing one value, values that do not get smaller included, and for storing its chunks. The
+    /// latter is never timed: there is no interval if values have chunks, or have them today.
+    #[serde(rename = "write_cpu_ns_per_value")]
+    pub write_cpu_ns: CpuTime,
+    /// WAL when a number in another column of a row is changed and the new row version goes to another page, without
+    /// full-page images and the table's own indexes.
+    #[serde(rename = "other_update_wal_bytes_per_row")]
     pub other_wal_bytes: Figure,
-    /// The same if it stays on its page.
+    /// WAL of a HOT update: the same if the new row version stays on its page and no index changes; without pruning.
+    #[serde(rename = "hot_update_wal_bytes_per_row")]
     pub hot_wal_bytes: Figure,
-    /// Bytes of full-page images when one value is replaced, and none of its pages was changed since the last checkpoint.
+    /// Full-page images when one value is replaced and none of its pages was changed since the last checkpoint: the pages
+    /// of the old row version and of the old chunks, as far as they are full.
+    #[serde(rename = "full_page_bytes_per_value")]
     pub full_page_bytes: Figure,
-    /// Buffers visited to read a prefix of one value.
-    pub prefix_buffers: Figure,
-    /// Nanoseconds of CPU that storage adds to that.
-    pub prefix_cpu_ns: Figure,
-    /// Pages that one value is read from.
+    /// The first 100 characters of one value, as substr(v, 1, 100) reads them from text or bytea; null for other types,
+    /// of which whole values are read.
+    pub prefix_read: Option<PrefixRead>,
+    /// Pages that are read from disk for one value if nothing but the inner pages of the index is cached.
+    #[serde(rename = "cold_read_pages_per_value", serialize_with = "Figure::three_digits")]
+    #[schemars(with = "Changed<f64>")]
     pub cold_pages: Figure,
+}
+
+/// What reading the beginning of a value takes.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
+pub struct PrefixRead {
+    /// Buffers that a scan of the column visits for one value, in files as VACUUM FULL leaves them.
+    #[serde(rename = "buffers_per_value", serialize_with = "Figure::three_digits")]
+    #[schemars(with = "Changed<f64>")]
+    pub buffers: Figure,
+    /// CPU time that storage adds.
+    #[serde(rename = "cpu_ns_per_value")]
+    pub cpu_ns: CpuTime,
 }
 
 /// What a conversion writes anew of the whole table.
@@ -157,20 +208,21 @@ pub struct Written {
 }
 
 impl Figures {
-    /// What a conversion changes of one relation of those that the figures are of. `share`: its part of a sum.
-    pub(super) fn of_part(&self, share: impl Fn(Sum) -> f64) -> Figures {
-        let part =
-            |figure: Figure, sum| Figure { value: figure.value.scaled(share(sum)), ..figure };
+    /// What a conversion changes of one relation of those that the figures are of: that with `part` of `all` sums.
+    pub(super) fn of_part(&self, part: &Sums, all: &Sums) -> Figures {
+        let share = |part: f64, all: f64| part / all.max(f64::MIN_POSITIVE);
+        let chunks = share(part.chunks, all.chunks);
         let files = FileSizes {
-            heap_bytes: part(self.files.heap_bytes, Sum::HeapBytes),
-            toast_bytes: part(self.files.toast_bytes, Sum::ToastBytes),
-            toast_index_bytes: part(self.files.toast_index_bytes, Sum::Chunks),
+            heap_bytes: self.files.heap_bytes.scaled(share(part.heap_bytes, all.heap_bytes)),
+            toast_bytes: self.files.toast_bytes.scaled(share(part.toast_bytes, all.toast_bytes)),
+            toast_index_bytes: self.files.toast_index_bytes.scaled(chunks),
             ..self.files
         };
+        let Written { heap_bytes, toast_bytes, index_bytes } = self.written;
         let written = Written {
-            heap_bytes: self.written.heap_bytes * share(Sum::NewHeapBytes),
-            toast_bytes: self.written.toast_bytes * share(Sum::NewToastBytes),
-            index_bytes: self.written.index_bytes * share(Sum::NewChunks),
+            heap_bytes: heap_bytes * share(part.new_heap_bytes, all.new_heap_bytes),
+            toast_bytes: toast_bytes * share(part.new_toast_bytes, all.new_toast_bytes),
+            index_bytes: index_bytes * share(part.new_chunks, all.new_chunks),
         };
         Figures { files, written, ..*self }
     }
@@ -213,10 +265,10 @@ impl Formulas {
         // of a block some rows may stand for all: the sums count them as often, the pages hold them once
         let put = tally.put();
         let [heap, toast] = tally.filled();
-        let heap_pack = packing(heap.filled * page, put.get(Sum::HeapBytes));
+        let heap_pack = packing(heap.filled * page, put.heap_bytes);
         Formulas {
             heap_pages: heap_pack / page,
-            toast_pack: packing(toast.filled * page, put.get(Sum::ToastBytes)),
+            toast_pack: packing(toast.filled * page, put.toast_bytes),
             index: IndexShape::new(mean_levels(&tally.parts(), scope.page, scale), scope.page),
             page,
             pricing: *pricing,
@@ -225,15 +277,15 @@ impl Formulas {
     }
 
     fn heap(&self, sums: &Sums) -> f64 {
-        sums.get(Sum::HeapBytes) * self.heap_pages * self.page
+        sums.heap_bytes * self.heap_pages * self.page
     }
 
     fn toast(&self, sums: &Sums) -> f64 {
-        sums.get(Sum::ToastBytes) * self.toast_pack
+        sums.toast_bytes * self.toast_pack
     }
 
     fn index(&self, sums: &Sums) -> f64 {
-        sums.get(Sum::Chunks) * self.index.pages_per_chunk * self.page
+        sums.chunks * self.index.pages_per_chunk * self.page
     }
 
     fn total(&self, sums: &Sums) -> f64 {
@@ -243,88 +295,44 @@ impl Formulas {
     fn written(&self, sums: &Sums, scale: f64) -> Written {
         let index = self.index.pages_per_chunk * self.page;
         Written {
-            heap_bytes: sums.get(Sum::NewHeapBytes) * self.heap_pages * self.page * scale,
-            toast_bytes: sums.get(Sum::NewToastBytes) * self.toast_pack * scale,
-            index_bytes: sums.get(Sum::NewChunks) * index * scale,
+            heap_bytes: sums.new_heap_bytes * self.heap_pages * self.page * scale,
+            toast_bytes: sums.new_toast_bytes * self.toast_pack * scale,
+            index_bytes: sums.new_chunks * index * scale,
         }
     }
 
-    fn chunks(&self, sums: &Sums) -> f64 {
-        sums.get(Sum::Chunks)
-    }
-
-    fn values(&self, sums: &Sums) -> f64 {
-        sums.get(Sum::Values)
-    }
-
-    fn rows(&self, sums: &Sums) -> f64 {
-        sums.get(Sum::Rows)
-    }
-
-    /// A scan of the column.
-    fn read(&self, sums: &Sums) -> ReadWork {
-        let heap_pages = sums.get(Sum::HeapBytes) * self.heap_pages;
-        ReadWork { heap_pages, ..sums.read(self.index) }
-    }
-
-    fn buffers(&self, sums: &Sums) -> f64 {
-        self.read(sums).buffers()
+    /// A scan that reads this of the column's values.
+    fn scan(&self, sums: &Sums, values: ReadWork) -> ReadWork {
+        let heap_pages = sums.heap_bytes * self.heap_pages;
+        ReadWork { heap_pages, ..self.index.searched(values) }
     }
 
     fn read_ns(&self, sums: &Sums) -> f64 {
-        self.pricing.read.read_ns(&self.read(sums))
-    }
-
-    fn prefix(&self, sums: &Sums) -> ReadWork {
-        let heap_pages = sums.get(Sum::HeapBytes) * self.heap_pages;
-        ReadWork { heap_pages, ..sums.prefix_read(self.index) }
-    }
-
-    fn prefix_buffers(&self, sums: &Sums) -> f64 {
-        self.prefix(sums).buffers()
+        self.pricing.read.read_ns(&self.scan(sums, sums.read))
     }
 
     fn prefix_ns(&self, sums: &Sums) -> f64 {
-        self.pricing.read.read_ns(&self.prefix(sums))
-    }
-
-    /// The row's page, a leaf of the TOAST index and what follows it, and the pages with the chunks.
-    fn cold_pages(&self, sums: &Sums) -> f64 {
-        let leaves =
-            sums.get(Sum::Lookups) + sums.get(Sum::ColumnChunks) * self.index.pages_per_chunk;
-        sums.get(Sum::Values) + leaves + sums.get(Sum::Visits)
+        self.pricing.read.read_ns(&self.scan(sums, sums.prefix))
     }
 
     fn write_ns(&self, sums: &Sums) -> f64 {
         self.pricing.write.write_ns(&sums.write())
     }
 
-    /// The page of the old row version, and those of the old chunks.
-    fn full_pages(&self, sums: &Sums) -> f64 {
-        (sums.get(Sum::Values) + sums.get(Sum::Visits)) * self.page
+    /// The row's page, a leaf of the TOAST index and what follows it, and the pages with the chunks.
+    fn cold_pages(&self, sums: &Sums) -> f64 {
+        let leaves = sums.read.lookups + sums.read.chunks * self.index.pages_per_chunk;
+        sums.values + leaves + sums.read.toast_pages
     }
 
-    fn other_wal(&self, sums: &Sums) -> f64 {
-        sums.update_other().wal_bytes()
+    /// The page of the old row version, and those of the old chunks.
+    fn full_pages(&self, sums: &Sums) -> f64 {
+        (sums.values + sums.read.toast_pages) * self.page
     }
 
     fn hot_wal(&self, sums: &Sums) -> f64 {
-        sums.update_other().hot_wal_bytes(sums.get(Sum::ToasterRows), self.logical)
+        sums.update_other().hot_wal_bytes(sums.toaster_rows, self.logical)
     }
-
-    fn update(&self, sums: &Sums) -> f64 {
-        sums.update().bytes()
-    }
-
-    fn wal(&self, sums: &Sums) -> f64 {
-        sums.update().wal_bytes()
-    }
-}
-
-fn total(parts: &[Sums]) -> Sums {
-    let mut sums = Sums::default();
-    parts.iter().for_each(|part| sums.add_weighted(part, 1.0));
-    sums
 }
 
 /// The levels of the TOAST index, as a chunk finds them on average if there are several of them.
@@ -332,13 +340,13 @@ fn mean_levels(parts: &[Sums], page: PageSize, scale: f64) -> f64 {
     if let [part] = parts {
         return index_levels(part, page, scale);
     }
-    let all: f64 = parts.iter().map(|part| part.get(Sum::Chunks)).sum();
-    let weighted = parts.iter().map(|part| index_levels(part, page, scale) * part.get(Sum::Chunks));
+    let all: f64 = parts.iter().map(|part| part.chunks).sum();
+    let weighted = parts.iter().map(|part| index_levels(part, page, scale) * part.chunks);
     weighted.sum::<f64>() / all.max(1.0)
 }
 
 fn index_levels(part: &Sums, page: PageSize, scale: f64) -> f64 {
-    f64::from(ToastIndex::new(page, (part.get(Sum::Chunks) * scale) as u64).levels)
+    f64::from(ToastIndex::new(page, (part.chunks * scale) as u64).levels)
 }
 
 /// The figures of every variant, in order; the first one is today's.
@@ -394,7 +402,7 @@ impl SampledVariant<'_> {
     fn index_bytes(&self) -> f64 {
         let page = self.scope.page;
         let parts = self.tally.parts();
-        let chunks = parts.iter().map(|part| (part.get(Sum::Chunks) * self.scale).round() as u64);
+        let chunks = parts.iter().map(|part| (part.chunks * self.scale).round() as u64);
         let pages = chunks.map(|chunks| ToastIndex::new(page, chunks).pages as f64);
         pages.map(|pages| pages * page.bytes() as f64).sum()
     }
@@ -439,47 +447,58 @@ impl Comparison<'_> {
     }
 
     fn per_value(&self, formula: Formula) -> Figure {
-        self.mean(Formulas::values, formula)
+        self.mean(|_, sums| sums.values, formula)
     }
 
     fn per_row(&self, formula: Formula) -> Figure {
-        self.mean(Formulas::rows, formula)
+        self.mean(|_, sums| sums.rows, formula)
+    }
+
+    /// A CPU time for each value, to which the relative error of calibrated prices is added.
+    fn cpu_time(&self, formula: Formula, error: Option<f64>) -> CpuTime {
+        let figure = self.per_value(formula).less_certain(error.unwrap_or_default());
+        CpuTime { figure, calibrated: self.variant.formulas.pricing.read_error.is_some() }
     }
 
     fn figures(&self) -> Figures {
         let variant = self.variant;
         let formulas = &variant.formulas;
-        let read_error = formulas.pricing.read_error.unwrap_or_default();
-        let write_error = formulas.pricing.write_error.unwrap_or_default();
+        let Pricing { read_error, write_error, .. } = formulas.pricing;
         let [heap, toast] = variant.tally.filled();
         let heap = variant.page_bytes(heap, Formulas::heap);
         let toast = variant.page_bytes(toast, Formulas::toast);
         let index = variant.index_bytes();
+        let heap_bytes = self.file_bytes(Formulas::heap, heap);
+        let chunks: Formula = |_, sums| sums.chunks;
+        let all_chunks = variant.total(chunks).at_least_zero();
+        let mut write_cpu_ns = self.cpu_time(Formulas::write_ns, write_error);
+        // calibration does not time the storing of chunks
+        write_cpu_ns.calibrated &= all_chunks.high <= 0.0 && self.today.total(chunks).high <= 0.0;
         Figures {
             files: FileSizes {
-                heap_bytes: self.file_bytes(Formulas::heap, heap),
+                heap_bytes,
                 toast_bytes: self.file_bytes(Formulas::toast, toast),
                 toast_index_bytes: self.file_bytes(Formulas::index, index),
                 total_bytes: self.file_bytes(Formulas::total, heap + toast + index),
             },
-            chunks: Figure {
-                value: variant.total(Formulas::chunks).at_least_zero(),
-                change: self.change(Formulas::chunks),
-            },
-            read_buffers: self.per_value(Formulas::buffers),
-            read_cpu_ns: self.per_value(Formulas::read_ns).less_certain(read_error),
-            update_bytes: self.per_value(Formulas::update),
-            update_wal_bytes: self.per_value(Formulas::wal),
-            further: Further {
-                write_cpu_ns: self.per_value(Formulas::write_ns).less_certain(write_error),
-                other_wal_bytes: self.per_row(Formulas::other_wal),
+            scan_buffers: heap_bytes.scaled(1.0 / variant.scope.page.bytes() as f64),
+            chunks: Figure { value: all_chunks, change: self.change(chunks) },
+            read_buffers: self.per_value(|f, sums| f.scan(sums, sums.read).buffers()),
+            read_cpu_ns: self.cpu_time(Formulas::read_ns, read_error),
+            update_bytes: self.per_value(|_, sums| sums.update().bytes()),
+            update_wal_bytes: self.per_value(|_, sums| sums.update().wal_bytes()),
+            costs: FurtherCosts {
+                write_cpu_ns,
+                other_wal_bytes: self.per_row(|_, sums| sums.update_other().wal_bytes()),
                 hot_wal_bytes: self.per_row(Formulas::hot_wal),
                 full_page_bytes: self.per_value(Formulas::full_pages),
-                prefix_buffers: self.per_value(Formulas::prefix_buffers),
-                prefix_cpu_ns: self.per_value(Formulas::prefix_ns).less_certain(read_error),
+                prefix_read: Some(PrefixRead {
+                    buffers: self.per_value(|f, sums| f.scan(sums, sums.prefix).buffers()),
+                    cpu_ns: self.cpu_time(Formulas::prefix_ns, read_error),
+                }),
                 cold_pages: self.per_value(Formulas::cold_pages),
             },
-            written: formulas.written(&total(&variant.tally.parts()), variant.scale),
+            written: formulas.written(&Sums::total(&variant.tally.parts()), variant.scale),
         }
     }
 }

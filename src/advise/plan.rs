@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
 
 use toast_format::disk::BlockNumber;
 use toast_format::heap::progress::Progress;
@@ -31,7 +32,8 @@ const BATCH: usize = 64;
 const BATCH_BYTES: f64 = 4e6;
 
 /// Why less was read than was drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Limit {
     Bytes,
     Time,

@@ -1,5 +1,7 @@
 //! What the toasters of servers with pluggable TOAST would make of a column's values (pure).
 
+use serde::Serialize;
+
 use super::result::PluggableReport;
 use toast_format::codec::datum;
 use toast_format::disk::layout::PageSize;
@@ -9,10 +11,22 @@ use toast_format::model::pluggable::jsonb::jsonb_toaster;
 use toast_format::model::pluggable::{Taken, bytea_toaster, ordinary};
 use toast_format::model::settings::TupleTarget;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Toaster {
+/// A toaster of a server with pluggable TOAST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub enum Toaster {
+    #[serde(rename = "bytea_toaster")]
     Bytea,
+    #[serde(rename = "jsonb_toaster")]
     Jsonb,
+}
+
+impl Toaster {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Toaster::Bytea => "bytea_toaster",
+            Toaster::Jsonb => "jsonb_toaster",
+        }
+    }
 }
 
 /// A column whose type has a toaster of its own, and the sums over its values out of line.
@@ -93,10 +107,7 @@ impl Pluggable {
         let then_levels = levels(then);
         let today_levels = levels(today);
         Some(PluggableReport {
-            toaster: match self.toaster {
-                Toaster::Bytea => "bytea_toaster",
-                Toaster::Jsonb => "jsonb_toaster",
-            },
+            toaster: self.toaster,
             estimated: true,
             values: values as u64,
             divided_values: then.divided as u64,

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{Access, Advisor};
 use super::calibration::{Calibrate, SHORTEST};
-use super::candidate::{self, AdviseError, TODAY, Variants};
+use super::candidate::{self, AdviseError, Variants};
 use super::content::{SampledRow, Specimen, asked_row, compressed_besides, rows_of_page};
 use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
@@ -220,7 +220,7 @@ impl Reading<'_> {
         found: &[Vec<ItemPointer>],
         variants: &[Variants],
     ) -> Result<Vec<Vec<SampledRow<'static>>>, AdviseError> {
-        let Some(table) = variants.first().and_then(|v| Some(&v.all.get(TODAY)?.table)) else {
+        let Some(table) = variants.first().and_then(Variants::table) else {
             return Ok(Vec::new());
         };
         // a target is for several columns, which are made anew then
@@ -490,7 +490,7 @@ impl Reading<'_> {
         pages: &mut [Vec<SampledRow<'_>>],
         v: &Variants,
     ) -> Result<(), AdviseError> {
-        let Some(table) = v.all.get(TODAY).map(|today| &today.table) else { return Ok(()) };
+        let Some(table) = v.table() else { return Ok(()) };
         let mut wanted: BTreeMap<usize, (Method, Vec<ItemPointer>)> = BTreeMap::new();
         for row in pages.iter().flatten() {
             // columns for keys are filled while the document still has them

@@ -1,6 +1,8 @@
 //! The Pareto front, the candidate that is recommended, and why, in sentences (pure).
 
-use super::estimate::{Figure, Figures};
+use serde::Serialize;
+
+use super::estimate::{Figure, Figures, PrefixRead};
 use crate::usage::workload::{Bound, SCAN_WEIGHT, Workload, WorkloadSource};
 use toast_format::model::interval::Interval;
 
@@ -22,7 +24,10 @@ const OTHER: f64 = 0.25;
 const COMPRESSION: f64 = 0.15;
 
 /// `--optimize`: what counts most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Optimize {
     /// Size, reads and writes, weighed by the workload
     #[default]
@@ -80,26 +85,28 @@ impl Score {
         let size = part(total.change, end);
         let scan = part(heap.change, end);
 
-        let further = &figures.further;
-        let cold = part(further.cold_pages.change, end);
-        let other = part(further.other_wal_bytes.change, end);
+        let costs = &figures.costs;
+        let cold = part(costs.cold_pages.change, end);
+        let other = part(costs.other_wal_bytes.change, end);
+        let PrefixRead { cpu_ns: prefix, .. } = costs.prefix_read.unwrap_or_default();
         Score {
             size,
             scan,
             pays_for_its_heap: scan <= 2.0 || growth(heap, scan) <= -growth(total, size),
-            read: noticeable_part(&figures.read_cpu_ns, end).powf(1.0 - COLD - PREFIX)
+            read: noticeable_part(&figures.read_cpu_ns.figure, end).powf(1.0 - COLD - PREFIX)
                 * cold.powf(COLD)
-                * noticeable_part(&further.prefix_cpu_ns, end).powf(PREFIX),
+                * noticeable_part(&prefix.figure, end).powf(PREFIX),
             write: (bytes * wal).powf((1.0 - OTHER - COMPRESSION) / 2.0)
                 * other.powf(OTHER)
-                * noticeable_part(&further.write_cpu_ns, end).powf(COMPRESSION),
+                * noticeable_part(&costs.write_cpu_ns.figure, end).powf(COMPRESSION),
         }
     }
 
     /// The lower the better; today is 1.
-    fn value(&self, optimize: Optimize, workload: &Workload) -> f64 {
+    fn value(&self, goal: &Goal) -> f64 {
+        let workload = &goal.workload;
         let scan = self.scan.powf(SCAN_WEIGHT);
-        match optimize {
+        match goal.optimize {
             Optimize::Size => self.size * self.read.powf(0.02),
             Optimize::Read => self.read * self.size.powf(0.1) * scan,
             Optimize::Write => self.write * self.read.powf(0.05) * scan,
@@ -139,16 +146,54 @@ impl Score {
     }
 }
 
-/// What is compared of a candidate. The first is today's storage.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Entry {
-    pub figures: Figures,
+/// What a recommendation is for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Goal {
+    pub optimize: Optimize,
+    pub workload: Workload,
+}
+
+/// A candidate's score.
+#[derive(Debug, Clone, Copy)]
+pub struct Weighed {
+    score: Score,
+    /// The lower the better; today is 1.
+    value: Interval,
     /// Whether the server would refuse rows of the table.
-    pub refused: bool,
+    is_refused: bool,
     /// Of candidates that the sample cannot distinguish, the one of the lowest rank changes least and is recommended.
-    pub rank: u8,
-    /// By how much its command changes today's files, as a part of them.
-    pub disk: f64,
+    /// `None` is today's storage.
+    rank: Option<u8>,
+    /// Whether the server takes all rows, and the candidate is not out of proportion.
+    is_allowed: bool,
+    /// Whether it gains enough, and surely, for the table to be rewritten.
+    is_worth: bool,
+}
+
+impl Weighed {
+    pub fn new(figures: &Figures, is_refused: bool, rank: Option<u8>, goal: &Goal) -> Weighed {
+        let score = Score::new(figures, ESTIMATE);
+        let value = Interval {
+            estimate: score.value(goal),
+            low: Score::new(figures, LOW).value(goal),
+            high: Score::new(figures, HIGH).value(goal),
+        };
+        let is_allowed = !is_refused && (rank.is_none() || score.is_allowed(goal.optimize));
+        let is_worth =
+            rank.is_some() && is_allowed && value.estimate <= 1.0 - LEAST_GAIN && value.high < 1.0;
+        Weighed { score, value, is_refused, rank, is_allowed, is_worth }
+    }
+
+    /// Whether none of `all` is as good in size, reads, writes and scans that do not need the column, and better in one.
+    /// Differences of less than 1 % do not count, and what is stored now is beaten only by what is worth a rewrite.
+    pub fn is_on_front(&self, all: &[Weighed]) -> bool {
+        let is_beaten = all.iter().any(|other| {
+            !other.is_refused
+                && (self.rank.is_some() || other.is_worth)
+                && other.score.beats(&self.score)
+        });
+        !self.is_refused && !is_beaten
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,105 +206,34 @@ pub struct Recommendation {
     pub tied: Option<usize>,
 }
 
-/// The entries as they are weighed.
-#[derive(Debug)]
-struct Weighed {
-    scores: Vec<Score>,
-    /// The lower the better; today is 1.
-    values: Vec<Interval>,
-    /// Whether the server takes all rows, and the entry is not out of proportion.
-    allowed: Vec<bool>,
-    /// Whether it gains enough, and surely, for the table to be rewritten.
-    worth: Vec<bool>,
+/// The best of the candidates that `is_wanted` has, by its estimate.
+fn best(all: &[Weighed], is_wanted: impl Fn(&Weighed) -> bool) -> Option<usize> {
+    let wanted = all.iter().enumerate().filter(|(_, weighed)| is_wanted(weighed));
+    let best = wanted.min_by(|(_, a), (_, b)| a.value.estimate.total_cmp(&b.value.estimate));
+    best.map(|(at, _)| at)
 }
 
-impl Weighed {
-    fn new(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Weighed {
-        let scores: Vec<Score> = entries.iter().map(|e| Score::new(&e.figures, ESTIMATE)).collect();
-        let mut values = Vec::with_capacity(entries.len());
-        for (entry, score) in entries.iter().zip(&scores) {
-            values.push(Interval {
-                estimate: score.value(optimize, workload),
-                low: Score::new(&entry.figures, LOW).value(optimize, workload),
-                high: Score::new(&entry.figures, HIGH).value(optimize, workload),
-            });
-        }
-        let allowed: Vec<bool> = entries
-            .iter()
-            .zip(&scores)
-            .enumerate()
-            .map(|(at, (entry, score))| !entry.refused && (at == 0 || score.is_allowed(optimize)))
-            .collect();
-        let worth = values
-            .iter()
-            .zip(&allowed)
-            .enumerate()
-            .map(|(at, (value, &allowed))| {
-                at > 0 && allowed && value.estimate <= 1.0 - LEAST_GAIN && value.high < 1.0
-            })
-            .collect();
-        Weighed { scores, values, allowed, worth }
-    }
-
-    /// Whether an entry is on the front. What is stored now is beaten only by what is worth a rewrite.
-    fn on_front(&self, entries: &[Entry], at: usize) -> bool {
-        let Some(score) = self.scores.get(at) else { return false };
-        if entries.get(at).is_none_or(|entry| entry.refused) {
-            return false;
-        }
-        !self.scores.iter().zip(entries).enumerate().any(|(other, (other_score, entry))| {
-            !entry.refused && (at > 0 || self.is_worth(other)) && other_score.beats(score)
-        })
-    }
-
-    fn is_worth(&self, at: usize) -> bool {
-        self.worth.get(at).copied().unwrap_or(false)
-    }
-
-    /// The best of the entries that `wanted` has, by its estimate.
-    fn best(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
-        let estimates = self.values.iter().map(|value| value.estimate).enumerate();
-        let best = estimates.filter(|&(at, _)| wanted(at)).min_by(|(_, a), (_, b)| a.total_cmp(b));
-        best.map(|(at, _)| at)
-    }
-
-    /// The entry of the lowest rank among those that `wanted` has and whose intervals overlap with the best one's.
-    fn least_change(
-        &self,
-        entries: &[Entry],
-        best: usize,
-        wanted: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let reach = self.values.get(best)?.high;
-        let tied = self.values.iter().zip(entries).enumerate();
-        let tied = tied.filter(|&(at, (value, _))| value.low <= reach && wanted(at));
-        let least = tied.min_by(|(_, (a, entry_a)), (_, (b, entry_b))| {
-            entry_a.rank.cmp(&entry_b.rank).then(a.estimate.total_cmp(&b.estimate))
-        });
-        least.map(|(at, _)| at)
-    }
+/// The candidate that changes least of those worth a rewrite whose intervals overlap with the best one's.
+fn least_change(all: &[Weighed], best: usize) -> Option<usize> {
+    let reach = all.get(best)?.value.high;
+    let mut tied: Vec<(usize, &Weighed)> = all.iter().enumerate().collect();
+    tied.retain(|(_, weighed)| weighed.is_worth && weighed.value.low <= reach);
+    let least = tied.into_iter().min_by(|(_, a), (_, b)| {
+        a.rank.cmp(&b.rank).then(a.value.estimate.total_cmp(&b.value.estimate))
+    });
+    least.map(|(at, _)| at)
 }
 
-/// For each entry whether none is as good in size, reads, writes and scans that do not need the column, and
-/// better in one. Differences of less than 1 % do not count, and against what is stored now only what is worth
-/// rewriting the table.
-pub fn pareto(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Vec<bool> {
-    let weighed = Weighed::new(entries, optimize, workload);
-    (0..entries.len()).map(|at| weighed.on_front(entries, at)).collect()
-}
-
-/// Picks the best entry of the front, or one that changes less and that the sample cannot distinguish from it.
-pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Recommendation {
-    let weighed = Weighed::new(entries, optimize, workload);
-    let better = weighed.best(|at| weighed.is_worth(at) && weighed.on_front(entries, at));
-    let choice = better
-        .and_then(|best| weighed.least_change(entries, best, |at| weighed.is_worth(at)))
-        .unwrap_or(0);
+/// Picks the best candidate of the front, or one that changes less and that the sample cannot distinguish from it. The
+/// first is today's storage.
+pub fn recommend(all: &[Weighed]) -> Recommendation {
+    let better = best(all, |weighed| weighed.is_worth && weighed.is_on_front(all));
+    let choice = better.and_then(|better| least_change(all, better)).unwrap_or(0);
     let tied = better.filter(|&better| better != choice);
-    let best = weighed.best(|at| weighed.allowed.get(at).copied().unwrap_or(false));
+    let best = best(all, |weighed| weighed.is_allowed);
     tracing::debug!(
-        "candidate {choice} of {} is recommended, {best:?} is the best allowed: {weighed:?}",
-        entries.len()
+        "candidate {choice} of {} is recommended, {best:?} is the best allowed: {all:?}",
+        all.len()
     );
     Recommendation { choice, best, tied }
 }
@@ -279,8 +253,9 @@ fn words(change: Option<Interval>, what: &str) -> String {
 }
 
 /// What counts how much, in sentences.
-pub(super) fn weighting(optimize: Optimize, workload: &Workload) -> String {
-    match optimize {
+pub(super) fn weighting(goal: &Goal) -> String {
+    let workload = &goal.workload;
+    match goal.optimize {
         Optimize::Balanced => {
             let source: String = match workload.source {
                 WorkloadSource::Assumed => "assumed: the workload is not known".into(),
@@ -324,47 +299,58 @@ pub(super) fn weighting(optimize: Optimize, workload: &Workload) -> String {
     }
 }
 
+/// A candidate, as the reasons describe it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Described<'a> {
+    pub(super) name: &'a str,
+    pub(super) figures: &'a Figures,
+    /// By how much its command changes today's files, as a part of them.
+    pub(super) disk_change: f64,
+}
+
 /// Why this candidate, in sentences.
-pub(super) fn reasons(
-    entries: &[Entry],
-    names: &[String],
-    Recommendation { choice, best, tied }: Recommendation,
-) -> String {
-    let name = |index: usize| names.get(index).map_or("", String::as_str);
-    if choice > 0 {
-        let tied = tied.map_or_else(String::new, |better| {
-            format!(" The sample is too small to distinguish it from {}, which would change more settings.", name(better))
+pub(super) fn reasons(all: &[Described<'_>], recommendation: Recommendation) -> String {
+    let Recommendation { choice, best, tied } = recommendation;
+    if choice > 0
+        && let Some(chosen) = all.get(choice)
+    {
+        let tied = tied.and_then(|better| all.get(better)).map_or_else(String::new, |better| {
+            format!(
+                " The sample is too small to distinguish it from {}, which would change more settings.",
+                better.name
+            )
         });
-        let effect = entries.get(choice).map(effect).unwrap_or_default();
-        return format!("Use {}. Compared with today: {effect}.{tied}", name(choice));
+        return format!("Use {}. Compared with today: {}.{tied}", chosen.name, chosen.effect());
     }
-    match best.filter(|&index| index > 0) {
-        Some(index) => format!(
+    match best.filter(|&index| index > 0).and_then(|best| all.get(best)) {
+        Some(best) => format!(
             "Keep the current settings. The best alternative, {}, is not worth rewriting the table: {}.",
-            name(index),
-            entries.get(index).map(effect).unwrap_or_default()
+            best.name,
+            best.effect()
         ),
         None => "Keep the current settings. No candidate is better.".to_owned(),
     }
 }
 
-/// What would change with a candidate: space, reads, writes and scans.
-fn effect(entry: &Entry) -> String {
-    let figures = &entry.figures;
-    let heap = figures.files.heap_bytes.change;
-    let space = words(Some(Interval::exact(entry.disk)), "space on disk");
-    let read = words(figures.read_cpu_ns.change, "CPU time");
-    let write = words(figures.update_wal_bytes.change, "WAL");
-    let mut text = format!("{space}, {read} per read, {write} per UPDATE");
-    let other = figures.further.other_wal_bytes.change;
-    if other.is_some_and(|change| change.estimate.abs() >= LEAST_GAIN) {
-        text.push_str(&format!(", {} per UPDATE of other columns", words(other, "WAL")));
+impl Described<'_> {
+    /// What would change with it: space, reads, writes and scans.
+    fn effect(&self) -> String {
+        let figures = self.figures;
+        let heap = figures.files.heap_bytes.change;
+        let space = words(Some(Interval::exact(self.disk_change)), "space on disk");
+        let read = words(figures.read_cpu_ns.figure.change, "CPU time");
+        let write = words(figures.update_wal_bytes.change, "WAL");
+        let mut text = format!("{space}, {read} per read, {write} per UPDATE");
+        let other = figures.costs.other_wal_bytes.change;
+        if other.is_some_and(|change| change.estimate.abs() >= LEAST_GAIN) {
+            text.push_str(&format!(", {} per UPDATE of other columns", words(other, "WAL")));
+        }
+        if heap.is_some_and(|change| change.estimate.abs() >= 0.005) {
+            let scan = words(heap, "buffers");
+            text.push_str(&format!(", {scan} in scans that do not need the column"));
+        }
+        text
     }
-    if heap.is_some_and(|change| change.estimate.abs() >= 0.005) {
-        let scan = words(heap, "buffers");
-        text.push_str(&format!(", {scan} in scans that do not need the column"));
-    }
-    text
 }
 
 /// What a workload guessed from texts rests on.
@@ -378,37 +364,66 @@ fn statement_source(statements: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::estimate::{FileSizes, Further};
+    use crate::advise::estimate::{CpuTime, FileSizes, FurtherCosts};
     use proptest::prelude::*;
+
+    #[derive(Debug, Clone, Copy)]
+    struct Entry {
+        figures: Figures,
+        is_refused: bool,
+        rank: u8,
+        disk_change: f64,
+    }
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
         let figure = |part: f64| Figure {
             value: Interval::exact(part * 1e6),
             change: Some(Interval { estimate: part - 1.0, low: part - 1.01, high: part - 0.99 }),
         };
+        let cpu = |part: f64| CpuTime { figure: figure(part), calibrated: false };
         Entry {
             figures: Figures {
                 files: FileSizes { total_bytes: figure(size), ..FileSizes::default() },
-                read_cpu_ns: figure(read),
+                read_cpu_ns: cpu(read),
                 update_bytes: figure(write),
                 update_wal_bytes: figure(write),
-                further: Further {
-                    write_cpu_ns: figure(write),
+                costs: FurtherCosts {
+                    write_cpu_ns: cpu(write),
                     other_wal_bytes: figure(write),
-                    prefix_cpu_ns: figure(read),
+                    prefix_read: Some(PrefixRead { cpu_ns: cpu(read), ..PrefixRead::default() }),
                     cold_pages: figure(read),
-                    ..Further::default()
+                    ..FurtherCosts::default()
                 },
                 ..Figures::default()
             },
-            refused: false,
+            is_refused: false,
             rank,
-            disk: size - 1.0,
+            disk_change: size - 1.0,
         }
     }
 
+    /// The first is today's storage.
+    fn weighed(entries: &[Entry], goal: &Goal) -> Vec<Weighed> {
+        let ranks = std::iter::once(None).chain(entries.iter().skip(1).map(|e| Some(e.rank)));
+        let all = entries.iter().zip(ranks);
+        all.map(|(e, rank)| Weighed::new(&e.figures, e.is_refused, rank, goal)).collect()
+    }
+
+    fn goal(optimize: Optimize) -> Goal {
+        Goal { optimize, workload: Workload::default() }
+    }
+
+    fn recommended(entries: &[Entry], optimize: Optimize) -> Recommendation {
+        recommend(&weighed(entries, &goal(optimize)))
+    }
+
     fn choice(entries: &[Entry], optimize: Optimize) -> usize {
-        recommend(entries, optimize, &Workload::default()).choice
+        recommended(entries, optimize).choice
+    }
+
+    fn pareto(entries: &[Entry], goal: &Goal) -> Vec<bool> {
+        let all = weighed(entries, goal);
+        all.iter().map(|one| one.is_on_front(&all)).collect()
     }
 
     #[test]
@@ -422,7 +437,7 @@ mod tests {
         assert_eq!(choice(&[today, grows, faster], Optimize::Read), 2);
         assert_eq!(choice(&[today, entry(0.97, 1.0, 1.0, 1)], Optimize::Size), 0);
         assert_eq!(choice(&[today, entry(0.7, 1.0, 1.0, 1)], Optimize::Size), 1);
-        let refused = Entry { refused: true, ..entry(0.1, 0.1, 0.1, 1) };
+        let refused = Entry { is_refused: true, ..entry(0.1, 0.1, 0.1, 1) };
         assert_eq!(choice(&[today, refused], Optimize::Balanced), 0);
     }
 
@@ -438,10 +453,10 @@ mod tests {
         let today = entry(1.0, 1.0, 1.0, 0);
         // their intervals are ±1 %
         let close = [today, entry(0.80, 1.0, 1.0, 9), entry(0.815, 1.0, 1.0, 1)];
-        let chosen = recommend(&close, Optimize::Size, &Workload::default());
+        let chosen = recommended(&close, Optimize::Size);
         assert_eq!(chosen, Recommendation { choice: 2, best: Some(1), tied: Some(1) });
         let apart = [today, entry(0.80, 1.0, 1.0, 9), entry(0.83, 1.0, 1.0, 1)];
-        let chosen = recommend(&apart, Optimize::Size, &Workload::default());
+        let chosen = recommended(&apart, Optimize::Size);
         assert_eq!(chosen, Recommendation { choice: 1, best: Some(1), tied: None });
         // its interval includes today's size
         let mut unsure = entry(0.9, 1.0, 1.0, 1);
@@ -455,8 +470,8 @@ mod tests {
         let today = entry(1.0, 1.0, 1.0, 0);
         let cheaper = |ns: f64| {
             let mut entry = entry(1.01, 0.85, 1.0, 1);
-            entry.figures.read_cpu_ns.value = Interval::exact(ns);
-            entry.figures.further = Further::default();
+            entry.figures.read_cpu_ns.figure.value = Interval::exact(ns);
+            entry.figures.costs = FurtherCosts::default();
             entry
         };
         for optimize in [Optimize::Balanced, Optimize::Read] {
@@ -471,9 +486,9 @@ mod tests {
             entry(1.0, 1.0, 1.0, 0),
             entry(0.8, 1.2, 1.0, 1),
             entry(0.9, 1.3, 1.0, 1),
-            Entry { refused: true, ..entry(0.1, 0.1, 0.1, 1) },
+            Entry { is_refused: true, ..entry(0.1, 0.1, 0.1, 1) },
         ];
-        let front = |entries: &[Entry]| pareto(entries, Optimize::Read, &Workload::default());
+        let front = |entries: &[Entry]| pareto(entries, &goal(Optimize::Read));
         assert_eq!(front(&entries), [true, true, false, false]);
         // what is stored now stands against what is not worth a rewrite
         assert_eq!(front(&[entries[0], entry(0.97, 1.0, 1.0, 1)]), [true, true]);
@@ -519,7 +534,8 @@ mod tests {
         let entries = [today, moved(150.0, 1000.0, 0.87)];
         let choice = |scanned| {
             let workload = Workload { scanned: Some(scanned), ..Workload::default() };
-            recommend(&entries, Optimize::Balanced, &workload).choice
+            let goal = Goal { optimize: Optimize::Balanced, workload };
+            recommend(&weighed(&entries, &goal)).choice
         };
         assert_eq!([choice(0.0), choice(1.0)], [1, 0]);
     }
@@ -527,29 +543,36 @@ mod tests {
     #[test]
     fn reasons_are_sentences() {
         let entries = [entry(1.0, 1.0, 1.0, 0), entry(0.8, 0.7, 2.5, 0)];
-        let names = ["today".to_owned(), "extended lz4".to_owned()];
+        let described = ["today", "extended lz4"].iter().zip(&entries);
+        let described: Vec<Described> = described
+            .map(|(name, Entry { figures, disk_change, .. })| Described {
+                name,
+                figures,
+                disk_change: *disk_change,
+            })
+            .collect();
         let workload = Workload {
             reads_per_write: Some(100.0),
             source: WorkloadSource::Statistics(Bound::Least),
             scanned: Some(0.5),
         };
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
-        insta::assert_snapshot!(reasons(&entries, &names, chosen), @"Use extended lz4. Compared with today: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
+        insta::assert_snapshot!(reasons(&described, chosen), @"Use extended lz4. Compared with today: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
-        insta::assert_snapshot!(reasons(&entries, &names, kept), @"Keep the current settings. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
+        insta::assert_snapshot!(reasons(&described, kept), @"Keep the current settings. The best alternative, extended lz4, is not worth rewriting the table: 20 % less space on disk, 30 % less CPU time per read, 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let none = Recommendation { choice: 0, best: None, tied: None };
-        insta::assert_snapshot!(reasons(&entries[..1], &names[..1], none), @"Keep the current settings. No candidate is better.");
-        insta::assert_snapshot!(weighting(Optimize::Read, &workload), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
-        insta::assert_snapshot!(weighting(Optimize::Balanced, &workload), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (at least, from the rows read through indexes in pg_stat_user_tables).");
+        insta::assert_snapshot!(reasons(&described[..1], none), @"Keep the current settings. No candidate is better.");
+        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, workload }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
+        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Balanced, workload }), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (at least, from the rows read through indexes in pg_stat_user_tables).");
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
-        insta::assert_snapshot!(weighting(Optimize::Balanced, &texts), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included).");
+        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Balanced, workload: texts }), @"Size and time have the same weight, and scans that do not need the column 20 % of it (at most, from the rows that sequential scans read). Time is weighted for 100 reads per write (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included).");
     }
 
     fn any_entry() -> impl Strategy<Value = Entry> {
         let part = || prop_oneof![Just(1.0), 0.01f64..3.0, 0.97f64..1.03];
         (part(), part(), part(), part(), 0u8..4, proptest::bool::weighted(0.1)).prop_map(
             |(size, read, write, scan, rank, refused)| {
-                let mut entry = Entry { refused, ..entry(size, read, write, rank) };
+                let mut entry = Entry { is_refused: refused, ..entry(size, read, write, rank) };
                 let change = Interval { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
                 entry.figures.files.heap_bytes.change = Some(change);
                 entry.figures.files.heap_bytes.value = Interval::exact(100.0 * scan);
@@ -570,8 +593,9 @@ mod tests {
             entries.extend(candidates);
             let workload = Workload { reads_per_write: Some(ratio), scanned, ..Workload::default() };
             for optimize in [Optimize::Balanced, Optimize::Size, Optimize::Read, Optimize::Write] {
-                let Recommendation { choice, tied, .. } = recommend(&entries, optimize, &workload);
-                let front = pareto(&entries, optimize, &workload);
+                let goal = Goal { optimize, workload };
+                let Recommendation { choice, tied, .. } = recommend(&weighed(&entries, &goal));
+                let front = pareto(&entries, &goal);
                 let best = tied.unwrap_or(choice);
                 prop_assert!(front[best], "{best} {optimize:?} {front:?} {entries:#?}");
                 prop_assert!(entries[choice].rank <= entries[best].rank);

@@ -2,19 +2,19 @@
 
 use super::advisor::{Access, Options, TableFacts};
 use super::calibration::Calibrated;
-use super::candidate::{PRESENT, TODAY, Variants};
-use super::compaction::{After, after, estimated, size};
-use super::estimate::{CpuTime, Figure, Figures, Scope, figures};
+use super::candidate::Variants;
+use super::compaction::{AfterCommand, estimated, size};
+use super::estimate::{Figures, Scope, figures};
 use super::extract::result::{ExtractionReport, extraction_report};
 use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
-use super::recommend::{Entry, Optimize, pareto, reasons, recommend, weighting};
+use super::recommend::{Described, Goal, Weighed, reasons, recommend, weighting};
 use super::result::{
-    CandidateReport, CompactionReport, CostsReport, Files, FormCounts, Marks, PrefixReport,
-    RecommendationReport, Report, SampleReport, ShardsReport, WorkloadReport,
+    CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport, Report,
+    SampleReport, ShardsReport, WorkloadReport,
 };
-use super::tally::{Sum, Sums, Tally, VariantTally};
+use super::tally::{Sums, Tally, VariantTally};
 use crate::command::{self, CommandTarget};
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, WIDE_IDS};
@@ -59,30 +59,97 @@ pub(super) struct Subject<'a> {
     pub(super) shards: Option<ShardsReport>,
 }
 
-/// Everything that the report is made of.
-pub(super) struct Gathered<'a> {
+/// A column, and what its sample adds up to.
+#[derive(Clone, Copy)]
+pub(super) struct ColumnSample<'a> {
     pub(super) subject: &'a Subject<'a>,
     /// The variants of the column that are compared.
     pub(super) variants: &'a Variants,
-    /// What the sample adds up to.
     pub(super) tally: &'a Tally,
     /// What CPU times rest on.
     pub(super) calibrated: &'a Calibrated,
 }
 
-impl<'a> Gathered<'a> {
-    fn relation(&self) -> &'a Relation {
-        self.subject.relation
-    }
+/// What a candidate is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CandidateKind {
+    /// The values as they are stored.
+    Today,
+    /// The present settings, by which values are not stored today.
+    AsSet,
+    /// Other settings.
+    Other,
+}
 
-    fn options(&self) -> &'a Options {
-        self.subject.options
-    }
+/// Settings that are compared, with what the column takes and costs under them.
+struct Candidate<'a> {
+    kind: CandidateKind,
+    settings: Settings,
+    name: String,
+    tally: &'a VariantTally,
+    figures: Figures,
+    after: AfterCommand,
+    weighed: Weighed,
+}
 
-    fn server(&self) -> &'a Server {
-        self.subject.server
+/// The report on one column.
+pub(super) fn column_report(sample: ColumnSample<'_>) -> Report {
+    let ColumnSample { subject, variants, calibrated, .. } = sample;
+    let relation = subject.relation;
+    let optimize = subject.options.optimize;
+    let facts = subject.facts;
+    let files = subject.read.files();
+    let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
+    let goal = Goal { optimize, workload: workload(subject, &column_use) };
+    let uncompared = why_uncompared(sample);
+    let candidates = sample.candidates(&goal, uncompared.is_none());
+    let weighed: Vec<Weighed> = candidates.iter().map(|candidate| candidate.weighed).collect();
+    let choice = recommend(&weighed).choice;
+    // of documents that pluggable toasters store no key was seen
+    let extraction = match subject.extraction {
+        Some(extraction) if uncompared.is_none() => extraction_of(sample, extraction),
+        _ => None,
+    };
+    let mut notes = notes(sample, &candidates);
+    notes.extend(silence(subject, column_use));
+    notes.push(calibrated.report.note());
+    let scale = sample.scale();
+    let pluggable = subject.read.pluggable.iter().filter(|p| p.is_for(variants.column));
+    let recommended = if uncompared.is_none() { Some(choice) } else { None };
+    Report {
+        table: relation.into(),
+        column: variants.name.clone(),
+        column_type: variants.type_name.clone(),
+        sample: SampleReport::new(sample),
+        citus: subject.shards.clone(),
+        files,
+        compaction: compaction_by_rows(sample, &candidates),
+        optimize,
+        workload: WorkloadReport {
+            reads_per_write: goal.workload.ratio(),
+            source: goal.workload.source.to_string(),
+            scan_weight: goal.workload.scan_weight(),
+        },
+        calibration: calibrated.report.clone(),
+        recommendation: RecommendationReport::new(sample, &candidates, &goal, uncompared),
+        candidates: (0..candidates.len())
+            .filter_map(|at| CandidateReport::new(sample, &candidates, at, recommended))
+            .collect(),
+        extraction,
+        pluggable: pluggable.filter_map(|p| p.figures(scale)).collect(),
+        notes,
+        problems: subject.read.problems.clone(),
     }
+}
 
+impl SampleRead {
+    /// Sizes of the files, of all relations together.
+    fn files(&self) -> Files {
+        self.files.iter().fold(Files::default(), Files::plus)
+    }
+}
+
+impl<'a> ColumnSample<'a> {
     /// The number of the relation's blocks divided by the number of those that were read.
     fn scale(&self) -> f64 {
         let blocks: f64 = self.tally.blocks().iter().sum();
@@ -94,13 +161,13 @@ impl<'a> Gathered<'a> {
         Scope {
             total_blocks: read.total_blocks,
             complete: read.complete,
-            page: self.server().page_size,
+            page: self.subject.server.page_size,
             logical: self.subject.facts.logical,
         }
     }
 
     fn target(&self) -> CommandTarget<'a> {
-        let relation = self.relation();
+        let relation = self.subject.relation;
         CommandTarget {
             schema: &relation.schema,
             table: &relation.name,
@@ -108,287 +175,198 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    fn cpu_time(&self, figure: Figure) -> CpuTime {
-        CpuTime { figure, calibrated: self.calibrated.pricing.read_error.is_some() }
-    }
-
-    /// Sizes of the files, of all relations together.
-    fn files(&self) -> Files {
-        self.subject.read.files.iter().fold(Files::default(), Files::plus)
-    }
-
-    /// The number of buffers that a read of the column visits after the command, and the change from today. The heap
-    /// has more pages then than after a VACUUM FULL, on which the estimate is based.
-    fn read_buffers(&self, shown: &Shown<'_>, today: &Shown<'_>) -> Figure {
-        let page = self.server().page_size.bytes() as f64;
-        let heap_now = self.files().heap_bytes as f64;
-        let heap_then = if std::ptr::eq(shown, today) { heap_now } else { shown.after.heap_bytes };
-        let Figure { value, change } = shown.figures.read_buffers;
-        let more = Interval::exact(shown.more_heap_pages(heap_then, page));
-        let fresh = today.figures.read_buffers.value.estimate;
-        let now = fresh + today.more_heap_pages(heap_now, page);
-        let value = value.plus(more).at_least_zero();
-        let Some(change) = change else { return Figure { value, change } };
-        if now <= 0.0 {
-            return Figure { value, change: None };
-        }
-        let then = change.plus(Interval::exact(1.0)).scaled(fresh).plus(more).at_least_zero();
-        Figure { value, change: Some(then.scaled(1.0 / now).plus(Interval::exact(-1.0))) }
-    }
-
-    /// What the command for a candidate with these figures leaves.
-    fn after(&self, figures: &Figures, tally: &VariantTally) -> After {
-        let page = self.server().page_size;
-        let compacts = self.server().compacts();
+    /// What the command for a candidate with these figures leaves: of each relation for itself, if there are several.
+    fn after_command(&self, figures: &Figures, tally: &VariantTally) -> AfterCommand {
+        let Server { page_size: page, .. } = *self.subject.server;
+        let compacts = self.subject.server.compacts();
+        let files = &self.subject.read.files;
         let parts = tally.parts();
-        if parts.len() < 2 {
-            return after(figures, &self.files(), page, compacts);
-        }
-        let afters = parts.iter().zip(&self.subject.read.files).map(|(part, files)| {
-            let figures = figures.of_part(|sum: Sum| {
-                let all: f64 = parts.iter().map(|part: &Sums| part.get(sum)).sum();
-                part.get(sum) / all.max(f64::MIN_POSITIVE)
-            });
-            after(&figures, files, page, compacts)
+        let all = Sums::total(&parts);
+        let each = parts.iter().zip(files).map(|(part, files)| {
+            let figures = figures.of_part(part, &all);
+            AfterCommand::new(&figures, files, page, compacts)
         });
-        let together = afters.reduce(After::plus);
-        together.unwrap_or_else(|| after(figures, &self.files(), page, compacts))
+        let together = if parts.len() > 1 { each.reduce(AfterCommand::plus) } else { None };
+        let files = self.subject.read.files();
+        together.unwrap_or_else(|| AfterCommand::new(figures, &files, page, compacts))
     }
-}
 
-/// A variant that is reported.
-struct Shown<'a> {
-    settings: Settings,
-    /// Whether these are the present settings, by which values are not stored today.
-    is_as_set: bool,
-    name: String,
-    tally: &'a VariantTally,
-    figures: Figures,
-    /// Values of the column in the whole table.
-    values: f64,
-    after: After,
-    /// The columns that the command names.
-    named: &'a [usize],
-}
-
-impl Shown<'_> {
-    /// Heap pages for each value beyond those after a VACUUM FULL.
-    fn more_heap_pages(&self, heap_bytes: f64, page: f64) -> f64 {
-        let values = self.values * page;
-        if values <= 0.0 {
-            return 0.0;
+    /// Today, the present settings if they would store values differently, and the others. Only today if nothing is
+    /// compared.
+    fn candidates(&self, goal: &Goal, compares: bool) -> Vec<Candidate<'a>> {
+        let present = &self.variants.present;
+        let files = self.subject.read.files();
+        let page = self.subject.server.page_size.bytes() as f64;
+        let scale = self.scale();
+        let estimated = figures(self.tally, &self.scope(), &self.calibrated.pricing);
+        let fresh_today = estimated.first().copied().unwrap_or_default().read_buffers;
+        let mut all: Vec<Candidate<'a>> = Vec::with_capacity(estimated.len());
+        for (tally, mut figures) in self.tally.tallies().iter().zip(estimated) {
+            let settings = tally.variant.settings.unwrap_or(*present);
+            let (kind, name) = match all.first() {
+                None => (CandidateKind::Today, "today".to_owned()),
+                Some(_) if !compares => break,
+                Some(_) if settings != *present => (CandidateKind::Other, settings.to_string()),
+                Some(today) if today.tally.clusters == tally.clusters => continue,
+                Some(_) => (CandidateKind::AsSet, format!("{settings} (as set)")),
+            };
+            let is_today = kind == CandidateKind::Today;
+            let rank = if is_today { None } else { Some(rank(&settings, present)) };
+            let weighed = Weighed::new(&figures, tally.refused > 0.0, rank, goal);
+            let after = if is_today {
+                AfterCommand::unchanged(&files)
+            } else {
+                self.after_command(&figures, tally)
+            };
+            let fresh = figures.files.heap_bytes.value.estimate;
+            let values = tally.values() * scale;
+            let more =
+                if values > 0.0 { (after.heap_bytes - fresh) / (values * page) } else { 0.0 };
+            let today = all.first().map_or(fresh_today.value.estimate + more, |today| {
+                today.figures.read_buffers.value.estimate
+            });
+            figures.read_buffers =
+                figures.read_buffers.with_more(more, fresh_today.value.estimate, today);
+            if !is_sliced(&self.variants.type_name) {
+                figures.costs.prefix_read = None;
+            }
+            all.push(Candidate { kind, settings, name, tally, figures, after, weighed });
         }
-        (heap_bytes - self.figures.files.heap_bytes.value.estimate) / values
+        all
     }
+}
 
-    /// What it is compared by; `now`: bytes of all files.
-    fn entry(&self, present: &Settings, now: u64) -> Entry {
+impl Candidate<'_> {
+    fn described<'c>(&'c self, files: &Files) -> Described<'c> {
         let after = self.after.bytes.estimate as f64;
-        Entry {
-            figures: self.figures,
-            refused: self.tally.refused > 0.0,
-            rank: rank(&self.settings, present),
-            disk: if now == 0 { 0.0 } else { after / now as f64 - 1.0 },
+        let now = files.total_bytes;
+        Described {
+            name: &self.name,
+            figures: &self.figures,
+            disk_change: if now == 0 { 0.0 } else { after / now as f64 - 1.0 },
         }
-    }
-
-    fn sql(&self, gathered: &Gathered<'_>) -> Vec<String> {
-        let page = gathered.server().page_size;
-        command::sql(gathered.target(), &gathered.variants.present, &self.settings, page)
     }
 
     /// The `retoast` command, with the other columns that it must name.
-    fn command(&self, gathered: &Gathered<'_>) -> Vec<String> {
-        let columns = &gathered.relation().desc.attributes;
-        let others = self.named.iter().filter(|&&column| column != gathered.variants.column);
+    fn command(&self, sample: ColumnSample<'_>) -> Vec<String> {
+        let ColumnSample { subject, variants, .. } = sample;
+        let columns = &subject.relation.desc.attributes;
+        let others = self.tally.variant.named.iter().filter(|&&column| column != variants.column);
         let others: Vec<&str> =
             others.filter_map(|&column| Some(columns.get(column)?.name.as_str())).collect();
-        let settings = (&gathered.variants.present, &self.settings);
-        command::command(gathered.target(), &others, settings, &self.after.options())
+        let settings = (&variants.present, &self.settings);
+        command::command(sample.target(), &others, settings, &self.after.options())
+    }
+
+    fn is_plain(&self, method: Method) -> bool {
+        self.settings.policy == Policy::Always
+            && self.settings.storage == Storage::Extended
+            && self.settings.method == MethodChoice::One(method)
     }
 }
 
-/// The report on one column.
-pub(super) fn column_report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { subject, variants, tally, calibrated } = *gathered;
-    let facts = subject.facts;
-    let relation = gathered.relation();
-    let optimize = gathered.options().optimize;
-    let files = gathered.files();
-    let scope = gathered.scope();
-    let shown = shown(gathered, &figures(tally, &scope, &calibrated.pricing));
-    let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
-    let workload = workload(gathered, &column_use);
-    let entries: Vec<Entry> =
-        shown.iter().map(|s| s.entry(&variants.present, files.total_bytes)).collect();
-    let recommendation = recommend(&entries, optimize, &workload);
-    let uncompared = uncompared(gathered);
-    let front = pareto(&entries, optimize, &workload);
-    let mut candidates = Vec::with_capacity(shown.len());
-    for (index, (candidate, pareto)) in shown.iter().zip(front).enumerate() {
-        let mut others = shown.iter().take(index);
-        let marks = Marks {
-            today: index == TODAY,
-            recommended: index == recommendation.choice && uncompared.is_none(),
-            pareto,
-            same_as: others.position(|other| other.tally.clusters == candidate.tally.clusters),
-        };
-        let today = shown.get(TODAY).unwrap_or(candidate);
-        candidates.push(candidate_report(gathered, candidate, today, marks));
-    }
-    // of documents that pluggable toasters store no key was seen
-    let extraction = match subject.extraction {
-        Some(extraction) if uncompared.is_none() => extracted(gathered, extraction, &scope),
-        _ => None,
-    };
-    let mut notes = notes(gathered, &shown);
-    notes.extend(silence(gathered, column_use));
-    notes.push(calibrated.report.note());
-    let chosen =
-        if recommendation.choice == TODAY { None } else { shown.get(recommendation.choice) };
-    let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
-    let mut recommended = RecommendationReport {
-        candidate: recommendation.choice,
-        weighting: weighting(optimize, &workload),
-        reasons: reasons(&entries, &names, recommendation),
-        sql: chosen.map(|s| s.sql(gathered)).unwrap_or_default(),
-        command: chosen.map(|s| s.command(gathered)).unwrap_or_default(),
-        after_bytes: chosen.map_or_else(|| Interval::exact(files.total_bytes), |s| s.after.bytes),
-    };
-    if let Some(why) = uncompared {
-        recommended.weighting = String::new();
-        recommended.reasons = why;
-    }
-    let scale = gathered.scale();
-    let pluggable = subject.read.pluggable.iter().filter(|p| p.is_for(variants.column));
-    Report {
-        table: relation.into(),
-        column: variants.name.clone(),
-        column_type: variants.type_name.clone(),
-        sample: sample_report(gathered),
-        citus: subject.shards.clone(),
-        files,
-        compaction: gain(gathered, &shown),
-        optimize: optimize_name(optimize),
-        workload: WorkloadReport {
-            reads_per_write: workload.ratio(),
-            source: workload.source.to_string(),
-            scan_weight: workload.scan_weight(),
-        },
-        calibration: calibrated.report.clone(),
-        candidates,
-        extraction,
-        pluggable: pluggable.filter_map(|p| p.figures(scale)).collect(),
-        recommendation: recommended,
-        notes,
-        problems: subject.read.problems.clone(),
+impl SampleReport {
+    fn new(sample: ColumnSample<'_>) -> SampleReport {
+        let Subject { read, options, .. } = sample.subject;
+        SampleReport {
+            blocks: read.done.blocks,
+            total_blocks: read.total_blocks,
+            rows: sample.tally.rows() as u64,
+            rows_examined: read.rows_examined,
+            fetched_bytes: read.fetched_bytes,
+            read_bytes: read.done.read,
+            limit: read.limit,
+            seed: options.seed,
+            complete: read.complete,
+            exact: options.compresses_on_server(read.access),
+            source: read.access,
+        }
     }
 }
 
-fn sample_report(gathered: &Gathered<'_>) -> SampleReport {
-    let read = &gathered.subject.read;
-    let options = gathered.options();
-    SampleReport {
-        blocks: read.done.blocks,
-        total_blocks: read.total_blocks,
-        rows: gathered.tally.rows() as u64,
-        rows_examined: read.rows_examined,
-        fetched_bytes: read.fetched_bytes,
-        read_bytes: read.done.read,
-        limit: read.limit.map(|limit| match limit {
-            Limit::Bytes => "bytes",
-            Limit::Time => "time",
-        }),
-        seed: options.seed,
-        complete: read.complete,
-        exact: options.compresses_on_server(read.access),
-        source: read.access.name(),
+impl CandidateReport {
+    /// The candidate at this place of all; `recommended` is the place of the one that is, if any are compared.
+    fn new(
+        sample: ColumnSample<'_>,
+        all: &[Candidate<'_>],
+        at: usize,
+        recommended: Option<usize>,
+    ) -> Option<CandidateReport> {
+        let candidate = all.get(at)?;
+        let Candidate { settings, tally, figures, after, .. } = candidate;
+        let weighed: Vec<Weighed> = all.iter().map(|one| one.weighed).collect();
+        let scale = sample.scale();
+        let forms = FormCounts::new(&tally.forms, scale);
+        let server = sample.subject.server;
+        let mut caveats = Vec::new();
+        if candidate.kind != CandidateKind::Today {
+            let files = sample.subject.read.files();
+            caveats = growth_caveats(figures, after, &files, server.has_toasters);
+            let present = &sample.variants.present;
+            caveats.extend(settings_caveats(settings, present, server.page_size));
+        }
+        Some(CandidateReport {
+            settings: settings.into(),
+            name: candidate.name.clone(),
+            marks: Marks {
+                today: candidate.kind == CandidateKind::Today,
+                recommended: recommended == Some(at),
+                pareto: candidate.weighed.is_on_front(&weighed),
+                same_as: all.iter().take(at).position(|one| one.tally.clusters == tally.clusters),
+            },
+            after_command_bytes: after.bytes,
+            before_compaction_bytes: after.before_compaction,
+            figures: *figures,
+            forms,
+            decompressed_values: forms.compressed + forms.external_compressed,
+            refused_rows: (tally.refused * scale).round() as u64,
+            refusal: tally.refusal.clone(),
+            caveats,
+        })
+    }
+}
+
+impl RecommendationReport {
+    /// `uncompared`: why there is no recommendation.
+    fn new(
+        sample: ColumnSample<'_>,
+        all: &[Candidate<'_>],
+        goal: &Goal,
+        uncompared: Option<String>,
+    ) -> RecommendationReport {
+        let files = sample.subject.read.files();
+        let weighed: Vec<Weighed> = all.iter().map(|one| one.weighed).collect();
+        let recommendation = recommend(&weighed);
+        let chosen = all.get(recommendation.choice);
+        let changed = chosen.filter(|chosen| chosen.kind != CandidateKind::Today);
+        let described: Vec<Described<'_>> = all.iter().map(|one| one.described(&files)).collect();
+        let is_compared = uncompared.is_none();
+        RecommendationReport {
+            candidate: recommendation.choice,
+            weighting: if is_compared { weighting(goal) } else { String::new() },
+            reasons: uncompared.unwrap_or_else(|| reasons(&described, recommendation)),
+            sql: changed.map_or_else(Vec::new, |chosen| {
+                let present = &sample.variants.present;
+                let page = sample.subject.server.page_size;
+                command::sql(sample.target(), present, &chosen.settings, page)
+            }),
+            command: changed.map_or_else(Vec::new, |chosen| chosen.command(sample)),
+            after_bytes: chosen
+                .map_or_else(|| Interval::exact(files.total_bytes), |chosen| chosen.after.bytes),
+        }
     }
 }
 
 /// The report on the table with some keys of its documents in columns of their own.
-fn extracted(
-    gathered: &Gathered<'_>,
-    extraction: &Extraction,
-    scope: &Scope,
-) -> Option<ExtractionReport> {
-    let server = gathered.server();
-    let present = &gathered.variants.present;
+fn extraction_of(sample: ColumnSample<'_>, extraction: &Extraction) -> Option<ExtractionReport> {
+    let server = sample.subject.server;
+    let present = &sample.variants.present;
     let table = extraction.table();
-    let target = CommandTarget {
-        schema: &table.schema,
-        table: &table.name,
-        column: &gathered.variants.name,
-    };
+    let target = CommandTarget { schema: &table.schema, table: &table.name, ..sample.target() };
     let compaction: &[&str] = if server.compacts() { &["--compact"] } else { &[] };
     let words = command::command(target, &[], (present, present), compaction);
     let command = command::shell_line(&words);
-    extraction_report(extraction, scope, &command, server.has_toasters)
-}
-
-fn candidate_report(
-    gathered: &Gathered<'_>,
-    candidate: &Shown<'_>,
-    today: &Shown<'_>,
-    marks: Marks,
-) -> CandidateReport {
-    let scale = gathered.scale();
-    let files = gathered.files();
-    let page = gathered.server().page_size;
-    let Shown { settings, name, tally, figures, after, .. } = candidate;
-    let forms = FormCounts::new(&tally.forms, scale);
-    let heap = figures.files.heap_bytes;
-    let mut after_command_bytes = Interval::exact(files.total_bytes);
-    let mut before_compaction_bytes = files.total_bytes;
-    let mut caveats = Vec::new();
-    if !marks.today {
-        after_command_bytes = after.bytes;
-        before_compaction_bytes = after.before_compaction;
-        caveats = growth_caveats(figures, after, &files, gathered.server().has_toasters);
-        caveats.extend(settings_caveats(settings, &gathered.variants.present, page));
-    }
-    CandidateReport {
-        settings: settings.into(),
-        name: name.clone(),
-        marks,
-        after_command_bytes,
-        before_compaction_bytes,
-        after_vacuum_full: figures.files,
-        scan_buffers: Figure {
-            value: heap.value.scaled(1.0 / page.bytes() as f64),
-            change: heap.change,
-        },
-        chunks: figures.chunks,
-        read_buffers_per_value: gathered.read_buffers(candidate, today),
-        read_cpu_ns_per_value: gathered.cpu_time(figures.read_cpu_ns),
-        update_bytes_per_value: figures.update_bytes,
-        update_wal_bytes_per_value: figures.update_wal_bytes,
-        costs: costs(gathered, figures, &today.figures),
-        forms,
-        decompressed_values: forms.compressed + forms.external_compressed,
-        refused_rows: (tally.refused * scale).round() as u64,
-        refusal: tally.refusal.clone(),
-        caveats,
-    }
-}
-
-/// The further costs of a candidate.
-fn costs(gathered: &Gathered<'_>, figures: &Figures, today: &Figures) -> CostsReport {
-    let further = &figures.further;
-    let mut write = gathered.cpu_time(further.write_cpu_ns);
-    // calibration does not time the storing of chunks
-    write.calibrated &= figures.chunks.value.high <= 0.0 && today.chunks.value.high <= 0.0;
-    CostsReport {
-        write_cpu_ns_per_value: write,
-        other_update_wal_bytes_per_row: further.other_wal_bytes,
-        hot_update_wal_bytes_per_row: further.hot_wal_bytes,
-        full_page_bytes_per_value: further.full_page_bytes,
-        prefix_read: is_sliced(&gathered.variants.type_name).then(|| PrefixReport {
-            buffers_per_value: further.prefix_buffers,
-            cpu_ns_per_value: gathered.cpu_time(further.prefix_cpu_ns),
-        }),
-        cold_read_pages_per_value: further.cold_pages,
-    }
+    extraction_report(extraction, &sample.scope(), &command, server.has_toasters)
 }
 
 /// Whether `substr` of a value of this type reads only what it needs.
@@ -399,10 +377,10 @@ fn is_sliced(type_name: &str) -> bool {
 }
 
 /// The workload as given, else from statements about the column, else from counters of the table.
-fn workload(gathered: &Gathered<'_>, column_use: &ColumnUse) -> Workload {
-    let counted = &gathered.subject.facts.counters;
+fn workload(subject: &Subject<'_>, column_use: &ColumnUse) -> Workload {
+    let counted = &subject.facts.counters;
     let (reads_per_write, source) =
-        match (gathered.options().reads_per_write, column_use, counted.reads_per_write()) {
+        match (subject.options.reads_per_write, column_use, counted.reads_per_write()) {
             (Some(given), ..) => (Some(given), WorkloadSource::Given),
             (None, ColumnUse::Counted { reads, writes, statements }, _) => {
                 (Some(reads / writes.max(1.0)), WorkloadSource::Statements(*statements))
@@ -414,35 +392,21 @@ fn workload(gathered: &Gathered<'_>, column_use: &ColumnUse) -> Workload {
 }
 
 /// Why `pg_stat_statements`, though there, is not used.
-fn silence(gathered: &Gathered<'_>, column_use: ColumnUse) -> Option<String> {
+fn silence(subject: &Subject<'_>, column_use: ColumnUse) -> Option<String> {
     match column_use {
-        ColumnUse::Silent(why) if gathered.options().reads_per_write.is_none() => {
+        ColumnUse::Silent(why) if subject.options.reads_per_write.is_none() => {
             Some(format!("pg_stat_statements was not used to estimate the workload: {why}."))
         }
         _ => None,
     }
 }
 
-fn optimize_name(optimize: Optimize) -> &'static str {
-    match optimize {
-        Optimize::Balanced => "balanced",
-        Optimize::Size => "size",
-        Optimize::Read => "read",
-        Optimize::Write => "write",
+/// Why nothing is compared: toastctl does not know how values would be stored, or pluggable toasters store some of them.
+fn why_uncompared(sample: ColumnSample<'_>) -> Option<String> {
+    if sample.subject.relation.desc.id_type == ValueIdType::Oid8 {
+        return Some(format!("No recommendation: {WIDE_IDS}."));
     }
-}
-
-/// Why nothing is compared, where toastctl does not know how values would be stored.
-fn uncompared(gathered: &Gathered<'_>) -> Option<String> {
-    match gathered.relation().desc.id_type {
-        ValueIdType::Oid => custom(gathered),
-        ValueIdType::Oid8 => Some(format!("No recommendation: {WIDE_IDS}.")),
-    }
-}
-
-/// Why nothing is compared if pluggable toasters store values of the column.
-fn custom(gathered: &Gathered<'_>) -> Option<String> {
-    let today = gathered.tally.tallies().get(TODAY)?;
+    let today = sample.tally.tallies().first()?;
     let custom = today.forms.get(Form::Custom);
     let unknown = today.unknown;
     if custom <= 0.0 {
@@ -458,44 +422,6 @@ fn custom(gathered: &Gathered<'_>) -> Option<String> {
         ));
     }
     Some(text)
-}
-
-/// Today, the present settings if they would store values differently, and the candidates. Only today if nothing is
-/// compared.
-fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
-    let Gathered { variants, tally, .. } = gathered;
-    let compared = if uncompared(gathered).is_some() { 1 } else { all.len() };
-    let stored_otherwise = match (tally.tallies().get(TODAY), tally.tallies().get(PRESENT)) {
-        (Some(today), Some(present)) => today.clusters != present.clusters,
-        _ => false,
-    };
-    let scale = gathered.scale();
-    let mut out = Vec::with_capacity(all.len());
-    for (index, ((variant, tally), figures)) in
-        variants.all.iter().zip(tally.tallies()).zip(all).take(compared).enumerate()
-    {
-        let settings = variant.settings.unwrap_or(variants.present);
-        let name = match index {
-            TODAY => "today".to_owned(),
-            PRESENT if !stored_otherwise => continue,
-            PRESENT => format!("{settings} (as set)"),
-            _ => settings.to_string(),
-        };
-        let after = gathered.after(figures, tally);
-        let figures = *figures;
-        let values = tally.values() * scale;
-        out.push(Shown {
-            settings,
-            is_as_set: index == PRESENT,
-            name,
-            tally,
-            figures,
-            values,
-            after,
-            named: &variant.named,
-        });
-    }
-    out
 }
 
 /// How much would change. Of candidates that the sample cannot distinguish, the lowest rank is recommended: fewest
@@ -518,22 +444,21 @@ fn rank(settings: &Settings, present: &Settings) -> u8 {
     8 * changes + kind
 }
 
-/// What compaction alone would give back.
-fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
-    if gathered.relation().desc.id_type != ValueIdType::Oid {
+/// What compaction alone would give back, by the sampled rows.
+fn compaction_by_rows(
+    sample: ColumnSample<'_>,
+    candidates: &[Candidate<'_>],
+) -> Option<CompactionReport> {
+    let Subject { relation, server, read, .. } = sample.subject;
+    if relation.desc.id_type != ValueIdType::Oid || !server.compacts() {
         return None;
     }
-    if !gathered.server().compacts() {
-        return None;
-    }
-    let today = &shown.get(TODAY)?.figures;
-    estimated(today, &gathered.files(), gathered.server().page_size, gathered.relation())
+    estimated(&candidates.first()?.figures, &read.files(), server.page_size, relation)
 }
 
-fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Vec<String> {
-    let facts = gathered.subject.facts;
-    let files = gathered.files();
-    let server = gathered.server();
+fn notes(sample: ColumnSample<'_>, candidates: &[Candidate<'_>]) -> Vec<String> {
+    let Subject { facts, server, read, relation, .. } = sample.subject;
+    let files = read.files();
     let mut notes = Vec::new();
     notes.push(
         if server.has_toasters {
@@ -547,10 +472,10 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Vec<String> {
     if !server.vacuum_truncates {
         notes.push(format!("{NEVER_TRUNCATES}, so files cannot be compacted here."));
     }
-    if matches!(gathered.subject.read.access, Access::Functions) {
-        notes.push(without_pages(gathered.relation()));
+    if read.access == Access::Functions {
+        notes.push(without_pages(relation));
     }
-    if shown.iter().any(|s| s.is_as_set) {
+    if candidates.iter().any(|candidate| candidate.kind == CandidateKind::AsSet) {
         notes.push(
             "Some values are not stored as the column's settings would store them: the settings were changed later, or \
              the values were copied from another table."
@@ -558,10 +483,10 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Vec<String> {
         );
     }
     if let (Some(before), Some(after)) = (
-        shown.iter().find(|s| is_plain(s, Method::Pglz)),
-        shown.iter().find(|s| is_plain(s, Method::Lz4)),
+        candidates.iter().find(|candidate| candidate.is_plain(Method::Pglz)),
+        candidates.iter().find(|candidate| candidate.is_plain(Method::Lz4)),
     ) {
-        let scale = gathered.scale();
+        let scale = sample.scale();
         let pglz = (before.tally.forms.pglz + before.tally.forms.lz4) * scale;
         let lz4 = (after.tally.forms.pglz + after.tally.forms.lz4) * scale;
         if (pglz - lz4).abs() >= 1.0 {
@@ -571,7 +496,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Vec<String> {
             ));
         }
     }
-    let packed = shown.first().map_or(0.0, |s| s.figures.files.total_bytes.value.high);
+    let packed = candidates.first().map_or(0.0, |today| today.figures.files.total_bytes.value.high);
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
         notes.push(format!(
             "The files hold {} of dead rows{} and free space, which no setting changes.",
@@ -589,19 +514,13 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Vec<String> {
     notes
 }
 
-fn is_plain(shown: &Shown<'_>, method: Method) -> bool {
-    shown.settings.policy == Policy::Always
-        && shown.settings.storage == Storage::Extended
-        && shown.settings.method == MethodChoice::One(method)
-}
-
 /// Smallest growth worth a caveat, as a part.
 const REPORTED_GROWTH: f64 = 0.1;
 
 /// What to know about the sizes of the files.
 fn growth_caveats(
     figures: &Figures,
-    after: &After,
+    after: &AfterCommand,
     files: &Files,
     has_toasters: bool,
 ) -> Vec<String> {
@@ -685,7 +604,7 @@ mod tests {
         };
         let same = figures(100.0, 900.0);
         let number = |wanted: &Settings, figures: &Figures| {
-            let after = after(figures, &FILES, page, true);
+            let after = AfterCommand::new(figures, &FILES, page, true);
             growth_caveats(figures, &after, &FILES, false).len()
                 + settings_caveats(wanted, &present, page).len()
         };

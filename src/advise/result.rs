@@ -5,8 +5,13 @@
 
 use serde::Serialize;
 
-use super::estimate::{CpuTime, Figure, FileSizes};
+use super::advisor::Access;
+use super::calibration::CalibrationSource;
+use super::estimate::Figures;
 use super::extract::result::ExtractionReport;
+use super::plan::Limit;
+use super::pluggable::Toaster;
+use super::recommend::Optimize;
 use super::tally::Forms;
 use crate::command::shell_line;
 use crate::server::about::ServerReport;
@@ -54,8 +59,7 @@ pub struct Report {
     /// What compaction alone would give back, whatever the settings; null if that is not worth it.
     pub compaction: Option<CompactionReport>,
     /// What the recommendation is for.
-    #[schemars(extend("enum" = ["balanced", "size", "read", "write"]))]
-    pub optimize: &'static str,
+    pub optimize: Optimize,
     /// How the table is used.
     pub workload: WorkloadReport,
     /// What CPU times rest on.
@@ -90,8 +94,7 @@ pub struct SampleReport {
     /// Bytes read in all: these and the blocks.
     pub read_bytes: u64,
     /// Why reading ended before all chosen blocks were read: `bytes` or `time`.
-    #[schemars(extend("enum" = ["bytes", "time", null]))]
-    pub limit: Option<&'static str>,
+    pub limit: Option<Limit>,
     /// The seed of the choice.
     pub seed: u64,
     /// Whether everything was examined, so that only the error of the model remains.
@@ -99,8 +102,7 @@ pub struct SampleReport {
     /// Whether the server compressed the sample.
     pub exact: bool,
     /// How rows were read: by `pageinspect`, or by SQL `functions`, which do not show dead rows and free space.
-    #[schemars(extend("enum" = ["pageinspect", "functions"]))]
-    pub source: &'static str,
+    pub source: Access,
 }
 
 /// The shards of a table of Citus.
@@ -167,12 +169,19 @@ pub struct CompactionReport {
     pub command: String,
 }
 
+/// A file of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TableFile {
+    Heap,
+    Toast,
+}
+
 /// Expected effect of the compaction of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FileCompaction {
     /// `heap` or `toast`.
-    #[schemars(extend("enum" = ["heap", "toast"]))]
-    pub file: &'static str,
+    pub file: TableFile,
     /// Blocks read.
     pub blocks_read: u64,
     /// Blocks of the file.
@@ -197,8 +206,7 @@ pub struct IndexCompaction {
 pub struct CalibrationReport {
     /// `measured` on this server, from the `file` of --calibration, or `none`: those of a common server. With `none`, CPU
     /// times have no interval.
-    #[schemars(extend("enum" = ["none", "measured", "file"]))]
-    pub source: &'static str,
+    pub source: CalibrationSource,
     /// Why they were not measured; null if they were.
     pub why: Option<String>,
     /// Values that were timed.
@@ -219,12 +227,15 @@ impl CalibrationReport {
             self.read_error.unwrap_or_default() * 100.0,
             self.write_error.unwrap_or_default() * 100.0
         );
-        match (&self.why, self.source) {
-            (Some(why), _) => {
+        match self.source {
+            CalibrationSource::None => {
+                let why = self.why.as_deref().unwrap_or_default();
                 format!("CPU times are those of a common server, not calibrated: {why}.")
             }
-            (None, "file") => format!("CPU times follow from the calibration file ({errors})."),
-            (None, _) => format!(
+            CalibrationSource::File => {
+                format!("CPU times follow from the calibration file ({errors}).")
+            }
+            CalibrationSource::Measured => format!(
                 "CPU times are calibrated: {} values were timed in temporary tables ({errors}).",
                 self.values
             ),
@@ -283,24 +294,8 @@ pub struct CandidateReport {
     pub after_command_bytes: Interval<u64>,
     /// The same before that compaction: an in-place retoast shortens no file.
     pub before_compaction_bytes: u64,
-    /// The files as VACUUM FULL would leave them: without dead rows and free space. Changes are against today's values
-    /// in files written in the same way.
-    pub after_vacuum_full: FileSizes,
-    /// Buffers that a scan of the table visits that does not need the column.
-    pub scan_buffers: Figure,
-    /// Chunks in the TOAST relation.
-    pub chunks: Figure,
-    /// Buffers that a scan of the column visits for one value, after the command; of today in the files as they are.
-    #[serde(serialize_with = "Figure::three_digits")]
-    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
-    pub read_buffers_per_value: Figure,
-    /// CPU time that storage adds to the read of one value, warm cache.
-    pub read_cpu_ns_per_value: CpuTime,
-    /// Bytes written when one value is replaced.
-    pub update_bytes_per_value: Figure,
-    /// WAL when one value is replaced, without full-page images.
-    pub update_wal_bytes_per_value: Figure,
-    pub costs: CostsReport,
+    #[serde(flatten)]
+    pub figures: Figures,
     /// The column's values by form, for the whole table.
     pub forms: FormCounts,
     /// Values that a read must decompress.
@@ -311,40 +306,6 @@ pub struct CandidateReport {
     pub refusal: Option<String>,
     /// Its other consequences.
     pub caveats: Vec<String>,
-}
-
-/// Further costs of one read or write.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub struct CostsReport {
-    /// CPU time for compressing one value, values that do not get smaller included, and for storing its chunks. The
-    /// latter is never timed: there is no interval if values have chunks, or have them today.
-    pub write_cpu_ns_per_value: CpuTime,
-    /// WAL when a number in another column of a row is changed and the new row version goes to another page, without
-    /// full-page images and the table's own indexes.
-    pub other_update_wal_bytes_per_row: Figure,
-    /// WAL of a HOT update: the same if the new row version stays on its page and no index changes; without pruning.
-    pub hot_update_wal_bytes_per_row: Figure,
-    /// Full-page images when one value is replaced and none of its pages was changed since the last checkpoint: the pages
-    /// of the old row version and of the old chunks, as far as they are full.
-    pub full_page_bytes_per_value: Figure,
-    /// The first 100 characters of one value, as substr(v, 1, 100) reads them from text or bytea; null for other types,
-    /// of which whole values are read.
-    pub prefix_read: Option<PrefixReport>,
-    /// Pages that are read from disk for one value if nothing but the inner pages of the index is cached.
-    #[serde(serialize_with = "Figure::three_digits")]
-    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
-    pub cold_read_pages_per_value: Figure,
-}
-
-/// What reading the beginning of a value takes.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub struct PrefixReport {
-    /// Buffers that a scan of the column visits for one value, in files as VACUUM FULL leaves them.
-    #[serde(serialize_with = "Figure::three_digits")]
-    #[schemars(with = "crate::advise::estimate::Changed<f64>")]
-    pub buffers_per_value: Figure,
-    /// CPU time that storage adds.
-    pub cpu_ns_per_value: CpuTime,
 }
 
 /// How a candidate compares with the others.
@@ -405,8 +366,7 @@ impl FormCounts {
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct PluggableReport {
     /// `bytea_toaster` or `jsonb_toaster`.
-    #[schemars(extend("enum" = ["bytea_toaster", "jsonb_toaster"]))]
-    pub toaster: &'static str,
+    pub toaster: Toaster,
     /// This is always an estimate.
     pub estimated: bool,
     /// Values that the estimate rests on: those out of line today.

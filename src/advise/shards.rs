@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use super::advisor::{Access, Advisor, TableFacts};
-use super::calibration::Calibrated;
-use super::candidate::{AdviseError, TODAY, Variants, named_columns};
+use super::calibration::{Calibrated, CalibrationSource};
+use super::candidate::{AdviseError, Variants, named_columns};
 use super::plan::{Done, SamplePlan};
 use super::report::{SampleRead, Subject};
 use super::result::{Report, ShardsReport};
@@ -559,7 +559,7 @@ impl Added {
             read,
         };
         let calibrated = self.calibrated.unwrap_or_default();
-        let mut reports = reports(&subject, (&model.variants, &self.tallies, &calibrated));
+        let mut reports = reports(&subject, &model.variants, &self.tallies, &calibrated);
         for report in &mut reports {
             report.compaction = None;
             report.notes.extend_from_slice(notes);
@@ -585,8 +585,10 @@ const NO_STORAGE: &str =
     "Citus refuses SET STORAGE for its tables; toastctl retoast sets it on every node instead.";
 
 fn changes_storage(report: &Report) -> bool {
-    let storage = |at: usize| report.candidates.get(at).map(|one| &one.settings.storage);
-    storage(report.recommendation.candidate) != storage(TODAY)
+    let chosen = report.candidates.get(report.recommendation.candidate);
+    let storages = [report.candidates.first(), chosen];
+    let [today, chosen] = storages.map(|one| one.map(|one| &one.settings.storage));
+    chosen != today
 }
 
 fn nothing_read(name: &str, lost: &[Lost]) -> AdviseError {
@@ -640,9 +642,13 @@ fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> 
                 .to_owned(),
         );
     }
-    if let Some(place) = measured
-        .filter(|_| added.calibrated.iter().flatten().any(|one| one.report.source == "measured"))
-    {
+    if let Some(place) = measured.filter(|_| {
+        added
+            .calibrated
+            .iter()
+            .flatten()
+            .any(|one| one.report.source == CalibrationSource::Measured)
+    }) {
         notes.push(format!("CPU times were measured with values of {place}."));
     }
     if !lost.is_empty() {

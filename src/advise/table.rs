@@ -3,15 +3,14 @@
 use super::advisor::{Access, Advisor, Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::{Abilities, AdviseError, Variants, named_columns};
-use super::compaction;
 use super::extract::choose::{Beforehand, Wanted};
 use super::extract::keys::Extract;
 use super::extract::target;
 use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
 use super::reading::Reading;
-use super::report::{Gathered, Subject, column_report};
-use super::result::Report;
+use super::report::{ColumnSample, Subject, column_report};
+use super::result::{CompactionReport, Report};
 use super::tally::Tally;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
@@ -54,7 +53,7 @@ impl Advisor {
         let compaction = self.compaction(relation, access, estimated, &mut problems).await;
         for report in &mut reports {
             report.problems.merge_new(problems.clone());
-            report.notes.extend(compaction.as_ref().map(compaction::note));
+            report.notes.extend(compaction.as_ref().map(CompactionReport::note));
             report.compaction.clone_from(&compaction);
         }
         Ok(reports)
@@ -128,7 +127,7 @@ impl Advisor {
             extraction: run.documents.extractions.first(),
             shards: None,
         };
-        Ok(reports(&subject, (&variants, &tallies, &calibrated)))
+        Ok(reports(&subject, &variants, &tallies, &calibrated))
     }
 
     /// Begins the transaction in which a relation is read.
@@ -177,11 +176,13 @@ pub(super) fn looked_into(variants: &[Variants], extracts: bool) -> Vec<usize> {
 /// The report on each column.
 pub(super) fn reports(
     subject: &Subject<'_>,
-    (variants, tallies, calibrated): (&[Variants], &[Tally], &[Calibrated]),
+    variants: &[Variants],
+    tallies: &[Tally],
+    calibrated: &[Calibrated],
 ) -> Vec<Report> {
-    let all = variants.iter().zip(tallies).zip(calibrated);
-    all.map(|((variants, tally), calibrated)| {
-        column_report(&Gathered { subject, variants, tally, calibrated })
-    })
-    .collect()
+    let mut reports = Vec::with_capacity(variants.len());
+    for ((variants, tally), calibrated) in variants.iter().zip(tallies).zip(calibrated) {
+        reports.push(column_report(ColumnSample { subject, variants, tally, calibrated }));
+    }
+    reports
 }

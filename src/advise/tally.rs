@@ -8,145 +8,78 @@ use toast_format::disk::desc::Storage;
 use toast_format::disk::layout::PageSize;
 use toast_format::judge::stock::{Compliance, by_model, same_form};
 use toast_format::model::btree::ToastIndex;
-use toast_format::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, UpdateWork, WriteWork};
+use toast_format::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, WriteWork};
 use toast_format::model::index_entry::too_large;
 use toast_format::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
 use toast_format::model::policy::Policy;
 use toast_format::model::settings::Settings;
 use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
+use toast_format::model::wal::UpdateWork;
 
 /// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
 pub const MAX_CLUSTERS: usize = 1024;
 
-/// What is added up for a candidate: all of them sums over rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sum {
-    /// Rows with a value in the column.
-    Values,
-    /// Bytes of heap tuples, line pointers included.
-    HeapBytes,
-    /// Bytes of chunks on pages, of all columns.
-    ToastBytes,
-    /// Chunks of all columns.
-    Chunks,
-    /// The column's values out of line.
-    Lookups,
-    /// Pages of the TOAST relation that reading the column's values visits, after an update in place.
-    Visits,
-    /// The column's chunks.
-    ColumnChunks,
-    /// Bytes of the column's chunks on pages.
-    ColumnToastBytes,
-    /// Bytes of the column's values in the TOAST relation.
-    ColumnExternalBytes,
-    /// The column's compressed values.
-    Decompressions,
-    /// What those in pglz consist of: see [`Items`].
-    PglzLiterals,
-    PglzMatches,
-    PglzCopied,
-    PglzOverlapping,
-    /// The same of those in lz4.
-    Lz4Literals,
-    Lz4Matches,
-    Lz4Copied,
-    Lz4Overlapping,
-    /// Bytes of heap tuples that have a value in the column.
-    ValueHeapBytes,
-    /// The column's values of pluggable toasters.
-    Custom,
-    /// Bytes of heap tuples that are written anew.
-    NewHeapBytes,
-    /// Chunks that are written anew, of all columns.
-    NewChunks,
-    /// Their bytes on pages.
-    NewToastBytes,
-    /// Rows.
-    Rows,
-    /// Rows for which an UPDATE that changes no value out of line calls the toaster nevertheless.
-    ToasterRows,
-    /// Bytes of the column's values that the server tries to compress without success.
-    PglzRefused,
-    Lz4Refused,
-    /// What the first [`PREFIX_BYTES`] of the column's values take: chunks, pages of the TOAST relation, bytes of chunks,
-    /// and what is decompressed of them.
-    PrefixChunks,
-    PrefixVisits,
-    PrefixExternalBytes,
-    PrefixPglzLiterals,
-    PrefixPglzMatches,
-    PrefixPglzCopied,
-    PrefixPglzOverlapping,
-    PrefixLz4Literals,
-    PrefixLz4Matches,
-    PrefixLz4Copied,
-    PrefixLz4Overlapping,
-}
-
-/// Length of the array that holds every [`Sum`].
-pub const SUMS: usize = 38;
-
 /// What a read of a prefix asks for: `substr(v, 1, 100)` in a UTF-8 database.
 pub(super) const PREFIX_BYTES: u32 = 400;
 
-/// The sums of [`Items`], in the order of [`Items::each`].
-fn items_of(method: Method) -> [Sum; 4] {
-    use Sum as S;
-    match method {
-        Method::Pglz => [S::PglzLiterals, S::PglzMatches, S::PglzCopied, S::PglzOverlapping],
-        Method::Lz4 => [S::Lz4Literals, S::Lz4Matches, S::Lz4Copied, S::Lz4Overlapping],
-    }
-}
-
-/// The same for prefixes.
-fn prefix_items_of(method: Method) -> [Sum; 4] {
-    match method {
-        Method::Pglz => [
-            Sum::PrefixPglzLiterals,
-            Sum::PrefixPglzMatches,
-            Sum::PrefixPglzCopied,
-            Sum::PrefixPglzOverlapping,
-        ],
-        Method::Lz4 => [
-            Sum::PrefixLz4Literals,
-            Sum::PrefixLz4Matches,
-            Sum::PrefixLz4Copied,
-            Sum::PrefixLz4Overlapping,
-        ],
-    }
-}
-
-/// One number for each [`Sum`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sums([f64; SUMS]);
-
-impl Default for Sums {
-    fn default() -> Sums {
-        Sums([0.0; SUMS])
-    }
+/// What is added up for a candidate: all of them sums over rows.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sums {
+    pub rows: f64,
+    /// Rows with a value in the column.
+    pub values: f64,
+    /// The column's values of pluggable toasters.
+    pub custom: f64,
+    /// Rows for which an UPDATE that changes no value out of line calls the toaster nevertheless.
+    pub toaster_rows: f64,
+    /// Bytes of heap tuples, line pointers included; and of those that have a value in the column.
+    pub heap_bytes: f64,
+    pub value_heap_bytes: f64,
+    /// Chunks of all columns.
+    pub chunks: f64,
+    /// Bytes of chunks on pages, of all columns; and of the column.
+    pub toast_bytes: f64,
+    pub column_toast_bytes: f64,
+    /// Bytes of heap tuples that are written anew, chunks that are, and their bytes on pages.
+    pub new_heap_bytes: f64,
+    pub new_chunks: f64,
+    pub new_toast_bytes: f64,
+    /// Reading the column's values, after an update in place: without pages of the heap and of the index.
+    pub read: ReadWork,
+    /// The same of their first [`PREFIX_BYTES`].
+    pub prefix: ReadWork,
+    /// Bytes of the column's values that the server tries to compress without success.
+    pub pglz_refused: f64,
+    pub lz4_refused: f64,
 }
 
 impl Sums {
-    pub fn get(&self, sum: Sum) -> f64 {
-        self.0.get(sum as usize).copied().unwrap_or(0.0)
-    }
-
-    fn add(&mut self, sum: Sum, amount: f64) {
-        if let Some(total) = self.0.get_mut(sum as usize) {
-            *total += amount;
-        }
-    }
-
     /// Adds `other`, each number times `weight`.
     pub fn add_weighted(&mut self, other: &Sums, weight: f64) {
-        for (total, amount) in self.0.iter_mut().zip(&other.0) {
-            *total += amount * weight;
-        }
+        self.rows += other.rows * weight;
+        self.values += other.values * weight;
+        self.custom += other.custom * weight;
+        self.toaster_rows += other.toaster_rows * weight;
+        self.heap_bytes += other.heap_bytes * weight;
+        self.value_heap_bytes += other.value_heap_bytes * weight;
+        self.chunks += other.chunks * weight;
+        self.toast_bytes += other.toast_bytes * weight;
+        self.column_toast_bytes += other.column_toast_bytes * weight;
+        self.new_heap_bytes += other.new_heap_bytes * weight;
+        self.new_chunks += other.new_chunks * weight;
+        self.new_toast_bytes += other.new_toast_bytes * weight;
+        self.read = self.read.plus(other.read.scaled(weight));
+        self.prefix = self.prefix.plus(other.prefix.scaled(weight));
+        self.pglz_refused += other.pglz_refused * weight;
+        self.lz4_refused += other.lz4_refused * weight;
     }
 
-    fn scaled(&self, by: f64) -> Sums {
-        Sums(self.0.map(|sum| sum * by))
+    /// The sum of all of these.
+    pub(super) fn total<'s>(all: impl IntoIterator<Item = &'s Sums>) -> Sums {
+        let mut sums = Sums::default();
+        all.into_iter().for_each(|one| sums.add_weighted(one, 1.0));
+        sums
     }
 
     /// Adds a value of the column, in a heap tuple of `heap_bytes`, line pointer included.
@@ -154,10 +87,10 @@ impl Sums {
         if value.form == Form::Null {
             return;
         }
-        self.add(Sum::Values, 1.0);
-        self.add(Sum::ValueHeapBytes, heap_bytes);
+        self.values += 1.0;
+        self.value_heap_bytes += heap_bytes;
         if value.form == Form::Custom {
-            self.add(Sum::Custom, 1.0);
+            self.custom += 1.0;
         }
     }
 
@@ -165,51 +98,51 @@ impl Sums {
     /// of line. `items`: what it consists of if it is compressed and that is known.
     pub(super) fn add_read(
         &mut self,
-        (value, items): (&Placed, Option<Items>),
+        value: &Placed,
+        items: Option<Items>,
         page: PageSize,
         chunks: f64,
         visits: f64,
     ) {
+        let mut read = ReadWork::default();
+        let mut prefix = ReadWork::default();
         if value.is_outside() {
-            self.add(Sum::Lookups, 1.0);
-            self.add(Sum::Visits, visits);
-            self.add(Sum::ColumnChunks, chunks);
-            self.add(Sum::ColumnToastBytes, chunk_bytes(page, value.stored_size) as f64);
-            self.add(Sum::ColumnExternalBytes, f64::from(value.stored_size));
+            self.column_toast_bytes += chunk_bytes(page, value.stored_size) as f64;
+            read.lookups = 1.0;
+            read.toast_pages = visits;
+            read.chunks = chunks;
+            read.copied_bytes = f64::from(value.stored_size);
         }
         if let Some(method) = value.compressed_by() {
-            self.add(Sum::Decompressions, 1.0);
             let stream = value.stored_size.saturating_sub(value.compressed_header());
             let items = items.unwrap_or_else(|| Items::typical(method, value.raw_size, stream));
             let part = f64::from(PREFIX_BYTES) / f64::from(value.raw_size.max(PREFIX_BYTES));
-            let sums = items_of(method).into_iter().zip(prefix_items_of(method));
-            for ((sum, prefix), amount) in sums.zip(items.each()) {
-                self.add(sum, amount);
-                self.add(prefix, amount * part);
-            }
+            read.decompressions = 1.0;
+            *read.items_mut(method) = items;
+            *prefix.items_mut(method) = items.scaled(part);
         }
         if value.form.is_external() {
-            self.add_prefix(value, page, chunks, visits);
+            // of lz4, all chunks are read (`detoast_attr_slice`)
+            let stored = value.stored_size;
+            let wanted = match value.compressed_by() {
+                None => PREFIX_BYTES.min(stored),
+                Some(Method::Lz4) => stored,
+                Some(Method::Pglz) => {
+                    let header = value.compressed_header();
+                    let stream = stored.saturating_sub(header) as usize;
+                    let most = pglz::maximum_compressed_size(PREFIX_BYTES as usize, stream);
+                    header.saturating_add(u32::try_from(most).unwrap_or(u32::MAX))
+                }
+            };
+            let part = f64::from(page.chunks(wanted)) / f64::from(page.chunks(stored).max(1));
+            prefix.chunks = chunks * part;
+            prefix.toast_pages = (visits * part).max(visits.min(1.0));
+            prefix.copied_bytes = f64::from(wanted);
         }
-    }
-
-    /// Adds what a read of the first bytes of a value out of line takes (`detoast_attr_slice`): of lz4 all chunks.
-    fn add_prefix(&mut self, value: &Placed, page: PageSize, chunks: f64, visits: f64) {
-        let stored = value.stored_size;
-        let wanted = match value.compressed_by() {
-            None => PREFIX_BYTES.min(stored),
-            Some(Method::Lz4) => stored,
-            Some(Method::Pglz) => {
-                let header = value.compressed_header();
-                let stream = stored.saturating_sub(header) as usize;
-                let most = pglz::maximum_compressed_size(PREFIX_BYTES as usize, stream);
-                header.saturating_add(u32::try_from(most).unwrap_or(u32::MAX))
-            }
-        };
-        let part = f64::from(page.chunks(wanted)) / f64::from(page.chunks(stored).max(1));
-        self.add(Sum::PrefixChunks, chunks * part);
-        self.add(Sum::PrefixVisits, (visits * part).max(visits.min(1.0)));
-        self.add(Sum::PrefixExternalBytes, f64::from(wanted));
+        prefix.lookups = read.lookups;
+        prefix.decompressions = read.decompressions;
+        self.read = self.read.plus(read);
+        self.prefix = self.prefix.plus(prefix);
     }
 
     /// Adds a value of the column that the server tries, without success, to compress whenever it is written.
@@ -221,77 +154,37 @@ impl Sums {
         for method in column.method.methods() {
             let raw = value.raw_size;
             match method {
-                Method::Pglz => self.add(Sum::PglzRefused, f64::from(raw.min(PGLZ_GIVES_UP))),
-                Method::Lz4 => self.add(Sum::Lz4Refused, f64::from(raw)),
+                Method::Pglz => self.pglz_refused += f64::from(raw.min(PGLZ_GIVES_UP)),
+                Method::Lz4 => self.lz4_refused += f64::from(raw),
             }
-        }
-    }
-
-    fn items(&self, sums: [Sum; 4]) -> Items {
-        Items::from(sums.map(|sum| self.get(sum)))
-    }
-
-    /// What reading the column's values takes, the heap's pages left out.
-    pub(super) fn read(&self, index: IndexShape) -> ReadWork {
-        self.read_of([Sum::ColumnChunks, Sum::Visits, Sum::ColumnExternalBytes], items_of, index)
-    }
-
-    /// What reading the first [`PREFIX_BYTES`] of the column's values takes, the heap's pages left out.
-    pub(super) fn prefix_read(&self, index: IndexShape) -> ReadWork {
-        let sums = [Sum::PrefixChunks, Sum::PrefixVisits, Sum::PrefixExternalBytes];
-        self.read_of(sums, prefix_items_of, index)
-    }
-
-    /// The work of a read of these chunks, pages and bytes of the TOAST relation.
-    fn read_of(
-        &self,
-        [chunks, visits, bytes]: [Sum; 3],
-        items: impl Fn(Method) -> [Sum; 4],
-        index: IndexShape,
-    ) -> ReadWork {
-        let lookups = self.get(Sum::Lookups);
-        let chunks = self.get(chunks);
-        ReadWork {
-            heap_pages: 0.0,
-            lookups,
-            index_pages: lookups * index.levels + chunks * index.pages_per_chunk,
-            toast_pages: self.get(visits),
-            chunks,
-            copied_bytes: self.get(bytes),
-            decompressions: self.get(Sum::Decompressions),
-            pglz: self.items(items(Method::Pglz)),
-            lz4: self.items(items(Method::Lz4)),
         }
     }
 
     /// What compressing the column's values and storing their chunks takes.
     pub(super) fn write(&self) -> WriteWork {
         WriteWork {
-            chunks: self.get(Sum::ColumnChunks),
-            compressions: self.get(Sum::Decompressions),
-            pglz: self.items(items_of(Method::Pglz)),
-            lz4: self.items(items_of(Method::Lz4)),
-            pglz_refused: self.get(Sum::PglzRefused),
-            lz4_refused: self.get(Sum::Lz4Refused),
+            chunks: self.read.chunks,
+            compressions: self.read.decompressions,
+            pglz: self.read.pglz,
+            lz4: self.read.lz4,
+            pglz_refused: self.pglz_refused,
+            lz4_refused: self.lz4_refused,
         }
     }
 
     /// What an UPDATE of all rows writes that changes no value out of line.
     pub(super) fn update_other(&self) -> UpdateWork {
-        let rows = self.get(Sum::Rows);
-        let heap_bytes = self.get(Sum::HeapBytes);
-        UpdateWork { rows, heap_bytes, ..UpdateWork::default() }
+        UpdateWork { rows: self.rows, heap_bytes: self.heap_bytes, ..UpdateWork::default() }
     }
 
-    /// What replacing each of them writes.
+    /// What replacing each of the column's values writes.
     pub(super) fn update(&self) -> UpdateWork {
-        let chunks = self.get(Sum::ColumnChunks);
         UpdateWork {
-            rows: self.get(Sum::Values),
-            heap_bytes: self.get(Sum::ValueHeapBytes),
-            toast_bytes: self.get(Sum::ColumnToastBytes),
-            chunks,
-            deleted_chunks: chunks,
+            rows: self.values,
+            heap_bytes: self.value_heap_bytes,
+            toast_bytes: self.column_toast_bytes,
+            chunks: self.read.chunks,
+            deleted_chunks: self.read.chunks,
         }
     }
 }
@@ -308,6 +201,12 @@ pub(super) struct IndexShape {
 impl IndexShape {
     pub(super) fn new(levels: f64, page: PageSize) -> IndexShape {
         IndexShape { levels, pages_per_chunk: ToastIndex::pages_per_chunk(page) }
+    }
+
+    /// The work with the pages of the index that it visits.
+    pub(super) fn searched(&self, work: ReadWork) -> ReadWork {
+        let index_pages = work.lookups * self.levels + work.chunks * self.pages_per_chunk;
+        ReadWork { index_pages, ..work }
     }
 }
 
@@ -417,9 +316,10 @@ impl Variant {
     }
 }
 
-/// The sums of one variant.
+/// A variant, and the sums of the rows as they are under it.
 #[derive(Debug, Clone)]
 pub struct VariantTally {
+    pub variant: Variant,
     /// One for each cluster.
     pub clusters: Vec<Sums>,
     /// The column's values by form.
@@ -467,7 +367,7 @@ type ChunksNow = Option<(u32, u32)>;
 #[derive(Debug, Clone)]
 pub struct Tally {
     page: PageSize,
-    variants: Vec<Variant>,
+    /// The first is that of the values as they are stored.
     tallies: Vec<VariantTally>,
     /// Blocks in each cluster.
     blocks: Vec<f64>,
@@ -482,16 +382,18 @@ pub struct Tally {
 impl Tally {
     /// Nothing added yet; rows are inserted.
     pub fn new(page: PageSize, fillfactor: u8, variants: Vec<Variant>) -> Tally {
-        Tally::filled(page, (fillfactor, Fill::Insert), variants)
+        Tally::filled(page, fillfactor, Fill::Insert, variants)
     }
 
     /// As [`Tally::new`], with rows put on pages in this way.
     pub(super) fn filled(
         page: PageSize,
-        (fillfactor, fill): (u8, Fill),
+        fillfactor: u8,
+        fill: Fill,
         variants: Vec<Variant>,
     ) -> Tally {
-        let tally = VariantTally {
+        let tallies = variants.into_iter().map(|variant| VariantTally {
+            variant,
             clusters: Vec::new(),
             forms: Forms::default(),
             refused: 0.0,
@@ -506,12 +408,10 @@ impl Tally {
             block_forms: Forms::default(),
             block_refused: 0.0,
             arriving: Vec::new(),
-        };
-        let tallies = vec![tally; variants.len()];
+        });
         Tally {
             page,
-            variants,
-            tallies,
+            tallies: tallies.collect(),
             blocks: Vec::new(),
             rows: 0.0,
             next: 0,
@@ -542,22 +442,16 @@ impl Tally {
             let now = Some(value.as_stored(page)).filter(Placed::is_outside)?;
             Some((now.chunks, toast_now.put(now.stored_size)))
         }));
-        let now = self.variants.first().map(|variant| &variant.table);
-        for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
-            match variant.settings {
-                None => tally.add(variant, (stored, &judged, &[]), page, compressor),
-                Some(_) => {
-                    let now = now.unwrap_or(&variant.table);
-                    let table = &variant.table;
-                    let named = &variant.named;
-                    let refused = tally.block_refused;
-                    let entry = too_large(table, now, named, &made.values, compressor);
-                    tally.add(variant, (made, &judged, &self.now), page, compressor);
-                    if let Some(entry) = entry {
-                        tally.block_refused = refused + 1.0;
-                        tally.refusal.get_or_insert(entry.to_string());
-                    }
-                }
+        let Some((today, others)) = self.tallies.split_first_mut() else { return };
+        today.add(stored, &judged, &[], page, compressor);
+        for tally in others {
+            let Variant { table, named, .. } = &tally.variant;
+            let entry = too_large(table, &today.variant.table, named, &made.values, compressor);
+            let refused = tally.block_refused;
+            tally.add(made, &judged, &self.now, page, compressor);
+            if let Some(entry) = entry {
+                tally.block_refused = refused + 1.0;
+                tally.refusal.get_or_insert(entry.to_string());
             }
         }
     }
@@ -623,7 +517,8 @@ impl Tally {
         self.blocks.iter_mut().for_each(|blocks| *blocks *= by);
         for tally in &mut self.tallies {
             for sums in tally.clusters.iter_mut().chain(&mut tally.parts) {
-                *sums = sums.scaled(by);
+                let before = std::mem::take(sums);
+                sums.add_weighted(&before, by);
             }
             let forms = std::mem::take(&mut tally.forms);
             tally.forms.add_weighted(&forms, by);
@@ -671,17 +566,12 @@ impl VariantTally {
 
     /// The sums of each relation that the sample is of.
     pub(super) fn parts(&self) -> Vec<Sums> {
-        if !self.parts.is_empty() {
-            return self.parts.clone();
-        }
-        let mut sums = Sums::default();
-        self.clusters.iter().for_each(|cluster| sums.add_weighted(cluster, 1.0));
-        vec![sums]
+        if self.parts.is_empty() { vec![Sums::total(&self.clusters)] } else { self.parts.clone() }
     }
 
     /// The column's values in the blocks that were read.
     pub(super) fn values(&self) -> f64 {
-        self.clusters.iter().map(|sums| sums.get(Sum::Values)).sum()
+        self.clusters.iter().map(|sums| sums.values).sum()
     }
 
     /// The sums of the rows that fill both.
@@ -691,11 +581,13 @@ impl VariantTally {
 
     fn add(
         &mut self,
-        variant: &Variant,
-        (row, judged, now): (&SampleRow, &[StoredValue], &[ChunksNow]),
+        row: &SampleRow,
+        judged: &[StoredValue],
+        now: &[ChunksNow],
         page: PageSize,
         compressor: &mut impl Compressor,
     ) {
+        let variant = &self.variant;
         let length;
         let mut is_new = false;
         let placed = if variant.settings.is_none() || variant.complies(judged, compressor) {
@@ -727,15 +619,15 @@ impl VariantTally {
         }
         self.heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
-        self.block.add(Sum::HeapBytes, heap_bytes);
-        self.block.add(Sum::Rows, 1.0);
+        self.block.heap_bytes += heap_bytes;
+        self.block.rows += 1.0;
         let has_outside = placed.iter().any(Placed::is_outside);
         let calls_toaster = has_outside || length as usize > page.toast_tuple_threshold();
         if calls_toaster {
-            self.block.add(Sum::ToasterRows, 1.0);
+            self.block.toaster_rows += 1.0;
         }
         if is_new {
-            self.block.add(Sum::NewHeapBytes, heap_bytes);
+            self.block.new_heap_bytes += heap_bytes;
         }
         for (index, value) in placed.iter().enumerate() {
             let external = value.is_outside();
@@ -748,11 +640,11 @@ impl VariantTally {
                 None => f64::from(fresh),
             };
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
-            self.block.add(Sum::ToastBytes, bytes);
-            self.block.add(Sum::Chunks, f64::from(value.chunks));
+            self.block.toast_bytes += bytes;
+            self.block.chunks += f64::from(value.chunks);
             if is_written {
-                self.block.add(Sum::NewChunks, f64::from(value.chunks));
-                self.block.add(Sum::NewToastBytes, bytes);
+                self.block.new_chunks += f64::from(value.chunks);
+                self.block.new_toast_bytes += bytes;
             }
             if index == variant.column {
                 self.block_forms.add(value, 1.0);
@@ -760,7 +652,7 @@ impl VariantTally {
             }
             if variant.reads.contains(&index) {
                 let items = value.compressed_by().and_then(|m| compressor.items(index, m));
-                self.block.add_read((value, items), page, f64::from(value.chunks), visits);
+                self.block.add_read(value, items, page, f64::from(value.chunks), visits);
                 let tried = matches!(value.form, Form::External | Form::Plain) && calls_toaster;
                 if tried && let Some(column) = variant.table.columns.get(index) {
                     self.block.add_refused(value, column);

@@ -6,10 +6,11 @@ use toast_format::codec::items::Items;
 use toast_format::disk::jsonb_parts::{Extracted, Part};
 use toast_format::disk::layout::PageSize;
 use toast_format::model::btree::ToastIndex;
-use toast_format::model::cost::{Prices, ReadWork, UpdateWork};
+use toast_format::model::cost::{Prices, ReadWork};
 use toast_format::model::pages::{chunk_bytes, tuple_bytes};
 use toast_format::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::wal::UpdateWork;
 
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: u64 = 126;

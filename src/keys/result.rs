@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::advise::advisor::Access;
 use crate::advise::extract::result::ExtractionReport;
 use crate::advise::result::{Files, Report, SampleReport};
 use crate::server::about::ServerReport;
@@ -110,7 +111,10 @@ impl From<&Report> for KeysColumn {
                 oid: Some(oid),
                 column: report.column.clone(),
                 type_name: report.column_type.clone(),
-                source: report.sample.source,
+                source: match report.sample.source {
+                    Access::Pages => "pageinspect",
+                    Access::Functions => "functions",
+                },
             },
             keys: None,
             extraction,

@@ -9,9 +9,11 @@ use super::charts;
 use super::document::{Document, Format, Output};
 use super::table::{Column, Grid, Head, Tone, number, printable, text};
 use super::units::{and_more, counted, nanoseconds, size};
+use crate::advise::advisor::Access;
 use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
+use crate::advise::pluggable::Toaster;
 use crate::advise::result::{
     self as advise, CandidateReport, PluggableReport, Report, SCHEMA, ShardsReport,
 };
@@ -229,8 +231,8 @@ fn front(report: &Report, document: &mut Document) {
     let spots: Vec<charts::Spot> = shown
         .iter()
         .map(|(_, c)| {
-            let bytes = c.after_vacuum_full.total_bytes.value.estimate;
-            let read_cpu = c.read_cpu_ns_per_value.figure.value.estimate;
+            let bytes = c.figures.files.total_bytes.value.estimate;
+            let read_cpu = c.figures.read_cpu_ns.figure.value.estimate;
             (bytes, read_cpu, c.marks.pareto, c.marks.recommended)
         })
         .collect();
@@ -244,8 +246,8 @@ fn front(report: &Report, document: &mut Document) {
         &[
             number("No.", 0, |(number, _)| number.to_string()),
             text("Settings", 0, |(_, c)| c.name.clone()),
-            number("VACUUM FULL", 0, |(_, c)| bytes(&c.after_vacuum_full.total_bytes)),
-            number("CPU/read", 0, |(_, c)| cpu(&c.read_cpu_ns_per_value)),
+            number("VACUUM FULL", 0, |(_, c)| bytes(&c.figures.files.total_bytes)),
+            number("CPU/read", 0, |(_, c)| cpu(&c.figures.read_cpu_ns)),
             text("On the front", 0, |(_, c)| yes(c.marks.pareto)),
             text("Recommended", 0, |(_, c)| yes(c.marks.recommended)),
         ],
@@ -276,7 +278,7 @@ fn sample(report: &Report) -> String {
         report.citus.as_ref().map_or_else(String::new, of_shards),
         counted(sample.rows, "row"),
         size(sample.read_bytes),
-        if sample.source == "functions" { " by SQL functions" } else { "" },
+        if sample.source == Access::Functions { " by SQL functions" } else { "" },
         if sample.exact { ", compressed by the server" } else { "" },
         if sample.limit.is_some() { "; --sample reads more" } else { "" },
     )
@@ -309,11 +311,11 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
         document.paragraph(&recommendation.weighting);
     }
     let Some(command) = &command else {
-        let compacts = if !details { report.compaction.as_ref() } else { None };
-        let note = compacts.and_then(|compaction| {
-            report.notes.iter().find(|note| note.starts_with(&compaction.command))
-        });
-        note.into_iter().for_each(|note| document.paragraph(note));
+        if let Some(compaction) = report.compaction.as_ref()
+            && !details
+        {
+            document.paragraph(&compaction.note());
+        }
         return;
     };
     document.gap();
@@ -438,7 +440,7 @@ fn ranking(reports: &[&Report]) -> Grid {
                 })
             }),
             number("CPU/read", 2, |(_, c)| {
-                c.map_or_else(String::new, |c| cpu_change(&c.read_cpu_ns_per_value, false))
+                c.map_or_else(String::new, |c| cpu_change(&c.figures.read_cpu_ns, false))
             }),
         ],
     )
@@ -471,43 +473,41 @@ fn grid(report: &Report, details: bool) -> Grid {
         number("Change", 0, |(c, today)| {
             if c.marks.today { String::new() } else { disk_change(&c.after_command_bytes, *today) }
         }),
-        number("VACUUM FULL", 2, |(c, _)| bytes(&c.after_vacuum_full.total_bytes)),
+        number("VACUUM FULL", 2, |(c, _)| bytes(&c.figures.files.total_bytes)),
         number("Before compaction", 4, |(c, _)| {
             if c.marks.today { String::new() } else { size(c.before_compaction_bytes) }
         }),
-        number("Heap", 3, |(c, _)| bytes(&c.after_vacuum_full.heap_bytes)),
-        number("TOAST", 3, |(c, _)| bytes(&c.after_vacuum_full.toast_bytes)),
-        number("Index", 7, |(c, _)| bytes(&c.after_vacuum_full.toast_index_bytes)),
+        number("Heap", 3, |(c, _)| bytes(&c.figures.files.heap_bytes)),
+        number("TOAST", 3, |(c, _)| bytes(&c.figures.files.toast_bytes)),
+        number("Index", 7, |(c, _)| bytes(&c.figures.files.toast_index_bytes)),
         number("In row", 6, |(c, _)| {
             (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
         }),
         number("Out of line", 6, |(c, _)| {
             (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
         }),
-        number("Chunks", 8, |(c, _)| format!("{:.0}", c.chunks.value.estimate)),
+        number("Chunks", 8, |(c, _)| format!("{:.0}", c.figures.chunks.value.estimate)),
         number("Decompress", 5, |(c, _)| c.decompressed_values.to_string()),
-        number("Buffers/read", 1, |(c, _)| {
-            format!("{:.1}", c.read_buffers_per_value.value.estimate)
-        }),
-        number("CPU/read", 1, |(c, _)| cpu(&c.read_cpu_ns_per_value)),
-        number("CPU change", 1, |(c, _)| cpu_change(&c.read_cpu_ns_per_value, c.marks.today)),
-        number("Buffers/scan", 2, |(c, _)| format!("{:.0}", c.scan_buffers.value.estimate)),
-        number("Bytes/update", 4, |(c, _)| bytes(&c.update_bytes_per_value)),
-        number("WAL/update", 2, |(c, _)| bytes(&c.update_wal_bytes_per_value)),
-        number("WAL change", 2, |(c, _)| change(&c.update_wal_bytes_per_value, c.marks.today)),
+        number("Buffers/read", 1, |(c, _)| format!("{:.1}", c.figures.read_buffers.value.estimate)),
+        number("CPU/read", 1, |(c, _)| cpu(&c.figures.read_cpu_ns)),
+        number("CPU change", 1, |(c, _)| cpu_change(&c.figures.read_cpu_ns, c.marks.today)),
+        number("Buffers/scan", 2, |(c, _)| format!("{:.0}", c.figures.scan_buffers.value.estimate)),
+        number("Bytes/update", 4, |(c, _)| bytes(&c.figures.update_bytes)),
+        number("WAL/update", 2, |(c, _)| bytes(&c.figures.update_wal_bytes)),
+        number("WAL change", 2, |(c, _)| change(&c.figures.update_wal_bytes, c.marks.today)),
         text("Refused", 1, |(c, _)| {
             c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
         }),
     ];
     if details {
         let further: [Column<(&CandidateReport, u64)>; 4] = [
-            number("CPU/write", 5, |(c, _)| cpu(&c.costs.write_cpu_ns_per_value)),
-            number("WAL/other", 5, |(c, _)| bytes(&c.costs.other_update_wal_bytes_per_row)),
+            number("CPU/write", 5, |(c, _)| cpu(&c.figures.costs.write_cpu_ns)),
+            number("WAL/other", 5, |(c, _)| bytes(&c.figures.costs.other_wal_bytes)),
             number("CPU/prefix", 9, |(c, _)| {
-                c.costs.prefix_read.as_ref().map_or_else(String::new, |p| cpu(&p.cpu_ns_per_value))
+                c.figures.costs.prefix_read.as_ref().map_or_else(String::new, |p| cpu(&p.cpu_ns))
             }),
             number("Cold pages", 9, |(c, _)| {
-                format!("{:.1}", c.costs.cold_read_pages_per_value.value.estimate)
+                format!("{:.1}", c.figures.costs.cold_pages.value.estimate)
             }),
         ];
         columns.extend(further);
@@ -729,15 +729,17 @@ const DEARER: f64 = 1.05;
 fn pluggable(p: &PluggableReport) -> String {
     let rest = p.values.saturating_sub(p.divided_values);
     let does = match (p.toaster, rest) {
-        ("jsonb_toaster", 0) => "would divide all of them".to_owned(),
-        ("jsonb_toaster", _) => {
+        (Toaster::Jsonb, 0) => "would divide all of them".to_owned(),
+        (Toaster::Jsonb, _) => {
             format!("would divide {} of them and store the rest as today", p.divided_values)
         }
-        (_, 0) => "would make all of them appendable".to_owned(),
-        _ => format!("would make {} appendable and keep the rest in the row", p.divided_values),
+        (Toaster::Bytea, 0) => "would make all of them appendable".to_owned(),
+        (Toaster::Bytea, _) => {
+            format!("would make {} appendable and keep the rest in the row", p.divided_values)
+        }
     };
     let (mut reads, change) = match p.toaster {
-        "jsonb_toaster" => (
+        Toaster::Jsonb => (
             format!(
                 "Reading one key or element would visit {:.1} TOAST buffers (today {:.1}), reading the \
                  whole document {:.1} (today {:.1})",
@@ -748,7 +750,7 @@ fn pluggable(p: &PluggableReport) -> String {
             ),
             "changing one key",
         ),
-        _ => (
+        Toaster::Bytea => (
             format!(
                 "Reading a value would visit {:.1} TOAST buffers (today {:.1})",
                 p.whole_read_buffers, p.whole_read_buffers_today
@@ -758,15 +760,15 @@ fn pluggable(p: &PluggableReport) -> String {
     };
     if p.whole_read_buffers > p.whole_read_buffers_today * DEARER {
         reads.push_str(match p.toaster {
-            "jsonb_toaster" => ": whole documents become more expensive to read",
-            _ => ": values become more expensive to read",
+            Toaster::Jsonb => ": whole documents become more expensive to read",
+            Toaster::Bytea => ": values become more expensive to read",
         });
     }
     format!(
         "Estimated from {} values that are out of line today: {} {does}. An average value would take {} in the row and \
          {} in the TOAST relation (today {} and {}). {reads}; {change} would write {} (today {}).",
         p.values,
-        p.toaster,
+        p.toaster.name(),
         size(p.inline_bytes_per_value),
         size(p.toast_bytes_per_value),
         size(p.inline_bytes_per_value_today),
@@ -860,16 +862,16 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
         ];
         let Interval { estimate, low, high } = c.after_command_bytes;
         row.extend([estimate, low, high].map(|bytes| bytes.to_string()));
-        let fresh = &c.after_vacuum_full;
+        let fresh = &c.figures.files;
         row.extend(whole_cells(&fresh.heap_bytes));
         row.extend(whole_cells(&fresh.toast_bytes));
         row.extend(whole_cells(&fresh.toast_index_bytes));
         row.extend(whole_cells(&fresh.total_bytes));
-        row.extend(whole_cells(&c.chunks));
-        row.extend(fraction_cells(&c.read_buffers_per_value));
-        row.extend(cpu_cells(&c.read_cpu_ns_per_value));
-        row.extend(whole_cells(&c.update_bytes_per_value));
-        row.extend(whole_cells(&c.update_wal_bytes_per_value));
+        row.extend(whole_cells(&c.figures.chunks));
+        row.extend(fraction_cells(&c.figures.read_buffers));
+        row.extend(cpu_cells(&c.figures.read_cpu_ns));
+        row.extend(whole_cells(&c.figures.update_bytes));
+        row.extend(whole_cells(&c.figures.update_wal_bytes));
         let f = &c.forms;
         let forms =
             [f.null, f.short, f.plain, f.compressed, f.external, f.external_compressed, f.custom];
@@ -909,7 +911,7 @@ mod tests {
     #[test]
     fn what_gets_more_expensive_is_said() {
         let mut report = PluggableReport {
-            toaster: "jsonb_toaster",
+            toaster: Toaster::Jsonb,
             estimated: true,
             values: 300,
             divided_values: 280,
@@ -925,7 +927,7 @@ mod tests {
             small_update_bytes_today: 2833,
         };
         insta::assert_snapshot!(pluggable(&report), @"Estimated from 300 values that are out of line today: jsonb_toaster would divide 280 of them and store the rest as today. An average value would take 984 bytes in the row and 1343 bytes in the TOAST relation (today 18 bytes and 5218 bytes). Reading one key or element would visit 0.8 TOAST buffers (today 3.2), reading the whole document 12.6 (today 3.2): whole documents become more expensive to read; changing one key would write 1513 bytes (today 2833 bytes).");
-        report.toaster = "bytea_toaster";
+        report.toaster = Toaster::Bytea;
         report.divided_values = 300;
         report.whole_read_buffers = 3.3;
         insta::assert_snapshot!(pluggable(&report), @"Estimated from 300 values that are out of line today: bytea_toaster would make all of them appendable. An average value would take 984 bytes in the row and 1343 bytes in the TOAST relation (today 18 bytes and 5218 bytes). Reading a value would visit 3.3 TOAST buffers (today 3.2); appending a little would write 1513 bytes (today 2833 bytes).");

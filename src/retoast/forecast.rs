@@ -12,7 +12,7 @@ mod heap;
 
 use std::iter;
 
-use self::heap::{Emptied, Heap, LOCKED, OTHER_PAGE, SAME_PAGE, taken};
+use self::heap::{Emptied, Heap, taken};
 pub(crate) use self::heap::{RowChange, SampledPage, Tuple};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::plan::{Forecast, Sizes};
@@ -21,38 +21,23 @@ use toast_format::disk::max_align;
 use toast_format::fill::moves::{self, Moved, RelatedFiles};
 use toast_format::fill::room::Front;
 use toast_format::model::btree::{DEFAULT_FILLFACTOR, ToastIndex, build_wal, is_bloated};
-use toast_format::model::cost::{CHUNKS_PER_PAGE, vacuum_wal};
+use toast_format::model::cost::CHUNKS_PER_PAGE;
 use toast_format::model::interval::Interval;
 use toast_format::model::pages::{Fill, MIN_GAIN, ToastFiller};
+use toast_format::model::wal::{
+    BTREE_ENTRY_REMOVED, BTREE_INSERT, BTREE_LEAF_VACUUMED, BTREE_SPLIT, CHUNK_DELETE, CHUNK_ENTRY,
+    CHUNK_INSERT, CHUNK_REMOVED, GIN_INSERT, GIN_INSERT_INTO_TREE, GIN_LEAF_VACUUMED, GIN_LISTED,
+    GIN_PAGE_VACUUMED, PAGE_PRUNED, ROW_LOCK, ROW_PRUNED, UPDATE_ON_PAGE, UPDATE_TO_OTHER_PAGE,
+    vacuum_wal,
+};
 
 /// The error of the model itself, as factors of the estimate; and if the sizes that values will have are not known.
 const ERROR: (f64, f64) = (0.75, 1.25);
 const ROUGH: (f64, f64) = (0.25, 4.0);
-/// WAL of pruning a page, and of each row pruned.
-const PRUNED: f64 = 56.0;
-const PRUNED_ROW: f64 = 5.0;
-/// WAL of storing a chunk with its index entry, without its data, and of removing one, with its line pointer.
-const CHUNK: f64 = 68.0 + 64.0 + 6.0;
-const REMOVED_CHUNK: f64 = 56.0 + 4.0 + 4.0;
-/// WAL of inserting a btree entry, without the entry; of vacuuming a leaf page, and for each entry removed.
-const ENTRY: f64 = 48.0;
-const LEAF_VACUUMED: f64 = 64.0;
-const ENTRY_REMOVED: f64 = 4.0;
-/// The fraction of a new leaf page's size that a split logs.
-const SPLIT: f64 = 0.55;
-/// WAL of a GIN entry that is inserted or gets more rows, without key and rows; of one whose rows have pages of their
-/// own; of a row's keys in the list of new entries, without the keys.
-const GIN_ENTRY: f64 = 56.0;
-const GIN_TREE: f64 = 300.0;
-const GIN_LISTED: f64 = 200.0;
 /// The largest list of rows in a GIN entry, in bytes, and the average size of a row in it (`GinMaxItemSize`,
 /// ginpostinglist.c).
 const GIN_MOST_ROWS: f64 = 2400.0;
 const GIN_ROW: f64 = 1.6;
-/// The content of a GIN page with keys, which VACUUM writes to the WAL as a whole, as a fraction of the page; pages are
-/// filled by inserting keys in random order. And what it writes of a page with lists of rows.
-const GIN_FULL: f64 = 0.52;
-const GIN_LEAF_VACUUMED: f64 = 700.0;
 /// By how much a GIN index grows for a vacuum interval's share of new entries.
 const GIN_GROWTH: f64 = 0.4;
 /// The largest list of new entries before a session empties it, in pages (`gin_pending_list_limit`).
@@ -244,13 +229,13 @@ impl Sums {
             for row in page.rows.iter().skip(pass).step_by(passes) {
                 let before = taken(row.tuple.0);
                 let after = taken(row.tuple.1);
-                self.updates += LOCKED;
+                self.updates += ROW_LOCK;
                 if heap.stays(at, row.new_tuple()) {
-                    self.updates += SAME_PAGE + f64::from(row.changed);
+                    self.updates += UPDATE_ON_PAGE + f64::from(row.changed);
                 } else {
                     self.moved += 1.0;
                     heap.leaves(at, row.new_tuple());
-                    self.updates += OTHER_PAGE + f64::from(row.tuple.1);
+                    self.updates += UPDATE_TO_OTHER_PAGE + f64::from(row.tuple.1);
                 }
                 if found.identity_full {
                     self.updates += f64::from(row.tuple.0) + row.external.0 as f64;
@@ -265,10 +250,10 @@ impl Sums {
                 self.kept += row.kept as f64;
             }
             heap.pruned(at, left);
-            self.updates += PRUNED;
+            self.updates += PAGE_PRUNED;
         }
         heap.done(page);
-        self.updates += page.rows.len() as f64 * PRUNED_ROW;
+        self.updates += page.rows.len() as f64 * ROW_PRUNED;
         self.rows += page.rows.len() as f64;
         self.pages += 1.0;
         self.unchanged += f64::from(u8::from(page.is_unchanged));
@@ -336,8 +321,8 @@ impl ForecastBasis<'_> {
             + left * vacuum_wal(version, true, is_indexed)
             + (sums.pages - left) * vacuum_wal(version, false, is_indexed)
             + sums.external.1
-            + sums.chunks.1 * CHUNK
-            + sums.chunks.0 * REMOVED_CHUNK
+            + sums.chunks.1 * (CHUNK_INSERT + CHUNK_ENTRY)
+            + sums.chunks.0 * (CHUNK_DELETE + CHUNK_REMOVED)
             + old_pages * vacuum_wal(version, true, true)
     }
 
@@ -382,7 +367,7 @@ impl ForecastBasis<'_> {
 
     fn index_wal(&self, index: &IndexFacts, sums: &Sums) -> f64 {
         let splits = match index.method {
-            Method::Btree(_) => self.index_growth(index, sums) * SPLIT,
+            Method::Btree(_) => self.index_growth(index, sums) * BTREE_SPLIT,
             Method::Gin(_) | Method::Other => 0.0,
         };
         self.entries_wal(index, self.entries(sums), self.vacuums(sums)) + splits
@@ -395,10 +380,11 @@ impl ForecastBasis<'_> {
         match index.method {
             Method::Btree(entry) => {
                 let leaves = pages.min(rows / vacuums);
-                rows * (ENTRY + entry + ENTRY_REMOVED) + vacuums * leaves * LEAF_VACUUMED
+                rows * (BTREE_INSERT + entry + BTREE_ENTRY_REMOVED)
+                    + vacuums * leaves * BTREE_LEAF_VACUUMED
             }
             Method::Gin(ref gin) => gin.wal(page, rows, vacuums),
-            Method::Other => rows * 2.0 * ENTRY + vacuums * pages * LEAF_VACUUMED,
+            Method::Other => rows * 2.0 * BTREE_INSERT + vacuums * pages * BTREE_LEAF_VACUUMED,
         }
     }
 
@@ -626,7 +612,7 @@ impl Gin {
         let list = if self.has_list { rows * (self.pending() + GIN_LISTED) } else { 0.0 };
         let keys: f64 = self.keys.iter().map(|keys| keys.rows * keys.keys).sum();
         let removed = each * keys / self.sampled.max(1.0);
-        let vacuum = touched_pages(self.entry_pages, removed) * page * GIN_FULL
+        let vacuum = touched_pages(self.entry_pages, removed) * page * GIN_PAGE_VACUUMED
             + touched_pages(self.data_pages, removed) * GIN_LEAF_VACUUMED;
         inserts + list + vacuums * vacuum
     }
@@ -646,9 +632,9 @@ impl Gin {
         };
         let list = 6.0 + GIN_ROW * listed;
         let record = if list > GIN_MOST_ROWS {
-            GIN_TREE
+            GIN_INSERT_INTO_TREE
         } else {
-            GIN_ENTRY + max_align((14.0 + keys.bytes + list) as usize) as f64
+            GIN_INSERT + max_align((14.0 + keys.bytes + list) as usize) as f64
         };
         if self.has_list {
             // a key is inserted once for all rows in the list

@@ -1,7 +1,7 @@
 //! What a dry run says a run will write and by how much files will grow, compared with what the run then does.
 
 use serde_json::Value;
-use toast_format::model::cost::vacuum_wal;
+use toast_format::model::wal::vacuum_wal;
 
 use crate::support::command::Run;
 use crate::support::reports::retoast::Foreseen;

@@ -160,7 +160,7 @@ impl Reading<'_> {
                 rows = later;
                 let places = self.places(now, seen).await?;
                 for block in now {
-                    sums.block(self.add(block, &places, seen));
+                    sums.add(self.add(block, &places, seen));
                 }
                 seen.done.blocks += now.len() as u32;
                 seen.done.read += now.len() as u64 * page.bytes() as u64;
@@ -256,14 +256,15 @@ impl Reading<'_> {
     ) -> Cluster {
         let page = self.advisor.server.page_size;
         let ranges = Ranges::new(page);
-        let mut cluster = Cluster::new(self.columns.len());
+        let mut cluster = Cluster::block(self.columns.len());
         for row in rows {
             let facts = &row.facts;
             let values: Vec<_> = facts.values.iter().map(|&value| untoasted(value)).collect();
-            cluster.row(facts.tuple_length, ranges.at(self.table.width(&values)));
+            cluster.add_row(facts.tuple_length, ranges.at(self.table.width(&values)));
             let placed = as_stored(&facts.values, page);
             for (at, &column) in self.columns.iter().enumerate() {
-                let (Some(sums), Some(value)) = (cluster.column(at), placed.get(column)) else {
+                let (Some(sums), Some(value)) = (cluster.columns.get_mut(at), placed.get(column))
+                else {
                     continue;
                 };
                 let pointer = row.pointer(column);
@@ -283,7 +284,7 @@ impl Reading<'_> {
                     visits: f64::from(value.chunks.div_ceil(CHUNKS_PER_PAGE)),
                 });
                 sums.add_value(value, tuple_bytes(facts.tuple_length) as f64);
-                sums.add_read((value, row.stored_items(column)), page, chunks, visits);
+                sums.add_read(value, row.stored_items(column), page, chunks, visits);
             }
         }
         cluster

@@ -2,13 +2,14 @@
 //! threshold: their widths before anything of them is toasted.
 
 use super::result::{ColumnExplanation, ValueRead, Written};
-use crate::advise::tally::{IndexShape, Sum, Sums, cluster_of};
+use crate::advise::tally::{IndexShape, Sums, cluster_of};
 use toast_format::disk::desc::Attribute;
 use toast_format::disk::layout::PageSize;
-use toast_format::model::cost::{Prices, ReadWork, UpdateWork};
+use toast_format::model::cost::{Prices, ReadWork};
 use toast_format::model::estimate::ratio;
 use toast_format::model::interval::Interval;
 use toast_format::model::pages::tuple_bytes;
+use toast_format::model::wal::UpdateWork;
 
 /// Most clusters of blocks for which sums are kept. Tables of many columns have fewer, so that memory stays bounded.
 const MAX_CLUSTERS: usize = 1024;
@@ -53,41 +54,34 @@ impl Ranges {
 }
 
 /// A block of the sample, or several.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Cluster {
     blocks: f64,
-    rows: f64,
-    heap_bytes: f64,
+    /// Of whole rows.
+    rows: Sums,
     widths: [f64; RANGES],
-    /// Of each column that is looked at.
-    columns: Vec<Sums>,
+    /// Of each column that is explained.
+    pub(super) columns: Vec<Sums>,
 }
 
 impl Cluster {
-    /// An empty cluster of a table of which `columns` columns are explained.
-    pub(super) fn new(columns: usize) -> Cluster {
-        let columns = vec![Sums::default(); columns];
-        Cluster { blocks: 0.0, rows: 0.0, heap_bytes: 0.0, widths: [0.0; RANGES], columns }
+    /// A block of a table of which `columns` columns are explained.
+    pub(super) fn block(columns: usize) -> Cluster {
+        Cluster { blocks: 1.0, columns: vec![Sums::default(); columns], ..Cluster::default() }
     }
 
     /// Adds a row with a tuple of `tuple` bytes, whose width is in this range.
-    pub(super) fn row(&mut self, tuple: u32, range: usize) {
-        self.rows += 1.0;
-        self.heap_bytes += tuple_bytes(tuple) as f64;
+    pub(super) fn add_row(&mut self, tuple: u32, range: usize) {
+        self.rows.rows += 1.0;
+        self.rows.heap_bytes += tuple_bytes(tuple) as f64;
         if let Some(rows) = self.widths.get_mut(range) {
             *rows += 1.0;
         }
     }
 
-    /// The sums of a column.
-    pub(super) fn column(&mut self, at: usize) -> Option<&mut Sums> {
-        self.columns.get_mut(at)
-    }
-
     fn merge(&mut self, other: &Cluster) {
         self.blocks += other.blocks;
-        self.rows += other.rows;
-        self.heap_bytes += other.heap_bytes;
+        self.rows.add_weighted(&other.rows, 1.0);
         for (sum, more) in self.widths.iter_mut().zip(other.widths) {
             *sum += more;
         }
@@ -123,8 +117,7 @@ impl Clusters {
     }
 
     /// Adds a block. Blocks come in random order, or all of them do.
-    pub(super) fn block(&mut self, block: Cluster) {
-        let block = Cluster { blocks: 1.0, ..block };
+    pub(super) fn add(&mut self, block: Cluster) {
         match self.clusters.get_mut(cluster_of(self.added, self.most)) {
             Some(cluster) => cluster.merge(&block),
             None => self.clusters.push(block),
@@ -137,7 +130,7 @@ impl Clusters {
     }
 
     fn rows(&self) -> Vec<f64> {
-        self.series(|cluster| cluster.rows)
+        self.series(|cluster| cluster.rows.rows)
     }
 
     /// Rows of the sample.
@@ -148,7 +141,7 @@ impl Clusters {
     /// Whether the sample has a value in a column.
     pub(super) fn has_values(&self, column: usize) -> bool {
         let mut sums = self.clusters.iter().filter_map(|cluster| cluster.columns.get(column));
-        sums.any(|sums| sums.get(Sum::Values) > 0.0)
+        sums.any(|sums| sums.values > 0.0)
     }
 
     /// The ratio of two sums in the whole table.
@@ -185,18 +178,25 @@ impl Clusters {
 
     /// What an UPDATE of a row writes that changes no value out of line.
     pub(super) fn update_other(&self, scope: &Scope) -> Written {
-        Written {
-            heap_bytes: self.mean_update_other(scope, |work| work.heap_bytes),
-            toast_bytes: Interval::default(),
-            wal_bytes: self.mean_update_other(scope, UpdateWork::wal_bytes),
-        }
+        self.written(scope, &self.rows(), |cluster| cluster.rows.update_other())
     }
 
-    fn mean_update_other(&self, scope: &Scope, figure: fn(&UpdateWork) -> f64) -> Interval {
-        let above = self.series(|Cluster { rows, heap_bytes, .. }| {
-            figure(&UpdateWork { rows: *rows, heap_bytes: *heap_bytes, ..UpdateWork::default() })
-        });
-        self.ratio(scope, &above, &self.rows()).unwrap_or_default()
+    /// What each of `number` updates writes.
+    fn written(
+        &self,
+        scope: &Scope,
+        number: &[f64],
+        work: impl Fn(&Cluster) -> UpdateWork,
+    ) -> Written {
+        let mean = |figure: fn(&UpdateWork) -> f64| {
+            let sums = self.series(|cluster| figure(&work(cluster)));
+            self.ratio(scope, &sums, number).unwrap_or_default()
+        };
+        Written {
+            heap_bytes: mean(|work| work.heap_bytes),
+            toast_bytes: mean(|work| work.toast_bytes),
+            wal_bytes: mean(UpdateWork::wal_bytes),
+        }
     }
 
     /// The figures of one column.
@@ -206,85 +206,48 @@ impl Clusters {
         attribute: &Attribute,
         scope: &Scope,
     ) -> ColumnExplanation {
-        let column = ColumnSeries { clusters: self, scope, column: at };
-        let values = column.sum(Sum::Values);
-        let external = column.sum(Sum::Lookups);
-        let compressed = column.sum(Sum::Decompressions);
+        let of_column = |cluster: &Cluster| cluster.columns.get(at).copied().unwrap_or_default();
+        let series = |figure: fn(&Sums) -> f64| self.series(|cluster| figure(&of_column(cluster)));
+        let read = |figure: fn(&ReadWork) -> f64| {
+            self.series(|cluster| figure(&scope.index.searched(of_column(cluster).read)))
+        };
+        let values = series(|sums| sums.values);
+        let external = series(|sums| sums.read.lookups);
+        let compressed = series(|sums| sums.read.decompressions);
+        let of_external = |figure| self.ratio(scope, &read(figure), &external).unwrap_or_default();
         let blocks = f64::from(scope.total_blocks);
-        let prices = Prices::default();
         let all_values = self.total(scope, &values);
         // the heap's pages are read once for all values
         let heap_ns = if all_values.estimate > 0.0 {
-            prices.read_ns(&ReadWork { heap_pages: blocks, ..ReadWork::default() })
+            Prices::default().read_ns(&ReadWork { heap_pages: blocks, ..ReadWork::default() })
                 / all_values.estimate
         } else {
             0.0
         };
-        let read_ns = column.series(|sums| prices.read_ns(&sums.read(scope.index)));
+        let read_ns = read(|work| Prices::default().read_ns(work));
         let read_ns = self.ratio(scope, &read_ns, &values).unwrap_or_default();
-        let chunks = self.ratio(scope, &column.sum(Sum::ColumnChunks), &external);
-        let scan_buffers = self.total(scope, &column.read(ReadWork::buffers));
+        let chunks = self.ratio(scope, &read(|work| work.chunks), &external);
+        let scan_buffers = self.total(scope, &read(ReadWork::buffers));
         ColumnExplanation {
             column: attribute.name.clone(),
             type_name: attribute.type_name.clone(),
             storage: attribute.storage.name(),
             values: all_values,
             external_values: self.total(scope, &external),
-            custom_values: self.total(scope, &column.sum(Sum::Custom)),
+            custom_values: self.total(scope, &series(|sums| sums.custom)),
             compressed_values: self.total(scope, &compressed),
             read: chunks.map(|chunks| ValueRead {
-                buffers: column.mean_read(ReadWork::buffers),
-                index_buffers: column.mean_read(|work| work.index_pages),
-                toast_buffers: column.mean_read(|work| work.toast_pages),
+                buffers: of_external(ReadWork::buffers),
+                index_buffers: of_external(|work| work.index_pages),
+                toast_buffers: of_external(|work| work.toast_pages),
                 chunks,
-                bytes: column.mean_read(|work| work.copied_bytes),
+                bytes: of_external(|work| work.copied_bytes),
             }),
-            decompressed_bytes: self.ratio(
-                scope,
-                &column.read(ReadWork::decompressed_bytes),
-                &compressed,
-            ),
+            decompressed_bytes: self.ratio(scope, &read(ReadWork::decompressed_bytes), &compressed),
             read_cpu_ns: read_ns.plus(Interval::exact(heap_ns)).with_ends(false),
             scan_buffers: scan_buffers.plus(Interval::exact(blocks)),
-            update: Written {
-                heap_bytes: column.mean_update(|work| work.heap_bytes),
-                toast_bytes: column.mean_update(|work| work.toast_bytes),
-                wal_bytes: column.mean_update(UpdateWork::wal_bytes),
-            },
+            update: self.written(scope, &values, |cluster| of_column(cluster).update()),
         }
-    }
-}
-
-/// The sums of one column, cluster by cluster.
-struct ColumnSeries<'a> {
-    clusters: &'a Clusters,
-    scope: &'a Scope,
-    column: usize,
-}
-
-impl ColumnSeries<'_> {
-    fn series(&self, figure: impl Fn(&Sums) -> f64) -> Vec<f64> {
-        self.clusters.series(|cluster| cluster.columns.get(self.column).map_or(0.0, &figure))
-    }
-
-    fn sum(&self, sum: Sum) -> Vec<f64> {
-        self.series(|sums| sums.get(sum))
-    }
-
-    fn read(&self, figure: fn(&ReadWork) -> f64) -> Vec<f64> {
-        self.series(|sums| figure(&sums.read(self.scope.index)))
-    }
-
-    /// The mean of the column's values out of line.
-    fn mean_read(&self, figure: fn(&ReadWork) -> f64) -> Interval {
-        let external = self.sum(Sum::Lookups);
-        self.clusters.ratio(self.scope, &self.read(figure), &external).unwrap_or_default()
-    }
-
-    /// The mean of all values of the column.
-    fn mean_update(&self, figure: fn(&UpdateWork) -> f64) -> Interval {
-        let updates = self.series(|sums| figure(&sums.update()));
-        self.clusters.ratio(self.scope, &updates, &self.sum(Sum::Values)).unwrap_or_default()
     }
 }
 

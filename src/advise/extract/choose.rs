@@ -10,11 +10,11 @@ use super::result::ExtractionReport;
 use super::rows::{Extraction, KEYS, KeyType, REST, StoredTable, TODAY as STORED, no_such_key};
 use super::target::{self, Migrated, Target};
 use crate::advise::advisor::{Advisor, TableFacts};
-use crate::advise::candidate::{AdviseError, TODAY, Variants};
-use crate::advise::estimate::{Figure, Figures, Further, Scope, figures};
+use crate::advise::candidate::{AdviseError, Variants};
+use crate::advise::estimate::{CpuTime, Figure, Figures, FurtherCosts, Scope, figures};
 use crate::advise::plan::SamplePlan;
 use crate::advise::reading::Reading;
-use crate::advise::recommend::{Entry, Optimize, recommend};
+use crate::advise::recommend::{Goal, Weighed, recommend};
 use crate::advise::result::Report;
 use crate::server::catalog::Relation;
 use crate::usage::keys::KnownUses;
@@ -103,8 +103,8 @@ impl Reading<'_> {
         let options = &self.advisor.options;
         let plan = SamplePlan::few(options.seed, total, bytes_per_block);
         // no other candidate is compared here
-        let all = v.all.get(TODAY).cloned().into_iter().collect();
-        let bare = [Variants { all, methods: Vec::new(), ..v.clone() }];
+        let all = v.all.first().cloned().into_iter().collect();
+        let bare = Variants { all, methods: Vec::new(), ..v.clone() };
         self.documents.scout = Some(Scout::default());
         let looked = self.tallies(&plan, &bare, stored.fillfactor).await;
         let scout = self.documents.scout.take().unwrap_or_default();
@@ -140,7 +140,8 @@ impl Reading<'_> {
             scanned: facts.counters.scanned_part(),
         };
         let sets = std::mem::take(&mut self.documents.extractions);
-        let best = choose(&sets, &weights, &scope, options.optimize, &workload);
+        let goal = Goal { optimize: options.optimize, workload };
+        let best = choose(&sets, &weights, &scope, &goal);
         let best = best.and_then(|best| sets.get(best)).map(Extraction::again);
         Ok(best.map(|best| best.weighed(weights.known)))
     }
@@ -161,29 +162,23 @@ impl Reading<'_> {
 }
 
 /// The set that pays most, by its index; `None` if none is worth rewriting the table.
-fn choose(
-    sets: &[Extraction],
-    weights: &Weights,
-    scope: &Scope,
-    optimize: Optimize,
-    workload: &Workload,
-) -> Option<usize> {
-    let mut entries = Vec::with_capacity(sets.len() + 1);
+fn choose(sets: &[Extraction], weights: &Weights, scope: &Scope, goal: &Goal) -> Option<usize> {
+    let mut weighed = Vec::with_capacity(sets.len() + 1);
     for (rank, set) in sets.iter().enumerate() {
         let all = figures(&set.tally, scope, &Pricing::default());
         let today = all.get(STORED)?;
         let rest = all.get(REST)?;
-        if entries.is_empty() {
-            entries.push(Entry { figures: *today, refused: false, rank: 0, disk: 0.0 });
+        if weighed.is_empty() {
+            weighed.push(Weighed::new(today, false, None, goal));
         }
         let keys = set.target.keys.iter().map(|key| weights.part(&key.key));
         let keys: Vec<(f64, &Figures)> = keys.zip(all.get(KEYS..)?).collect();
         let figures = used(rest, &keys, today);
         let refused = set.tally.tallies().get(REST)?.refused > 0.0;
         let rank = u8::try_from(rank + 1).unwrap_or(u8::MAX);
-        entries.push(Entry { figures, refused, rank, disk: 0.0 });
+        weighed.push(Weighed::new(&figures, refused, Some(rank), goal));
     }
-    recommend(&entries, optimize, workload).choice.checked_sub(1)
+    recommend(&weighed).choice.checked_sub(1)
 }
 
 /// What a table costs of which these parts of all uses are of keys in columns, and the others of the rest.
@@ -199,10 +194,10 @@ fn used(rest: &Figures, keys: &[(f64, &Figures)], today: &Figures) -> Figures {
     };
     Figures {
         read_buffers: mean(|f| &f.read_buffers),
-        read_cpu_ns: mean(|f| &f.read_cpu_ns),
+        read_cpu_ns: CpuTime { figure: mean(|f| &f.read_cpu_ns.figure), ..rest.read_cpu_ns },
         update_bytes: mean(|f| &f.update_bytes),
         update_wal_bytes: mean(|f| &f.update_wal_bytes),
-        further: Further::default(),
+        costs: FurtherCosts::default(),
         ..*rest
     }
 }
@@ -310,11 +305,14 @@ mod tests {
     #[test]
     fn a_table_is_used_as_its_keys_are() {
         let of = |read: f64| Figures {
-            read_cpu_ns: Figure { value: Interval::exact(read), change: None },
+            read_cpu_ns: CpuTime {
+                figure: Figure { value: Interval::exact(read), change: None },
+                calibrated: false,
+            },
             ..Figures::default()
         };
         let used = used(&of(90.0), &[(0.25, &of(10.0)), (0.25, &of(20.0))], &of(100.0));
-        assert_eq!(used.read_cpu_ns.value.estimate, 52.5);
-        assert!((used.read_cpu_ns.change.unwrap().estimate + 0.475).abs() < 1e-9);
+        assert_eq!(used.read_cpu_ns.figure.value.estimate, 52.5);
+        assert!((used.read_cpu_ns.figure.change.unwrap().estimate + 0.475).abs() < 1e-9);
     }
 }

@@ -156,7 +156,7 @@ fn access(figures: &Figures, documents: f64) -> AccessReport {
     AccessReport {
         scan_buffers: Figure { value: value.scaled(documents), change },
         read_buffers: figures.read_buffers,
-        read_cpu_ns: CpuTime { figure: figures.read_cpu_ns, calibrated: false },
+        read_cpu_ns: figures.read_cpu_ns,
         update_bytes: figures.update_bytes,
         update_wal_bytes: figures.update_wal_bytes,
     }

@@ -346,8 +346,7 @@ impl Extraction {
         let mut variants = vec![today, made(vec![column]), made(whole)];
         variants.extend(added.map(|key| made(vec![key])));
         // the migration ends with VACUUM FULL, or with what comes near to it
-        let fill = (self.stored.fillfactor, Fill::Append);
-        self.tally = Tally::filled(wide.page, fill, variants);
+        self.tally = Tally::filled(wide.page, self.stored.fillfactor, Fill::Append, variants);
         self.wide_table = wide;
         self.types = Some(types);
     }

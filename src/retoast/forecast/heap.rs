@@ -5,12 +5,8 @@ use std::iter;
 
 use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use toast_format::disk::max_align;
+use toast_format::model::wal::{ROW_LOCK, UPDATE_ON_PAGE, UPDATE_TO_OTHER_PAGE};
 
-/// WAL of locking a row, and of updating it, without the new tuple: on its page (where the unchanged beginning and end
-/// of the tuple are left out), and on another one.
-pub(super) const LOCKED: f64 = 56.0;
-pub(super) const SAME_PAGE: f64 = 72.0;
-pub(super) const OTHER_PAGE: f64 = 56.0;
 /// Rows longer than this are offered to the TOAST code by each UPDATE (`TOAST_TUPLE_THRESHOLD`, heaptoast.h).
 const TOASTED: u32 = 2032;
 
@@ -62,7 +58,7 @@ impl Tuple {
     /// WAL of locking the row before it is updated, which is needed while its page is unlocked: because a value may be
     /// stored out of line, or because the new version goes to another page (`heap_update`, heapam.c).
     fn lock(self, leaves: bool) -> f64 {
-        if leaves || self.is_outside || self.length > TOASTED { LOCKED } else { 0.0 }
+        if leaves || self.is_outside || self.length > TOASTED { ROW_LOCK } else { 0.0 }
     }
 }
 
@@ -117,10 +113,10 @@ impl HeapPage {
                 let stays = taken(row.length) <= free;
                 if stays {
                     free -= taken(row.length);
-                    records += SAME_PAGE;
+                    records += UPDATE_ON_PAGE;
                 } else {
                     // at first, the row was locked by the statement
-                    records += OTHER_PAGE + f64::from(row.length) + LOCKED;
+                    records += UPDATE_TO_OTHER_PAGE + f64::from(row.length) + ROW_LOCK;
                 }
                 records += row.lock(!stays);
                 stays
@@ -319,17 +315,17 @@ mod tests {
     fn versions_fill_a_page_before_its_rows_leave_it() {
         let alone = page(&[60], false).emptied();
         let versions = ((ROOM - taken(60)) / taken(60)).floor();
-        let leaves = |length: f64| OTHER_PAGE + length + 2.0 * LOCKED;
-        assert_eq!(alone, versions * SAME_PAGE + leaves(60.0));
+        let leaves = |length: f64| UPDATE_TO_OTHER_PAGE + length + 2.0 * ROW_LOCK;
+        assert_eq!(alone, versions * UPDATE_ON_PAGE + leaves(60.0));
         // every update of a row with a value out of line locks it first
-        assert_eq!(page(&[60], true).emptied(), alone + versions * LOCKED);
+        assert_eq!(page(&[60], true).emptied(), alone + versions * ROW_LOCK);
         let long = page(&[60, 3000], false).emptied();
         let rest = ROOM - taken(60) - 2.0 * taken(3000);
         assert!(rest < taken(3000), "the long row has one more version");
         let versions = (rest / taken(60)).floor() + 1.0;
         // the long row may have a value to store out of line
-        let both = leaves(60.0) + leaves(3000.0) + LOCKED;
-        assert_eq!(long, versions * SAME_PAGE + both);
+        let both = leaves(60.0) + leaves(3000.0) + ROW_LOCK;
+        assert_eq!(long, versions * UPDATE_ON_PAGE + both);
     }
 
     #[test]

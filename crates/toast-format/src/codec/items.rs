@@ -63,6 +63,11 @@ impl Items {
         }
     }
 
+    /// The items times `by`.
+    pub fn scaled(self, by: f64) -> Items {
+        Items::from(self.each().map(|number| number * by))
+    }
+
     /// Bytes of the decompressed value.
     pub fn bytes(&self) -> f64 {
         self.literals + self.copied + self.overlapping

@@ -5,9 +5,11 @@
 //! * [`moves`]: what compaction moves and writes; [`lengths`]: the lengths of rows, as far as functions on their
 //!   values show them, and how much longer rows become when they are moved.
 //! * [`dead_values`]: the values in dead chunks.
+//! * [`file_model`]: the size of a file after updates, compaction, and the rebuilding of an index.
 //! * [`rewritten`]: the size of the files that commands rewriting a table would produce.
 
 pub mod dead_values;
+pub mod file_model;
 pub mod lengths;
 pub mod meter;
 pub mod moves;

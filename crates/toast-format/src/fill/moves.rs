@@ -9,13 +9,13 @@ use serde::Serialize;
 use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use crate::model::interval::Range;
+use crate::model::wal::{CHUNK_DELETE, CHUNK_ENTRY, CHUNK_INSERT, ROW_LOCK, UPDATE_ON_PAGE};
 
-/// Bytes of WAL records in addition to the tuple itself: for locking a row, for locking a row and updating it on its
-/// page, for moving a row off its page, and for storing a chunk with its index entry and removing the old one.
-const LOCKED: f64 = 60.0;
-const SAME_PAGE: f64 = 130.0;
+/// Bytes of WAL records in addition to the space of the tuple itself: for locking a row and updating it on its page,
+/// for moving a row off its page, and for storing a chunk with its index entry and removing the old one.
+const SAME_PAGE: f64 = ROW_LOCK + UPDATE_ON_PAGE;
 const LEAVES: f64 = 80.0;
-const CHUNK: f64 = 26.0 + 72.0 + 56.0;
+const CHUNK: f64 = CHUNK_INSERT - 40.0 + CHUNK_ENTRY + CHUNK_DELETE;
 /// For updating a row whose values are stored again.
 const OWNER: f64 = 110.0;
 /// For cleaning a page in VACUUM.
@@ -98,7 +98,7 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
         None => {
             let room = (blocks * (page - PAGE_HEADER_SIZE as f64) - taken).max(0.0);
             let versions = room / (taken / tuples.max(1.0)).max(1.0);
-            let records = versions * SAME_PAGE + taken + tuples * (LEAVES + LOCKED);
+            let records = versions * SAME_PAGE + taken + tuples * (LEAVES + ROW_LOCK);
             let entries = index * part;
             let more = entries * (ENTRIES.1 - ENTRIES.0) + index.min(tuples * page) + room;
             (wal_of_rows(records, entries, blocks), more)

@@ -156,6 +156,29 @@ impl ReadWork {
         }
     }
 
+    /// What the values that a method has compressed consist of.
+    pub fn items_mut(&mut self, method: Method) -> &mut Items {
+        match method {
+            Method::Pglz => &mut self.pglz,
+            Method::Lz4 => &mut self.lz4,
+        }
+    }
+
+    /// The work times `by`.
+    pub fn scaled(self, by: f64) -> ReadWork {
+        ReadWork {
+            heap_pages: self.heap_pages * by,
+            lookups: self.lookups * by,
+            index_pages: self.index_pages * by,
+            toast_pages: self.toast_pages * by,
+            chunks: self.chunks * by,
+            copied_bytes: self.copied_bytes * by,
+            decompressions: self.decompressions * by,
+            pglz: self.pglz.scaled(by),
+            lz4: self.lz4.scaled(by),
+        }
+    }
+
     /// The number of bytes that decompression gives.
     pub fn decompressed_bytes(&self) -> f64 {
         self.pglz.bytes() + self.lz4.bytes()
@@ -367,93 +390,4 @@ impl Pricing {
         let mut errors = self.read_error.iter().chain(&self.write_error);
         prices.all(|&ns| ns.is_finite() && ns > 0.0) && errors.all(|&e| e.is_finite() && e >= 0.0)
     }
-}
-
-/// The data written by an UPDATE of values.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct UpdateWork {
-    /// The number of rows updated.
-    pub rows: f64,
-    /// The size of the new heap tuples, including line pointers.
-    pub heap_bytes: f64,
-    /// The size of the new chunks' tuples, including line pointers.
-    pub toast_bytes: f64,
-    /// The number of new chunks.
-    pub chunks: f64,
-    /// The number of old chunks that are deleted.
-    pub deleted_chunks: f64,
-}
-
-/// The size of an entry in the TOAST index, including its line pointer.
-const INDEX_ENTRY: f64 = 20.0;
-/// WAL of the lock that an UPDATE takes before it toasts values or looks for another page: record, block reference,
-/// `xl_heap_lock`.
-const WAL_LOCK: f64 = 56.0;
-/// WAL of one heap UPDATE in addition to its tuple's space on the page: record, references to both blocks,
-/// `xl_heap_update`, `xl_heap_header`, minus the tuple's header and line pointer.
-const WAL_UPDATE: f64 = 46.0;
-/// WAL of one chunk's INSERT in addition to its space on the page: record, block reference, `xl_heap_insert`,
-/// `xl_heap_header`, minus the tuple's header and line pointer.
-const WAL_INSERT: f64 = 28.0;
-/// WAL of one chunk's index entry: record, block reference, `xl_btree_insert`, entry, and its share of page splits.
-const WAL_INDEX: f64 = 66.0;
-/// WAL of one chunk's DELETE: record, block reference, `xl_heap_delete`.
-const WAL_DELETE: f64 = 56.0;
-/// WAL of a heap UPDATE that leaves the new row version on its page, and of which only the change is logged
-/// (`log_heap_update`): record, block reference, `xl_heap_update`, the lengths of what is the same before and behind the
-/// change, `xl_heap_header`, and one to ten bytes that are changed.
-const WAL_HOT_CHANGE: f64 = 76.0;
-/// The reference to a second block, which such a record does not have.
-const WAL_SECOND_BLOCK: f64 = 8.0;
-/// WAL pages have 8 kB (unless the server was built with another size) and headers of 24 bytes.
-const WAL_PAGES: f64 = 8192.0 / (8192.0 - 24.0);
-
-impl UpdateWork {
-    /// Bytes written to the relations.
-    pub fn bytes(&self) -> f64 {
-        self.heap_bytes + self.toast_bytes + self.chunks * INDEX_ENTRY
-    }
-
-    /// Bytes of WAL of an UPDATE of these rows that changes a number and leaves each new row version on its page. For
-    /// `toaster_rows` of them, the toaster is called, and a lock is logged. `logical`: whether whole rows are logged, for
-    /// logical decoding. Pruning is not included.
-    pub fn hot_wal_bytes(&self, toaster_rows: f64, logical: bool) -> f64 {
-        let records = if logical {
-            self.rows * (WAL_UPDATE - WAL_SECOND_BLOCK) + self.heap_bytes
-        } else {
-            self.rows * WAL_HOT_CHANGE
-        };
-        (records + toaster_rows * WAL_LOCK) * WAL_PAGES
-    }
-
-    /// Bytes of WAL without full-page images, the commit record, and the changes of the table's own indexes. The new
-    /// row version is assumed to go to another page, as it does if pages are full.
-    pub fn wal_bytes(&self) -> f64 {
-        let records = self.rows * (WAL_LOCK + WAL_UPDATE)
-            + self.heap_bytes
-            + self.toast_bytes
-            + self.chunks * (WAL_INSERT + WAL_INDEX)
-            + self.deleted_chunks * WAL_DELETE;
-        records * WAL_PAGES
-    }
-}
-
-/// WAL of pruning a page in VACUUM, of removing dead line pointers from it, and of entering it in the visibility map
-/// (`xl_heap_prune`, `xl_heap_visible`, heapam_xlog.h); and of the last in the record of one of the others.
-const WAL_PRUNE: f64 = 64.0;
-const WAL_POINTERS: f64 = 56.0;
-const WAL_VISIBLE: f64 = 64.0;
-const WAL_VISIBLE_TOO: f64 = 8.0;
-/// The first version in which line pointers of a table without indexes are removed when the page is pruned, and the
-/// first in which the same record changes the visibility map.
-const PRUNES_POINTERS: i32 = 170_000;
-const PRUNE_SETS_VISIBLE: i32 = 190_000;
-
-/// WAL of a page in VACUUM, without full-page images. `pointers`: whether deleted rows, or rows that have left the page,
-/// leave line pointers.
-pub fn vacuum_wal(version_num: i32, pointers: bool, has_indexes: bool) -> f64 {
-    let is_apart = has_indexes || version_num < PRUNES_POINTERS;
-    let removes = if pointers && is_apart { WAL_POINTERS } else { 0.0 };
-    let is_own = version_num < PRUNE_SETS_VISIBLE;
-    WAL_PRUNE + removes + if is_own { WAL_VISIBLE } else { WAL_VISIBLE_TOO }
 }

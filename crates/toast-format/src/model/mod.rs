@@ -9,7 +9,7 @@
 //! * [`btree`]: the size of a fresh index; [`index_shape`], [`index_entry`]: whether a
 //!   row's entry fits an index.
 //! * [`cost`]: the cost of storing and reading a value; [`pluggable`]: the same for other toasters.
-//! * [`fit`]: prices fitted to measurements.
+//! * [`fit`]: prices fitted to measurements; [`wal`]: the sizes of WAL records.
 //! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: estimates as shown in reports.
 //! * [`sql`]: quoted identifiers and literals, and expressions that make a fresh datum.
 
@@ -29,3 +29,4 @@ pub mod stored;
 pub mod toast;
 pub mod toaster;
 pub mod visibility;
+pub mod wal;
