@@ -211,7 +211,7 @@ fn joined(report: &Report) -> Vec<TableReport> {
             name.is_some() && other.subject.shard.as_ref().map(|shard| &shard.table) == name
         });
         match same {
-            Some(shards) => shards.join(table.clone()),
+            Some(shards) => shards.merge_shard(table.clone()),
             None => joined.push(table.clone()),
         }
     }
@@ -231,7 +231,7 @@ fn joined(report: &Report) -> Vec<TableReport> {
         if !citus.missing.is_empty() {
             let is_stopped = citus.missing.iter().all(|missing| missing.reason == NOT_BEGUN);
             let ended = if is_stopped { Outcome::Stopped } else { Outcome::Failed };
-            table.outcome = table.outcome.worse(ended);
+            table.outcome = table.outcome.max(ended);
             let missing = counted(citus.missing.len() as u64, "shard");
             let note = format!("not complete: {missing}; to continue, run the command again");
             table.common.notes.insert(0, note);
@@ -289,7 +289,7 @@ fn table_details(table: &TableReport, document: &mut Document) {
         document.unbroken(&format!(
             "waited: {} for {}, {:.1} s",
             counted(pause.times, "time"),
-            pause.reason.replace('_', " "),
+            pause.reason.text(),
             pause.ms as f64 / 1000.0
         ));
     }
@@ -440,15 +440,8 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
     let names = names.unwrap_or_default();
     let Some(&first) = names.first() else { return vacuum };
     let rewriters = if names.iter().all(|name| *name == first) { first } else { "VACUUM FULL" };
-    let gives = tables.iter().map(|table| table.gains.rewrite_gives).reduce(|all, one| {
-        let all = all?;
-        let one = one?;
-        Some(Gives {
-            low: all.low.saturating_add(one.low),
-            high: all.high.saturating_add(one.high),
-            compresses: all.compresses || one.compresses,
-        })
-    });
+    let gives = tables.iter().map(|table| table.gains.rewrite_gives);
+    let gives = gives.reduce(|all, one| Some(all?.plus(one?)));
     let Some(gives) = gives.flatten() else {
         return format!("{vacuum}; what VACUUM FULL would return is not known");
     };
@@ -577,8 +570,8 @@ fn form_cells(scan: &str, form: &FormReport) -> Vec<String> {
     vec![
         scan.into(),
         form.column.clone(),
-        form.form.into(),
-        form.method.unwrap_or_default().into(),
+        form.form.clone(),
+        form.method.clone().unwrap_or_default(),
         form.values.to_string(),
         size(form.bytes),
     ]
@@ -594,8 +587,8 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
                     table.subject.relation.clone(),
                     scan.to_owned(),
                     form.column.clone(),
-                    form.form.to_owned(),
-                    form.method.unwrap_or_default().to_owned(),
+                    form.form.clone(),
+                    form.method.clone().unwrap_or_default(),
                     form.values.to_string(),
                     form.bytes.to_string(),
                 ]

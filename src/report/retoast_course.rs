@@ -25,7 +25,7 @@ struct Row<'a> {
     /// The last point of the row above.
     before: Option<&'a CoursePoint>,
     now: &'a CoursePoint,
-    waited_for: Option<&'static str>,
+    waited_for: Option<Cause>,
 }
 
 fn of_chunk<'a>(last: &mut Option<&'a CoursePoint>, chunk: &'a [CoursePoint]) -> Option<Row<'a>> {
@@ -43,7 +43,7 @@ pub(super) fn course(points: &[CoursePoint], relation: &str, document: &mut Docu
     let pairs = points.iter().zip(points.iter().skip(1));
     let pauses: Vec<(f64, f64)> = pairs
         .clone()
-        .filter(|(_, now)| now.waited_for.is_some_and(|reason| reason != Cause::Nice.name()))
+        .filter(|(_, now)| now.waited_for.is_some_and(|reason| reason != Cause::Nice))
         .map(|(before, now)| (seconds(before), seconds(now)))
         .collect();
     // as steps: each rate lasts from one point to the next
@@ -80,7 +80,7 @@ pub(super) fn course(points: &[CoursePoint], relation: &str, document: &mut Docu
             }),
             number("Size", 0, |row| size(row.now.size)),
             number("WAL", 0, |row| size(row.now.wal_bytes)),
-            text("Waited for", 0, |row| row.waited_for.unwrap_or_default().replace('_', " ")),
+            text("Waited for", 0, |row| row.waited_for.map_or("", Cause::text).to_owned()),
         ],
     );
     document.grid(&format!("Course of the run: {relation}"), &grid);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::report::table::printable;
 use crate::report::units::{counted, percent, size};
 use crate::retoast::listener::{Advance, Figures};
-use crate::retoast::pace::rules::Pause;
+use crate::retoast::pace::rules::{Cause, Pause};
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::{Outcome, Report};
 
@@ -96,7 +96,7 @@ pub enum Line<'a> {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Waiting<'a> {
     /// The name under which the report adds up such waits.
-    reason: &'static str,
+    reason: Cause,
     text: &'a str,
 }
 
@@ -186,8 +186,7 @@ impl Moment {
 
     /// The same for machines.
     pub fn json<'a>(&'a self, time: &'a str) -> Line<'a> {
-        let waiting =
-            self.pause.as_ref().map(|p| Waiting { reason: p.cause.name(), text: &p.text });
+        let waiting = self.pause.as_ref().map(|p| Waiting { reason: p.cause, text: &p.text });
         Line::Progress {
             schema: SCHEMA,
             event: "progress",
@@ -244,7 +243,6 @@ pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::pace::rules::Cause;
 
     fn json(moment: &Moment) -> serde_json::Value {
         serde_json::to_value(moment.json("2026-01-31T12:00:00Z")).unwrap()

@@ -161,6 +161,11 @@ impl Control {
         self.stop.is_cancelled()
     }
 
+    /// Sleeps, at most until a stop is requested.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
+    }
+
     /// Requests a pause, or its end.
     pub fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);

@@ -1,9 +1,11 @@
 //! What a sweep will do, for `--dry-run` (pure). The range of its duration is wide on purpose: how fast the server
 //! writes is known only once the sweep runs.
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use toast_format::disk::layout::PageSize;
 use toast_format::model::interval::{Interval, Range};
@@ -14,7 +16,7 @@ const WAL_SPEED: (f64, f64) = (200e6, 20e6);
 const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
 
 /// Sizes of a table's parts in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sizes {
     /// The table's main fork.
     pub heap: u64,
@@ -35,15 +37,6 @@ impl Sizes {
         self.heap.saturating_add(self.toast).saturating_add(self.indexes)
     }
 
-    /// The sum of each part.
-    pub(crate) fn plus(self, other: Sizes) -> Sizes {
-        Sizes {
-            heap: self.heap.saturating_add(other.heap),
-            toast: self.toast.saturating_add(other.toast),
-            indexes: self.indexes.saturating_add(other.indexes),
-        }
-    }
-
     /// The maximum of each part.
     pub fn max(self, other: Sizes) -> Sizes {
         Sizes {
@@ -54,8 +47,16 @@ impl Sizes {
     }
 }
 
+impl AddAssign for Sizes {
+    fn add_assign(&mut self, other: Sizes) {
+        self.heap = self.heap.saturating_add(other.heap);
+        self.toast = self.toast.saturating_add(other.toast);
+        self.indexes = self.indexes.saturating_add(other.indexes);
+    }
+}
+
 /// A figure and its parts, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Forecast {
     #[serde(flatten)]
     pub all: Interval<u64>,
@@ -72,7 +73,7 @@ pub struct Forecast {
 }
 
 /// What a dry run expects of the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// The statements, each batch's with `$1` for the addresses of its rows.
     pub statements: Vec<String>,
@@ -117,7 +118,7 @@ pub struct Surroundings {
 }
 
 /// What the scan has found, and the parameters of the sweep.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FirstScan {
     pub rows: u64,
     /// WAL and growth in bytes.

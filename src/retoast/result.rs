@@ -1,8 +1,12 @@
 //! The report of a run of `retoast`.
 
-use serde::Serialize;
+use std::ops::AddAssign;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::retoast::memory::since::ProvenState;
+use crate::retoast::pace::rules::Cause;
 use crate::retoast::plan::{Forecast, Plan, Sizes};
 use crate::retoast::preflight::definition::Files;
 use crate::server::citus::ShardLine;
@@ -13,10 +17,11 @@ pub const SCHEMA: &str = "toastctl.retoast/1";
 
 /// What `toastctl retoast --format json` prints. Sizes are in bytes; times are in milliseconds unless the name says
 /// seconds. With --format jsonl, each line is one table plus the field schema.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Name and version of this shape.
     #[schemars(extend("const" = SCHEMA))]
+    #[serde(skip_deserializing)]
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
@@ -30,12 +35,12 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub departure: Option<DepartureReport>,
     /// Tables of Citus, whose shards are in `tables`; left out without any.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub citus: Vec<CitusReport>,
 }
 
 /// What became of a table of Citus, by its shards in the metadata as it was at the end. Copies of a shard count as shards.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CitusReport {
     /// `schema.name`; partitions are not listed.
     pub table: String,
@@ -53,7 +58,7 @@ pub struct CitusReport {
 pub(crate) const NOT_BEGUN: &str = "stopped before its turn";
 
 /// A shard without a result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingShard {
     /// `schema.name` of the shard.
     pub relation: String,
@@ -66,29 +71,33 @@ pub struct MissingShard {
 pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
 
-/// How work on a table ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+/// How work on a table ended, from best to worst.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// A whole scan found that all values comply.
     Complete,
+    /// It was only planned.
+    Planned,
+    /// All values are stored as requested, but other sessions keep 1 % of the files or more from being returned.
+    Held,
     /// A whole scan found nothing left to do, but could not see which values are out of line, although the requested
     /// settings depend on it.
     Unverified,
-    /// All values are stored as requested, but other sessions keep 1 % of the files or more from being returned.
-    Held,
     /// Values are left that do not comply.
     Incomplete,
     /// A stop was requested first.
     Stopped,
-    /// It was only planned.
-    Planned,
     /// An error ended it.
     Failed,
 }
 
-/// How the work on one file ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+/// How the work on one file ended, from best to worst.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
     /// The free space left is less than a round must return.
@@ -96,21 +105,21 @@ pub enum FileEnd {
     /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
     /// way.
     NoRoom,
+    /// It was only planned.
+    Planned,
     /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
     Held,
     /// There is more free space, but the last round returned too little.
     GainedTooLittle,
     /// A stop was requested first.
     Stopped,
-    /// It was only planned.
-    Planned,
     /// An error ended it.
     #[default]
     Failed,
 }
 
 /// The result for an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexEnd {
     /// It is not bloated.
@@ -134,50 +143,15 @@ pub enum IndexEnd {
 }
 
 /// The first task, which the headline of the report names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Headed {
+    #[default]
     Convert,
     Compact,
     Reindex,
 }
 
-impl Outcome {
-    /// The worse of two.
-    pub(crate) fn worse(self, other: Outcome) -> Outcome {
-        if other.rank() > self.rank() { other } else { self }
-    }
-
-    fn rank(self) -> u8 {
-        match self {
-            Outcome::Complete => 0,
-            Outcome::Planned => 1,
-            Outcome::Held => 2,
-            Outcome::Unverified => 3,
-            Outcome::Incomplete => 4,
-            Outcome::Stopped => 5,
-            Outcome::Failed => 6,
-        }
-    }
-}
-
 impl FileEnd {
-    /// The worse of two.
-    fn worse(self, other: FileEnd) -> FileEnd {
-        if other.rank() > self.rank() { other } else { self }
-    }
-
-    fn rank(self) -> u8 {
-        match self {
-            FileEnd::Compact => 0,
-            FileEnd::NoRoom => 1,
-            FileEnd::Planned => 2,
-            FileEnd::Held => 3,
-            FileEnd::GainedTooLittle => 4,
-            FileEnd::Stopped => 5,
-            FileEnd::Failed => 6,
-        }
-    }
-
     /// Whether nothing more could be returned.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, FileEnd::Compact | FileEnd::NoRoom)
@@ -192,7 +166,7 @@ impl IndexEnd {
 }
 
 /// What was done to rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rows {
     /// Rows that the first scan found not stored as requested.
     #[serde(rename = "rows_found")]
@@ -221,8 +195,21 @@ pub struct Rows {
     pub verified: u64,
 }
 
+impl AddAssign for Rows {
+    fn add_assign(&mut self, other: Rows) {
+        self.found = self.found.saturating_add(other.found);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.stored = self.stored.saturating_add(other.stored);
+        self.left = self.left.saturating_add(other.left);
+        self.refused = self.refused.saturating_add(other.refused);
+        self.disagreeing = self.disagreeing.saturating_add(other.disagreeing);
+        self.spared = self.spared.saturating_add(other.spared);
+        self.verified = self.verified.saturating_add(other.verified);
+    }
+}
+
 /// What the work required.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Effort {
     /// Transactions that stored rows.
     pub batches: u64,
@@ -248,9 +235,9 @@ pub struct Effort {
     pub elapsed_ms: u64,
 }
 
-impl Effort {
-    /// Adds the effort of later work.
-    fn add(&mut self, later: Effort) {
+/// Adds the effort of later work.
+impl AddAssign for Effort {
+    fn add_assign(&mut self, later: Effort) {
         self.batches += later.batches;
         self.scans += later.scans;
         self.vacuums += later.vacuums;
@@ -258,10 +245,10 @@ impl Effort {
         self.longest_batch_ms = self.longest_batch_ms.max(later.longest_batch_ms);
         self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(later.longest_lock_wait_ms);
         for pause in later.pauses {
-            match self.pauses.iter_mut().find(|one| one.reason == pause.reason) {
-                Some(one) => {
-                    one.times += pause.times;
-                    one.ms += pause.ms;
+            match self.pauses.iter_mut().find(|known| known.reason == pause.reason) {
+                Some(known) => {
+                    known.times += pause.times;
+                    known.ms += pause.ms;
                 }
                 None => self.pauses.push(pause),
             }
@@ -282,7 +269,7 @@ impl Effort {
 }
 
 /// The work on a table at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoursePoint {
     /// Milliseconds since the work on the table began.
     pub ms: u64,
@@ -293,12 +280,11 @@ pub struct CoursePoint {
     /// WAL written by all sessions since then.
     pub wal_bytes: u64,
     /// The reason of the last wait since the point before.
-    #[schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice", null]))]
-    pub waited_for: Option<&'static str>,
+    pub waited_for: Option<Cause>,
 }
 
 /// What all work on a table has in common.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Common {
     #[serde(flatten)]
     pub rows: Rows,
@@ -332,64 +318,53 @@ impl Common {
         }
     }
 
-    fn measure(&mut self, later: Common) -> (Rows, Vec<SkippedRow>, Vec<String>) {
-        let Common { rows, effort, peak, after, skipped, notes, .. } = later;
-        self.effort.add(effort);
-        (self.peak, self.after) = (self.peak.max(peak), after);
-        (rows, skipped, notes)
-    }
-
     /// Adds what an earlier part of the same task did before its session ended.
-    fn resume(&mut self, mut earlier: Common) {
-        let rows = earlier.rows.clone();
-        let now = std::mem::take(self);
-        let (now_rows, skipped, notes) = earlier.measure(now);
-        earlier.rows = Rows {
+    fn resume(&mut self, earlier: Common) {
+        let later = std::mem::replace(self, earlier);
+        let rows = &self.rows;
+        self.rows = Rows {
             found: rows.found,
             bytes: rows.bytes,
-            stored: rows.stored + now_rows.stored,
-            verified: rows.verified + now_rows.verified,
-            ..now_rows
+            stored: rows.stored + later.rows.stored,
+            verified: rows.verified + later.rows.verified,
+            ..later.rows
         };
-        *self = Common { skipped, notes, ..earlier };
+        self.skipped = later.skipped;
+        self.notes = later.notes;
+        self.add_effort(later.effort, later.peak, later.after);
+    }
+
+    /// Adds the effort of later work on the same files, with their largest and their last sizes.
+    fn add_effort(&mut self, effort: Effort, peak: Sizes, after: Sizes) {
+        self.effort += effort;
+        self.is_larger(peak);
+        self.after = after;
     }
 
     /// Adds the work on another shard. The largest sizes of both may have been met at different times.
     fn merge_shard(&mut self, other: Common) {
-        let rows = &mut self.rows;
-        for (sum, more) in [
-            (&mut rows.found, other.rows.found),
-            (&mut rows.bytes, other.rows.bytes),
-            (&mut rows.stored, other.rows.stored),
-            (&mut rows.left, other.rows.left),
-            (&mut rows.refused, other.rows.refused),
-            (&mut rows.disagreeing, other.rows.disagreeing),
-            (&mut rows.spared, other.rows.spared),
-            (&mut rows.verified, other.rows.verified),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        self.effort.add(Effort { course: Vec::new(), ..other.effort });
+        self.rows += other.rows;
+        self.effort += other.effort;
         self.effort.course.clear();
-        self.before = self.before.plus(other.before);
-        self.peak = self.peak.plus(other.peak);
-        self.after = self.after.plus(other.after);
+        self.before += other.before;
+        self.peak += other.peak;
+        self.after += other.after;
         self.skipped.extend(other.skipped);
         other.notes.into_iter().for_each(|note| self.note_once(note));
     }
 
     /// Adds what the next task did.
     fn append_task(&mut self, later: Common) {
-        let (rows, skipped, notes) = self.measure(later);
-        self.rows.verified += rows.verified;
-        self.rows.refused += rows.refused;
-        self.skipped.extend(skipped);
-        notes.into_iter().for_each(|note| self.note_once(note));
+        self.rows.verified += later.rows.verified;
+        self.rows.refused += later.rows.refused;
+        self.skipped.extend(later.skipped);
+        later.notes.into_iter().for_each(|note| self.note_once(note));
+        self.add_effort(later.effort, later.peak, later.after);
     }
 }
 
 /// What a conversion also reports.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Converted {
     /// The statement that changes the settings, if one is needed.
     pub alter: Option<String>,
@@ -422,7 +397,7 @@ pub struct Converted {
 }
 
 /// What a run was expected to do, from a sample of pages, and what it did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Predicted {
     /// The expected duration in seconds, without waits for other sessions. How fast the server writes was not known.
     pub seconds: Range,
@@ -493,14 +468,14 @@ impl TaskReport {
 /// Adds what was done to files that other sessions may have replaced since.
 pub(crate) fn resume(files: &mut Vec<FileReport>, earlier: Vec<FileReport>, common: &mut Common) {
     for file in earlier {
-        match files.iter_mut().find(|one| one.file == file.file) {
-            Some(one) => {
-                if one.files != file.files {
+        match files.iter_mut().find(|now| now.file == file.file) {
+            Some(now) => {
+                if now.files != file.files {
                     common.note_once(format!(
                         "{REWRITTEN}: the figures of its files are those of the new ones"
                     ));
                 }
-                one.resume(&file);
+                now.resume(&file);
             }
             None => files.push(file),
         }
@@ -508,7 +483,7 @@ pub(crate) fn resume(files: &mut Vec<FileReport>, earlier: Vec<FileReport>, comm
 }
 
 /// Bytes by which files would be smaller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gives {
     /// The least number of bytes.
     pub low: i64,
@@ -519,6 +494,15 @@ pub struct Gives {
 }
 
 impl Gives {
+    /// The sum, as for two shards of a table.
+    pub fn plus(self, other: Gives) -> Gives {
+        Gives {
+            low: self.low.saturating_add(other.low),
+            high: self.high.saturating_add(other.high),
+            compresses: self.compresses || other.compresses,
+        }
+    }
+
     /// The amount, if the bounds are close enough for a single figure.
     pub fn about(self) -> Option<u64> {
         const CLOSE: i64 = 10;
@@ -532,15 +516,15 @@ impl Gives {
 }
 
 /// Values of a column in one form.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FormReport {
     /// The name of the column.
     pub column: String,
     /// The form; `uncompressed` or `compressed` if only SQL functions could be used.
-    pub form: &'static str,
+    pub form: String,
     /// The compression method, of compressed values.
     #[schemars(extend("enum" = ["pglz", "lz4", null]))]
-    pub method: Option<&'static str>,
+    pub method: Option<String>,
     /// The number of values.
     pub values: u64,
     /// The values' bytes as stored.
@@ -548,14 +532,13 @@ pub struct FormReport {
 }
 
 impl FormReport {
-    fn is_alike(&self, other: &FormReport) -> bool {
-        self.column == other.column && self.form == other.form && self.method == other.method
-    }
-
-    /// Adds the values of another shard.
-    fn add_shard(forms: &mut Vec<FormReport>, shard: Vec<FormReport>) {
+    /// The values of two shards.
+    fn sums(mut forms: Vec<FormReport>, shard: Vec<FormReport>) -> Vec<FormReport> {
         for form in shard {
-            match forms.iter_mut().find(|sum| sum.is_alike(&form)) {
+            let same = |sum: &&mut FormReport| {
+                sum.column == form.column && sum.form == form.form && sum.method == form.method
+            };
+            match forms.iter_mut().find(same) {
                 Some(sum) => {
                     sum.values = sum.values.saturating_add(form.values);
                     sum.bytes = sum.bytes.saturating_add(form.bytes);
@@ -563,11 +546,12 @@ impl FormReport {
                 None => forms.push(form),
             }
         }
+        forms
     }
 }
 
 /// A row that could not be re-toasted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkippedRow {
     /// The row's address; empty if something else could not be read.
     pub ctid: String,
@@ -579,19 +563,27 @@ pub struct SkippedRow {
 }
 
 /// Waits for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PauseReport {
     /// What was waited for.
-    #[schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"]))]
-    pub reason: &'static str,
+    pub reason: Cause,
     /// The number of waits.
     pub times: u64,
     /// How long in all, in milliseconds.
     pub ms: u64,
 }
 
+/// What describes rows to a scan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RowSource {
+    Pageinspect,
+    #[default]
+    Functions,
+}
+
 /// The table, and what was requested for it.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
     /// The table's `schema.name`.
     pub relation: String,
@@ -605,9 +597,8 @@ pub struct Subject {
     pub toaster: String,
     /// The policy, if values are stored according to one.
     pub policy: Option<String>,
-    /// How the scan read rows: `pageinspect` or `functions`.
-    #[schemars(extend("enum" = ["pageinspect", "functions"]))]
-    pub source: &'static str,
+    /// How the scan read rows.
+    pub source: RowSource,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
     /// Whether the choice covers the place of values, in the row or out of line.
@@ -619,7 +610,7 @@ pub struct Subject {
 }
 
 /// What could still be returned, as far as that was examined.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Gains {
     /// Bytes by which the heap and the TOAST relation would be smaller if they were rewritten (VACUUM FULL), if known to
     /// within 10 %; null if it is not, if pages were not read, and with --dry-run.
@@ -639,21 +630,17 @@ impl Gains {
     /// Adds those of another shard.
     fn merge_shard(&mut self, other: &Gains) {
         self.rewrite_gives =
-            self.rewrite_gives.zip(other.rewrite_gives).map(|(one, other)| Gives {
-                low: one.low.saturating_add(other.low),
-                high: one.high.saturating_add(other.high),
-                compresses: one.compresses || other.compresses,
-            });
+            self.rewrite_gives.zip(other.rewrite_gives).map(|(all, one)| all.plus(one));
         self.rewrite_gives_bytes = self.rewrite_gives.and_then(Gives::about);
         self.vacuum_gives_bytes = self
             .vacuum_gives_bytes
             .zip(other.vacuum_gives_bytes)
-            .map(|(one, other)| one.saturating_add(other));
+            .map(|(all, one)| all.saturating_add(one));
     }
 }
 
 /// What was done to one table.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TableReport {
     #[serde(flatten)]
     pub subject: Subject,
@@ -696,36 +683,28 @@ impl TableReport {
     }
 
     /// Adds what a later task did; `outcome` is that of the table after it.
-    pub(crate) fn then(&mut self, later: TaskReport, outcome: Outcome) {
+    pub(crate) fn append_task(&mut self, later: TaskReport, outcome: Outcome) {
         self.outcome = outcome;
         self.common.append_task(later.common);
         self.take(later.work);
     }
 
     /// Adds that of another shard of the same table. What is about one shard alone is left out.
-    pub(crate) fn join(&mut self, other: TableReport) {
-        self.outcome = self.outcome.worse(other.outcome);
+    pub(crate) fn merge_shard(&mut self, other: TableReport) {
+        self.outcome = self.outcome.max(other.outcome);
         self.common.merge_shard(other.common);
-        let Converted {
-            mut forms_before,
-            mut forms_after,
-            mut forms_planned,
-            rows_written_since,
-            ..
-        } = std::mem::take(&mut self.converted);
-        FormReport::add_shard(&mut forms_before, other.converted.forms_before);
-        FormReport::add_shard(&mut forms_after, other.converted.forms_after);
-        FormReport::add_shard(&mut forms_planned, other.converted.forms_planned);
+        let now = std::mem::take(&mut self.converted);
+        let shard = other.converted;
         self.converted = Converted {
-            forms_before,
-            forms_after,
-            forms_planned,
-            rows_written_since: rows_written_since + other.converted.rows_written_since,
+            forms_before: FormReport::sums(now.forms_before, shard.forms_before),
+            forms_after: FormReport::sums(now.forms_after, shard.forms_after),
+            forms_planned: FormReport::sums(now.forms_planned, shard.forms_planned),
+            rows_written_since: now.rows_written_since + shard.rows_written_since,
             ..Converted::default()
         };
         for file in other.compaction {
-            match self.compaction.iter_mut().find(|one| one.file == file.file) {
-                Some(one) => one.merge_shard(&file),
+            match self.compaction.iter_mut().find(|sum| sum.file == file.file) {
+                Some(sum) => sum.merge_shard(&file),
                 None => self.compaction.push(file),
             }
         }
@@ -748,15 +727,23 @@ impl TableReport {
     }
 }
 
+/// A file of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    Toast,
+    #[default]
+    Heap,
+}
+
 /// What was done to one file. Sizes are those of the main fork, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileReport {
     /// The files of the table to which the figures refer.
     #[serde(skip)]
     pub(crate) files: Option<Files>,
     /// The file: of the TOAST relation, or of the table.
-    #[schemars(extend("enum" = ["toast", "heap"]))]
-    pub file: &'static str,
+    pub file: FileKind,
     /// compact: the free space left is less than a round must return. no_room: there is more, but nothing at the end of
     /// the file fits into it, although no other session was in the way. held: there is more, and only other sessions
     /// prevent its return (locks, snapshots, or new rows). gained_too_little: there is more, but the last round returned
@@ -808,7 +795,7 @@ pub struct FileReport {
 
 impl FileReport {
     /// The report of a file that was not examined yet.
-    pub(crate) fn new(file: &'static str) -> FileReport {
+    pub(crate) fn new(file: FileKind) -> FileReport {
         FileReport { file, ..FileReport::default() }
     }
 
@@ -829,13 +816,13 @@ impl FileReport {
         } else {
             (FileEnd::Compact, None)
         };
-        FileReport { ended, wal_expected, ..FileReport::new("heap") }
+        FileReport { ended, wal_expected, ..FileReport::default() }
     }
 
     /// Adds that of another shard.
     fn merge_shard(&mut self, other: &FileReport) {
         self.files = None;
-        self.ended = self.ended.worse(other.ended);
+        self.ended = self.ended.max(other.ended);
         for (sum, more) in [
             (&mut self.before, other.before),
             (&mut self.live, other.live),
@@ -882,7 +869,7 @@ impl FileReport {
 pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
 
 /// What was found and done about one index. Sizes are those of the main fork, in bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IndexReport {
     /// Its name with the schema, quoted.
     pub index: String,
@@ -918,7 +905,7 @@ impl IndexReport {
 }
 
 /// What is left of a toaster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DepartureReport {
     /// The name of the toaster.
     pub toaster: String,
@@ -954,7 +941,7 @@ pub struct DepartureReport {
 }
 
 /// A table that could not be processed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnfitTable {
     /// `schema.name` of the table.
     pub relation: String,

@@ -170,7 +170,7 @@ mod tests {
     };
 
     fn files(ends: &[FileEnd]) -> Vec<FileReport> {
-        ends.iter().map(|&ended| FileReport { ended, ..FileReport::new("heap") }).collect()
+        ends.iter().map(|&ended| FileReport { ended, ..FileReport::default() }).collect()
     }
 
     fn indexes(ends: &[IndexEnd]) -> Vec<IndexReport> {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn little_that_others_keep_is_no_reason_to_run_again() {
         let ended = |toast: u64, spare: u64, spare_at_most: u64, end: FileEnd| {
-            let file = |ended, after| FileReport { ended, after, ..FileReport::new("") };
+            let file = |ended, after| FileReport { ended, after, ..FileReport::default() };
             let heap = FileReport { spare, spare_at_most, ..file(end, 2 << 20) };
             of_files(&[file(FileEnd::Compact, toast), heap])
         };

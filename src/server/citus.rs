@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection, SessionOptions};
@@ -159,7 +159,7 @@ pub(crate) struct Placement {
 }
 
 /// A shard of a table of Citus.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ShardLine {
     /// `host:port` in the metadata of Citus.
     pub(crate) node: String,

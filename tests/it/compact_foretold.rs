@@ -1,7 +1,7 @@
 //! What `inspect`, `advise-threshold` and `--dry-run` say of `compact` before the work, beside what then
 //! happens.
 
-use crate::support::reports::retoast::{Index, IndexEnd, Table};
+use crate::support::reports::retoast::{FileKind, IndexEnd, IndexReport, Table};
 use crate::support::reports::{Printed, Range, advise as advise_report};
 use crate::support::retoast::{done, retoast, said_by_inspect};
 use crate::support::server::{Database, Options, Server};
@@ -58,13 +58,13 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str, checkpoints: 
         let planned = retoast(&database, &["compact", "t", "--dry-run"]).exits(0).table();
         let happened = done(&retoast(&database, &["compact", "t"]));
         for (then, now) in planned.compaction.iter().zip(&happened.compaction) {
-            let of_heap = then.file == "heap";
+            let of_heap = then.file == FileKind::Heap;
             let Some(said) = &said[usize::from(!of_heap)] else { continue };
             let gave = now.before as f64 - now.after as f64;
             let moved = now.rows_moved as f64;
             let says = if of_heap { said.rows } else { said.values }.unwrap() as f64;
             eprintln!(
-                "{shape}: {}: gives back {} of {gave}, moves {says} of {moved} ({}), {} bytes ({})",
+                "{shape}: {:?}: gives back {} of {gave}, moves {says} of {moved} ({}), {} bytes ({})",
                 then.file, said.gives_back, then.rows_found, said.moved_bytes, then.bytes_found
             );
             near(said.gives_back as f64, gave, 0.05, 8.0 * PAGE, &shape);
@@ -82,7 +82,10 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str, checkpoints: 
                 near(advised.moved_bytes as f64, then.bytes_found as f64, part, PAGE, &shape);
             }
         }
-        let [low, high] = wal(planned.compaction.iter().map(|file| file.wal_expected.unwrap()));
+        let [low, high] = wal(planned.compaction.iter().map(|file| {
+            let wal = file.wal_expected.unwrap();
+            Range { low: wal.low, high: wal.high }
+        }));
         let [least, most] = wal(said.iter().flatten().map(|said| said.wal_bytes));
         let of_all = wal(all.iter().flatten().map(|said| said.wal_bytes));
         near(of_all[0], least, 0.1, PAGE, &shape);
@@ -136,7 +139,7 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
     );
     let told = advised(&database, &["t", "-c", "k"]);
     let advised = &told.compaction.as_ref().unwrap_or_else(|| panic!("{told}")).indexes;
-    let of = |table: &Table, ended: IndexEnd| -> Vec<Printed<Index>> {
+    let of = |table: &Table, ended: IndexEnd| -> Vec<Printed<IndexReport>> {
         table.indexes.iter().filter(|index| index.ended == ended).cloned().collect()
     };
     let planned = retoast(&database, &["reindex", "t", "--dry-run"]).exits(0).table();

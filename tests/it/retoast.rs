@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::command::{Signal, run, signal, toastctl};
-use crate::support::reports::retoast::{Outcome, Report};
+use crate::support::reports::retoast::{Outcome, Report, part_size};
 use crate::support::reports::{Printed, Source};
 use crate::support::retoast::{
     contents, done, forms, refused, retoast, retoast_as, spawn, survives_kills,
@@ -83,7 +83,8 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]));
     assert_eq!(contents(&database, "t"), before);
     for part in ["heap", "toast", "indexes"] {
-        let (was, peak) = (table.before.of(part) as f64, table.peak.of(part) as f64);
+        let (was, peak) =
+            (part_size(table.before, part) as f64, part_size(table.peak, part) as f64);
         assert!(peak <= was * 1.10, "{part}: from {was} to {peak}: {table}");
     }
     let counts = || -> (f64, f64) {
@@ -100,7 +101,8 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     assert_eq!(contents(&database, "t"), before);
     // the first sweep has filled the indexes' pages: now they split
     for part in ["heap", "toast"] {
-        let (was, peak) = (table.before.of(part) as f64, table.peak.of(part) as f64);
+        let (was, peak) =
+            (part_size(table.before, part) as f64, part_size(table.peak, part) as f64);
         assert!(peak <= was * 1.10, "two jobs: {part}: from {was} to {peak}: {table}");
     }
     let (updated, hot) = (counts().0 - updated, counts().1 - hot);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::holder::Holder;
 use crate::support::reports::Printed;
-use crate::support::reports::retoast::{FileEnd, Report, Table};
+use crate::support::reports::retoast::{FileEnd, Report, Table, part_size};
 use crate::support::retoast::{contents, done, retoast, said_by_inspect};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{Copied, NOISE, fresh, table};
@@ -60,8 +60,8 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
     assert_eq!(contents(&database, "t"), before, "{name}");
     assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
     for (part, fresh) in PARTS.into_iter().zip(fresh(&database, copied)) {
-        let now = table.after.of(part);
-        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", first.of(part));
+        let now = part_size(table.after, part);
+        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", part_size(first, part));
         // 8 pages are not worth a round
         let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
         assert!(now as f64 <= limit, "{name}: {part} is {now}, a fresh one {fresh}: {table}");
@@ -72,9 +72,9 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
         assert!(then.abs_diff(now) as f64 <= limit, "{name}: {then} foretold: {table}");
     }
     for (part, said) in PARTS.into_iter().zip(said) {
-        let gave = first.of(part) - table.after.of(part);
+        let gave = part_size(first, part) - part_size(table.after, part);
         let Some(said) = said else {
-            assert!(gave as f64 <= LITTLE || gave * 3 < first.of(part), "{table}");
+            assert!(gave as f64 <= LITTLE || gave * 3 < part_size(first, part), "{table}");
             continue;
         };
         let said = said.gives_back;

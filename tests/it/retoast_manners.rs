@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toastctl::retoast::pace::metrics::THROTTLE_QUERIES;
+use toastctl::retoast::pace::rules::Cause;
 
 use crate::support::command::{Run, Signal, run, toastctl};
 use crate::support::retoast::{
@@ -35,7 +36,7 @@ fn nice_sleeps_in_proportion() {
     let table = done(&retoast(&database, &[&LZ4[..], &["--set", "nice=3"]].concat()));
     assert_eq!(contents(&database, "t"), before);
     let nice = &table.pauses[0];
-    assert_eq!(nice.reason, "nice");
+    assert_eq!(nice.reason, Cause::Nice);
     let (slept, all) = (nice.ms as f64, table.elapsed_ms as f64);
     // what is not slept is batches, a third of the sleep, and the scans
     assert!(slept <= all && slept > 0.3 * all, "{table}");
@@ -223,8 +224,8 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     running.signal(Signal::USR2);
     let run = running.end();
     let table = done(&run);
-    let reasons: Vec<&str> = table.pauses.iter().map(|pause| pause.reason.as_str()).collect();
-    assert_eq!(reasons, ["signal", "throttle_query"]);
+    let reasons: Vec<Cause> = table.pauses.iter().map(|pause| pause.reason).collect();
+    assert_eq!(reasons, [Cause::Signal, Cause::ThrottleQuery]);
     for line in run.stderr.lines() {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(line["schema"], "toastctl.retoast-progress/1");

@@ -3,7 +3,7 @@
 use crate::support::command::{run, toastctl};
 use crate::support::holder::Holder;
 use crate::support::reports::Printed;
-use crate::support::reports::retoast::{Index, IndexEnd, Outcome, Report};
+use crate::support::reports::retoast::{IndexEnd, IndexReport, Outcome, Report};
 use crate::support::retoast::{contents, done, refused, retoast, retoast_as};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::tables::{BLOATED, INVALID};
@@ -46,7 +46,8 @@ fn rebuilds(database: &Database<'_>) {
     assert_eq!(contents(database, "t"), before);
     assert_eq!(database.psql(INVALID), "0");
     let again = done(&retoast(database, &["reindex", "t"]));
-    let stays = |index: &Printed<Index>| matches!(index.ended, IndexEnd::Kept | IndexEnd::NotKnown);
+    let stays =
+        |index: &Printed<IndexReport>| matches!(index.ended, IndexEnd::Kept | IndexEnd::NotKnown);
     assert!(again.indexes.iter().all(stays), "{again}");
     assert_eq!(again.after, again.before);
     let all = done(&retoast(database, &["reindex", "t", "--indexes=all"]));

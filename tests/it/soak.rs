@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::support::command::{Signal, signal};
 use crate::support::library::block_on;
 use crate::support::reports::Printed;
-use crate::support::reports::retoast::{Index, IndexEnd, Outcome, Report, Table};
+use crate::support::reports::retoast::{IndexEnd, IndexReport, Outcome, Report, Table};
 use crate::support::retoast::{command, retoast};
 use crate::support::server::{Database, Options, Server};
 use crate::support::soak_application::{SCHEMA, Worker, check_everything};
@@ -303,7 +303,7 @@ fn others_are_named(stdout: &str) -> bool {
     tables(stdout).first().is_some_and(|table| {
         let files = &table.compaction;
         let is_left =
-            |index: &Printed<Index>| index.ended == IndexEnd::Left && index.reason.is_some();
+            |index: &Printed<IndexReport>| index.ended == IndexEnd::Left && index.reason.is_some();
         !table.skipped.is_empty()
             || files.iter().any(|file| file.rows_left > 0 || file.untruncated > 0)
             || table.indexes.iter().any(is_left)

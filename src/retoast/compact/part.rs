@@ -146,7 +146,7 @@ async fn look_at_file<F: File>(
     file_report.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
     report.effort.scans += 1;
     tracing::debug!(
-        "{}: {}: {layout:?}, {} bytes live",
+        "{}: {:?}: {layout:?}, {} bytes live",
         guard.name(),
         file_report.file,
         room.live()
@@ -338,7 +338,7 @@ async fn move_batch<F: File>(
             let bytes = pieces.iter().map(Piece::bytes).sum();
             guard.session.throttle.batch_done(took, bytes, xid);
             if rows > 0 {
-                guard.session.throttle.goes_on();
+                guard.session.throttle.patience.reset_wait();
             }
             report.rows.stored += rows;
             report.rows.verified += verified;

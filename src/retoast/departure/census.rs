@@ -13,7 +13,6 @@ use crate::server::pages::{PageReader, Pages};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, catalog, snapshot};
 use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::{Page, PageState};
 use toast_format::disk::tuple::HeapTuple;
 use toast_format::disk::varlena::Varlena;
@@ -128,9 +127,7 @@ impl Counter<'_> {
         let mut look = TableCensus {
             name: relation.display_name(),
             desc: &relation.desc,
-            page: self.server.page_size,
-            toaster: self.toaster,
-            toasters: self.toasters,
+            counter: self,
             values: HashMap::new(),
             problems: Problems::default(),
         };
@@ -158,9 +155,7 @@ impl Counter<'_> {
 struct TableCensus<'a> {
     name: String,
     desc: &'a TupleDesc,
-    page: PageSize,
-    toaster: Oid,
-    toasters: &'a Toasters,
+    counter: &'a Counter<'a>,
     /// Counts by index of the column.
     values: HashMap<usize, u64>,
     problems: Problems,
@@ -199,6 +194,7 @@ impl TableCensus<'_> {
 
     /// Counts the pointers of a tuple, including those of dropped columns.
     fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>) {
+        let Counter { toaster, toasters, server, .. } = *self.counter;
         for (index, walked) in Walk::new(tuple, self.desc).enumerate() {
             let pointer = match walked {
                 Ok((_, Datum::Varlena(Varlena::Custom(pointer)))) => pointer,
@@ -208,13 +204,14 @@ impl TableCensus<'_> {
                     return;
                 }
             };
-            if pointer.toaster == self.toaster {
+            if pointer.toaster == toaster {
                 *self.values.entry(index).or_default() += 1;
             }
-            let is_of_other = pointer.toaster != self.toaster
-                && self.toasters.rows().iter().any(|row| row.oid == pointer.toaster);
+            let is_of_other = pointer.toaster != toaster
+                && toasters.rows().iter().any(|row| row.oid == pointer.toaster);
             // A damaged pointer may belong to any toaster, unless it names another one that exists.
-            if !is_of_other && let Err(error) = describe(&pointer, &Toasters::by_bytes(), self.page)
+            if !is_of_other
+                && let Err(error) = describe(&pointer, &Toasters::by_bytes(), server.page_size)
             {
                 self.problem(ctid.block, Some(ctid.item), error.to_string());
             }

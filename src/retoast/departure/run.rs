@@ -3,12 +3,11 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::RetoastError;
-use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::{Listener, Wait};
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
@@ -20,11 +19,9 @@ use crate::retoast::run::request::{Request, need_pages, pages};
 use crate::retoast::run::results::Results;
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::sweep::conversion::Conversion;
-use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::guard::{Guard, KnownDefinition, subject};
 use crate::retoast::task::session::Session;
-use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::select::select;
@@ -194,7 +191,7 @@ impl DepartureRun<'_, '_> {
 
     /// Changes the settings of a table without rows of its own.
     async fn alter(&self, name: &str, sql: &str) -> Result<Departed, RetoastError> {
-        let may_wait = self.session.throttle.limits().wait;
+        let may_wait = self.session.throttle.patience.limit();
         let tries = LockTries { may_wait, ..self.session.tries(name) };
         match tries.alter(self.session.writer(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
@@ -230,18 +227,9 @@ impl DepartureRun<'_, '_> {
             session.connections.others.clear();
         }
         let known = KnownDefinition::default();
-        let conversion = Conversion {
-            guard: Guard { session: &session, ready: &ready, known: &known, ahead: None },
-            choice,
-            checkpoint: None,
-            seen_rows: &SeenRows::default(),
-            since: None,
-            doubt: None,
-            dead_entries: DeadIndexEntries::default(),
-            unvacuumed: Unvacuumed::default(),
-            afterwards: Afterwards::default(),
-        };
-        let (report, ended) = conversion.run().await;
+        let guard = Guard { session: &session, ready: &ready, known: &known, ahead: None };
+        let seen_rows = SeenRows::default();
+        let (report, ended) = Conversion::new(guard, choice, &seen_rows).run().await;
         let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {
             let row = common.skipped.first()?;
             let count = common.rows.refused.max(common.skipped.len() as u64);
@@ -284,26 +272,24 @@ impl DepartureRun<'_, '_> {
     /// Waits until all current transactions have ended, or a stop is requested. Returns those that had not ended when
     /// `max-wait` was over.
     pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RetoastError> {
-        let began = Instant::now();
-        let limit = self.session.throttle.limits().wait;
-        let mut waited_for = under_way(self.session.reader()).await?;
+        let reader = self.session.reader();
+        let mut waited_for = under_way(reader).await?;
         let mut tell_after = TELL_FIRST;
-        while let Some(who) = waited_for.values().next() {
-            let waited = began.elapsed();
-            if self.session.stopped() || limit.is_some_and(|limit| waited >= limit) {
-                break;
-            }
-            if waited >= tell_after {
-                tell_after = waited + TELL_EVERY;
-                let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
-                self.session.listener.note(&wait.note());
-            }
-            let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(waited));
-            self.session.sleep(left.min(LOOK_EVERY)).await;
-            let now = under_way(self.session.reader()).await?;
-            waited_for.retain(|transaction, _| now.contains_key(transaction));
-        }
-        Ok(waited_for.into_values().collect())
+        let patience = &self.session.throttle.patience;
+        let gave_up = patience
+            .wait_while(LOOK_EVERY, async |waited| {
+                let now = under_way(reader).await?;
+                waited_for.retain(|transaction, _| now.contains_key(transaction));
+                let Some(who) = waited_for.values().next() else { return Ok(None) };
+                if waited >= tell_after {
+                    tell_after = waited + TELL_EVERY;
+                    let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
+                    self.session.listener.note(&wait.note());
+                }
+                Ok(Some(()))
+            })
+            .await?;
+        Ok(if gave_up.is_some() { waited_for.into_values().collect() } else { Vec::new() })
     }
 }
 

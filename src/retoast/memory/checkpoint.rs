@@ -3,16 +3,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::memory;
+use crate::retoast::memory::{self, State};
 
-/// The name and version of the file format.
-const SCHEMA: &str = "toastctl.retoast-checkpoint/1";
 /// The minimum time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -39,13 +37,16 @@ struct SavedPosition {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedSweep {
-    schema: String,
     #[serde(flatten)]
     sweep: Sweep,
     tables: Vec<SavedPosition>,
     /// Indexes whose rebuild was begun and is not known to have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rebuilding: Vec<Rebuilding>,
+}
+
+impl State for SavedSweep {
+    const SCHEMA: &'static str = "toastctl.retoast-checkpoint/1";
 }
 
 /// An index that is being rebuilt.
@@ -74,45 +75,35 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
     pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, RetoastError> {
-        let saved = match memory::read(path) {
-            Ok(bytes) => {
-                let saved = serde_json::from_slice(&bytes).ok();
-                let Some(saved) = saved.filter(|saved: &SavedSweep| saved.schema == SCHEMA) else {
-                    return Err(RetoastError::Usage(format!(
-                        "file \"{}\" is not a checkpoint of toastctl retoast",
-                        path.display()
-                    )));
-                };
-                if saved.sweep != sweep {
-                    return Err(RetoastError::Usage(format!(
-                        "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
-                         HINT:  Name another file, or remove this one.",
-                        path.display(),
-                        saved.sweep.choice,
-                        saved.sweep.database
-                    )));
-                }
-                saved
+        let saved: SavedSweep = match memory::load(path) {
+            Ok(Some(saved)) => saved,
+            Ok(None) => {
+                return Err(RetoastError::Usage(format!(
+                    "file \"{}\" is not a checkpoint of toastctl retoast",
+                    path.display()
+                )));
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => SavedSweep {
-                schema: SCHEMA.to_owned(),
-                sweep,
-                tables: Vec::new(),
-                rebuilding: Vec::new(),
-            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let sweep = sweep.clone();
+                SavedSweep { sweep, tables: Vec::new(), rebuilding: Vec::new() }
+            }
             Err(error) => return Err(failed("read", path, &error)),
         };
+        if saved.sweep != sweep {
+            return Err(RetoastError::Usage(format!(
+                "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
+                 HINT:  Name another file, or remove this one.",
+                path.display(),
+                saved.sweep.choice,
+                saved.sweep.database
+            )));
+        }
         Ok(Checkpoint { path: path.to_owned(), state: Mutex::new((saved, None)) })
-    }
-
-    fn state(&self) -> MutexGuard<'_, (SavedSweep, Option<Instant>)> {
-        // Only complete values are assigned, so a poisoned lock is harmless.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The block from which a table's scan continues; 0 if the table is not in the file, or was rewritten since.
     pub fn start(&self, place: TableFile) -> u32 {
-        let state = self.state();
+        let state = self.state.lock();
         state.0.tables.iter().find(|table| table.place == place).map_or(0, |table| table.block)
     }
 
@@ -121,7 +112,7 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written.
     pub fn at(&self, place: TableFile, block: u32) -> Result<(), RetoastError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (saved, last) = &mut *state;
         saved.tables.retain(|table| table.place.oid != place.oid);
         saved.tables.push(SavedPosition { place, block });
@@ -138,8 +129,7 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written or removed.
     pub fn end(&self, place: TableFile, complete: bool) -> Result<(), RetoastError> {
-        let mut state = self.state();
-        let saved = &mut state.0;
+        let saved = &mut self.state.lock().0;
         if complete {
             saved.tables.retain(|table| table.place.oid != place.oid);
         }
@@ -152,11 +142,10 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written.
     pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
-        let mut state = self.state();
-        let saved = &mut state.0;
-        let one = Rebuilding { oid, index: index.to_owned() };
-        if !saved.rebuilding.contains(&one) {
-            saved.rebuilding.push(one);
+        let saved = &mut self.state.lock().0;
+        let rebuilding = Rebuilding { oid, index: index.to_owned() };
+        if !saved.rebuilding.contains(&rebuilding) {
+            saved.rebuilding.push(rebuilding);
         }
         self.write(saved)
     }
@@ -166,15 +155,14 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written or removed.
     pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
-        let mut state = self.state();
-        let saved = &mut state.0;
+        let saved = &mut self.state.lock().0;
         saved.rebuilding.retain(|one| (one.oid, one.index.as_str()) != (oid, index));
         self.write_or_remove(saved)
     }
 
     /// Whether this run or an earlier one began a rebuild of this index that may have left something behind.
     pub fn was_rebuilding(&self, oid: u32, index: &str) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
     }
 
@@ -182,19 +170,11 @@ impl Checkpoint {
         if !(saved.tables.is_empty() && saved.rebuilding.is_empty()) {
             return self.write(saved);
         }
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &self.path, &error))
-            }
-            _ => Ok(()),
-        }
+        memory::remove(&self.path).map_err(|error| failed("remove", &self.path, &error))
     }
 
     fn write(&self, saved: &SavedSweep) -> Result<(), RetoastError> {
-        let written = serde_json::to_vec(saved).map_err(io::Error::from);
-        written
-            .and_then(|text| memory::replace(&self.path, &text))
-            .map_err(|error| failed("write", &self.path, &error))
+        memory::save(&self.path, saved).map_err(|error| failed("write", &self.path, &error))
     }
 }
 
@@ -259,7 +239,10 @@ mod tests {
         for bad in ["", "[]", "{}", r#"{"schema":"x","database":"d","choice":"c","tables":[]}"#] {
             assert_eq!(error(bad), format!("file {named} is not a checkpoint of toastctl retoast"));
         }
-        let other = format!(r#"{{"schema":"{SCHEMA}","database":"e","choice":"w","tables":[]}}"#);
+        let other = format!(
+            r#"{{"schema":"{}","database":"e","choice":"w","tables":[]}}"#,
+            SavedSweep::SCHEMA
+        );
         let foreign = error(&other);
         assert!(foreign.contains(&named) && foreign.contains("w in database \"e\""), "{foreign}");
         let directory = Checkpoint::open(dir.path(), sweep()).unwrap_err().to_string();

@@ -3,23 +3,22 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::retoast::memory;
-
-/// The name and version of the file format.
-const SCHEMA: &str = "toastctl.fleet-checkpoint/1";
+use crate::retoast::memory::{self, State};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
-    schema: String,
     /// What is done to the databases, so that another command does not skip them.
     work: String,
     finished: BTreeSet<String>,
+}
+
+impl State for Saved {
+    const SCHEMA: &'static str = "toastctl.fleet-checkpoint/1";
 }
 
 /// The file, and what it says.
@@ -36,17 +35,13 @@ impl Finished {
     /// It cannot be read, is of another kind, or belongs to other work.
     pub(crate) fn open(path: &Path, work: &str) -> Result<Finished, String> {
         let name = path.display();
-        let saved = match memory::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .ok()
-                .filter(|saved: &Saved| saved.schema == SCHEMA)
-                .ok_or_else(|| {
-                    format!("file \"{name}\" is not a checkpoint of several databases")
-                })?,
+        let saved: Saved = match memory::load(path) {
+            Ok(Some(saved)) => saved,
+            Ok(None) => {
+                return Err(format!("file \"{name}\" is not a checkpoint of several databases"));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let schema = SCHEMA.to_owned();
-                let work = work.to_owned();
-                Saved { schema, work, finished: BTreeSet::new() }
+                Saved { work: work.to_owned(), finished: BTreeSet::new() }
             }
             Err(error) => {
                 return Err(format!("could not read checkpoint file \"{name}\": {error}"));
@@ -73,7 +68,7 @@ impl Finished {
     /// The file cannot be written.
     pub(crate) fn add(&mut self, database: &str) -> io::Result<()> {
         self.saved.finished.insert(database.to_owned());
-        memory::replace(&self.path, &serde_json::to_vec(&self.saved)?)
+        memory::save(&self.path, &self.saved)
     }
 
     /// Removes the file: everything is done.
@@ -81,10 +76,7 @@ impl Finished {
     /// # Errors
     /// Any error of the operating system, except that there is no file.
     pub(crate) fn end(&self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        memory::remove(&self.path)
     }
 
     /// The checkpoint of one database: no two of them have the same.
@@ -110,6 +102,7 @@ impl Finished {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn what_is_finished_is_kept_for_the_same_work_only() {

@@ -1,7 +1,7 @@
 //! What outlives a run, in files and in comments of columns.
 //!
 //! * [`checkpoint`]: the positions of scans; [`since`]: what earlier runs have proven, and how a table is identified;
-//!   [`remembered`]: the file of `since`; [`finished`]: which databases of several are done.
+//!   [`finished`]: which databases of several are done.
 //! * [`settings`]: the original settings of columns.
 
 use std::fs::File;
@@ -9,14 +9,55 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
 pub mod checkpoint;
 pub(crate) mod finished;
-pub mod remembered;
 pub mod settings;
 pub mod since;
 
 /// The maximum size of a file that is read: a million tables take less.
 const LARGEST: u64 = 256 << 20;
+
+/// What a file keeps from one run to the next: JSON with the name and version of its shape.
+pub(crate) trait State: Serialize + DeserializeOwned {
+    const SCHEMA: &'static str;
+}
+
+#[derive(Serialize, Deserialize)]
+struct StateFile<S, T> {
+    schema: S,
+    #[serde(flatten)]
+    state: T,
+}
+
+/// Reads a state; `None` if the file is of another kind.
+///
+/// # Errors
+/// The file cannot be read, or does not exist.
+fn load<T: State>(path: &Path) -> io::Result<Option<T>> {
+    let file: Option<StateFile<String, T>> = serde_json::from_slice(&read(path)?).ok();
+    Ok(file.filter(|file| file.schema == T::SCHEMA).map(|file| file.state))
+}
+
+/// Writes a state. It is on disk when this returns.
+///
+/// # Errors
+/// Any error of the operating system; the file is then unchanged.
+fn save<T: State>(path: &Path, state: &T) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(&StateFile { schema: T::SCHEMA, state })?;
+    text.push(b'\n');
+    replace(path, &text)
+}
+
+/// Removes a file, if there is one.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// Reads a whole file.
 ///

@@ -1,4 +1,5 @@
-//! What earlier runs with a policy have proven, so that a later run judges only rows written since (pure).
+//! What earlier runs with a policy have proven, so that a later run judges only rows written since. The file is read
+//! before the first table, and written whenever a table is complete.
 //!
 //! A run is complete if a scan has found that every row complies that existed when the proof began. These include all
 //! rows that were inserted by transactions older than the oldest one then in progress, and a row that is changed later
@@ -8,12 +9,20 @@
 //! time is lost.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
 
-/// The name and version of the JSON format.
-const SCHEMA: &str = "toastctl.since/2";
+use crate::retoast::error::RetoastError;
+use crate::retoast::memory::{self, State};
+use crate::retoast::preflight::ready::PreparedTable;
+use crate::retoast::result::{Outcome, TableReport};
+use crate::server::LiveError;
+use crate::server::connect::Client;
+use toast_format::model::sql::quote_identifier;
+
 /// The maximum age of a recorded transaction. The 32 bits in tuple headers do not order transactions that are further
 /// apart; the margin is for the transactions of the run itself.
 const MAX_AGE: u64 = (1 << 31) - (1 << 24);
@@ -50,10 +59,13 @@ pub struct ProvenState {
 }
 
 /// What the file records, by cluster, database and table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
-    schema: String,
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Memory {
     tables: BTreeMap<String, Proven>,
+}
+
+impl State for Memory {
+    const SCHEMA: &'static str = "toastctl.since/2";
 }
 
 /// What a run has proven about one table.
@@ -69,111 +81,53 @@ struct Proven {
     wal: u64,
 }
 
-/// Why all rows are judged although the file has a record of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doubt {
-    /// It is another cluster.
-    Cluster,
-    /// The database or the table has another OID.
-    MadeAnew(&'static str),
-    /// The cluster failed over, or was recovered.
-    Timeline(u32, u32),
-    /// The cluster's WAL position is before the recorded one.
-    SetBack,
-    /// The table has another file.
-    Rewritten,
-    /// The columns have the same names, but are not the same.
-    Columns,
-    /// Another policy, method, list of columns or target.
-    Choice(String),
-    /// Too many transactions have begun since.
-    TooOld,
-}
-
-impl fmt::Display for Doubt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Doubt::Cluster => f.write_str("the file belongs to another cluster"),
-            Doubt::MadeAnew(what) => write!(f, "the {what} has been re-created since"),
-            Doubt::Timeline(then, now) => write!(
-                f,
-                "the cluster is on another timeline ({now}, then {then}): it has failed over or been recovered since"
-            ),
-            Doubt::SetBack => f.write_str("the cluster has been restored to an earlier time since"),
-            Doubt::Rewritten => f.write_str(
-                "the table has been rewritten since (by VACUUM FULL, CLUSTER, TRUNCATE or the like)",
-            ),
-            Doubt::Columns => f.write_str("columns have been replaced since"),
-            Doubt::Choice(then) => write!(f, "the file was written for another choice: {then}"),
-            Doubt::TooOld => f.write_str("too many transactions have started since"),
-        }
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory { schema: SCHEMA.into(), tables: BTreeMap::new() }
-    }
-}
+/// Why all rows are judged although the file has a record of the table, as a sentence.
+pub(crate) type Doubt = String;
 
 impl Memory {
-    /// Parses the JSON format; `None` if the text does not have it.
-    pub fn parse(text: &str) -> Option<Memory> {
-        serde_json::from_str(text).ok().filter(|memory: &Memory| memory.schema == SCHEMA)
-    }
-
-    pub fn print(&self) -> String {
-        // Serialization cannot fail, because JSON can represent every field.
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
-    }
-
     /// The transaction from which on rows must be judged; `Ok(None)` (all rows) if nothing is recorded about the table.
     ///
     /// # Errors
     /// Why the record is not trusted.
-    pub fn since(&self, now: &ProvenState, choice: &str) -> Result<Option<Since>, Doubt> {
+    fn since(&self, now: &ProvenState, choice: &str) -> Result<Option<Since>, Doubt> {
+        const OTHER_CLUSTER: &str = "the file belongs to another cluster";
         let Some(proven) = self.tables.get(&key(now)) else {
-            let is_other_cluster = self
-                .tables
-                .keys()
-                .any(|key| key.split_once('/').is_some_and(|(_, name)| name == now.name));
-            return if is_other_cluster { Err(Doubt::Cluster) } else { Ok(None) };
+            let mut names = self.tables.keys().filter_map(|key| key.split_once('/'));
+            let is_other_cluster = names.any(|(_, name)| name == now.name);
+            return if is_other_cluster { Err(OTHER_CLUSTER.into()) } else { Ok(None) };
         };
         let then = &proven.identity;
         let identity = &now.identity;
-        if then.system != identity.system {
-            return Err(Doubt::Cluster);
-        }
-        if then.database != identity.database {
-            return Err(Doubt::MadeAnew("database"));
-        }
-        if then.oid != identity.oid {
-            return Err(Doubt::MadeAnew("table"));
-        }
-        if then.timeline != identity.timeline {
-            return Err(Doubt::Timeline(then.timeline, identity.timeline));
-        }
-        let Some(age) = now.xmax.checked_sub(proven.xid) else { return Err(Doubt::SetBack) };
-        if now.wal < proven.wal {
-            return Err(Doubt::SetBack);
-        }
-        if then.filenode != identity.filenode {
-            return Err(Doubt::Rewritten);
-        }
-        if proven.choice != choice {
-            return Err(Doubt::Choice(proven.choice.clone()));
-        }
-        if then.columns != identity.columns {
-            return Err(Doubt::Columns);
-        }
-        if age >= MAX_AGE {
-            return Err(Doubt::TooOld);
-        }
-        Ok(Some(Since(proven.xid as u32)))
+        let age = now.xmax.checked_sub(proven.xid);
+        let doubt = if then.system != identity.system {
+            OTHER_CLUSTER
+        } else if then.database != identity.database {
+            "the database has been re-created since"
+        } else if then.oid != identity.oid {
+            "the table has been re-created since"
+        } else if then.timeline != identity.timeline {
+            return Err(format!(
+                "the cluster is on another timeline ({}, then {}): it has failed over or been recovered since",
+                identity.timeline, then.timeline
+            ));
+        } else if age.is_none() || now.wal < proven.wal {
+            "the cluster has been restored to an earlier time since"
+        } else if then.filenode != identity.filenode {
+            "the table has been rewritten since (by VACUUM FULL, CLUSTER, TRUNCATE or the like)"
+        } else if proven.choice != choice {
+            return Err(format!("the file was written for another choice: {}", proven.choice));
+        } else if then.columns != identity.columns {
+            "columns have been replaced since"
+        } else if age.is_none_or(|age| age >= MAX_AGE) {
+            "too many transactions have started since"
+        } else {
+            return Ok(Some(Since(proven.xid as u32)));
+        };
+        Err(doubt.to_owned())
     }
 
     /// Records a complete run whose proof began at `then`.
-    pub fn remember(&mut self, then: &ProvenState, choice: String) {
+    fn remember(&mut self, then: &ProvenState, choice: String) {
         let proven =
             Proven { identity: then.identity.clone(), choice, xid: then.xmin, wal: then.wal };
         self.tables.insert(key(then), proven);
@@ -223,6 +177,135 @@ impl CutOff {
     }
 }
 
+/// The path of the file.
+#[derive(Debug)]
+pub(crate) struct Remembered(PathBuf);
+
+impl Remembered {
+    /// Reads the file, and, unless this is a dry run, tries to write it, so that an error shows before hours of work.
+    pub(crate) fn open(path: &Path, dry_run: bool) -> Result<Remembered, RetoastError> {
+        let remembered = Remembered(path.to_owned());
+        let memory = remembered.read()?;
+        if !dry_run {
+            remembered.write(&memory)?;
+        }
+        Ok(remembered)
+    }
+
+    /// What the file records, if it exists.
+    fn read(&self) -> Result<Memory, RetoastError> {
+        match memory::load(&self.0) {
+            Ok(Some(memory)) => Ok(memory),
+            Ok(None) => Err(self.unusable(
+                " was not written by retoast\nHINT:  Name a file that does not exist yet.",
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Memory::default()),
+            Err(error) => Err(self.unusable(&format!(": {error}"))),
+        }
+    }
+
+    fn unusable(&self, why: &str) -> RetoastError {
+        RetoastError::Usage(format!("--since: \"{}\"{why}", self.0.display()))
+    }
+
+    fn write(&self, memory: &Memory) -> Result<(), RetoastError> {
+        memory::save(&self.0, memory).map_err(|error| {
+            let path = self.0.display();
+            RetoastError::Usage(format!("--since: could not write \"{path}\": {error}"))
+        })
+    }
+
+    /// The rows of a table that an earlier run has proven to comply, or why the file's statement about the table is not
+    /// trusted.
+    pub(crate) async fn since(
+        &self,
+        client: &Client,
+        ready: &PreparedTable,
+    ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
+        let Some(choice) = ready.policy_choice() else { return Ok(Ok(None)) };
+        // The file could be read before; that it cannot be read now is not a reason to end the run.
+        let Ok(memory) = self.read() else { return Ok(Ok(None)) };
+        Ok(memory.since(&proven_now(client, ready).await?, &choice))
+    }
+
+    /// Records what a run has proven. Other runs may have written to the file about other tables in the meantime.
+    pub(crate) fn remember(
+        &self,
+        ready: &PreparedTable,
+        report: &TableReport,
+    ) -> Result<(), RetoastError> {
+        match (report.outcome, &report.converted.proof, ready.policy_choice()) {
+            (Outcome::Complete, Some(proof), Some(choice)) => {
+                let mut memory = self.read()?;
+                memory.remember(proof, choice);
+                self.write(&memory)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads everything in one snapshot. The timeline is that of the WAL being written: after a failover, the control file
+/// has the new one only after the next checkpoint.
+const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
+     pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8), \
+     d.oid, d.datname::pg_catalog.text, \
+     coalesce(pg_catalog.pg_relation_filenode($1), 0)::pg_catalog.oid, \
+     ARRAY(SELECT a.attnum FROM pg_catalog.pg_attribute AS a \
+           WHERE a.attrelid OPERATOR(pg_catalog.=) $1 \
+             AND a.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) ORDER BY a.attnum), \
+     ARRAY(SELECT a.atttypid FROM pg_catalog.pg_attribute AS a \
+           WHERE a.attrelid OPERATOR(pg_catalog.=) $1 \
+             AND a.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) ORDER BY a.attnum), \
+     pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::pg_catalog.int8, \
+     pg_catalog.pg_current_snapshot()::pg_catalog.text \
+     FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d \
+     WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
+
+/// The parts of a `pg_snapshot`: `xmin`, `xmax`, and the transactions in progress.
+fn parse_snapshot(text: &str) -> Option<(u64, u64, Vec<u64>)> {
+    let mut parts = text.split(':');
+    let xmin = parts.next()?.parse().ok()?;
+    let xmax = parts.next()?.parse().ok()?;
+    let list = parts.next().unwrap_or_default().split(',').filter(|xid| !xid.is_empty());
+    let in_progress = list.map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some((xmin, xmax, in_progress))
+}
+
+/// The current state of the table.
+pub(crate) async fn proven_now(
+    client: &Client,
+    ready: &PreparedTable,
+) -> Result<ProvenState, LiveError> {
+    let oid = ready.relation.oid.0;
+    let columns: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
+    let rows = client.query_typed(SQL, &[(&oid, Type::OID), (&columns, Type::TEXT_ARRAY)]).await?;
+    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no database".into()))?;
+    let timeline: String = row.try_get(1)?;
+    let database: String = row.try_get(3)?;
+    let numbers: Vec<i16> = row.try_get(5)?;
+    let types: Vec<u32> = row.try_get(6)?;
+    let snapshot: String = row.try_get(8)?;
+    let Some((xmin, xmax, in_progress)) = parse_snapshot(&snapshot) else {
+        return Err(LiveError::Unexpected(format!("snapshot \"{snapshot}\"")));
+    };
+    Ok(ProvenState {
+        name: format!("{}/{}", quote_identifier(&database), ready.relation.quoted()),
+        identity: Identity {
+            system: row.try_get(0)?,
+            timeline: u32::from_str_radix(&timeline, 16).unwrap_or(0),
+            database: row.try_get(2)?,
+            oid,
+            filenode: row.try_get(4)?,
+            columns: numbers.into_iter().zip(types).collect(),
+        },
+        wal: u64::try_from(row.try_get::<_, i64>(7)?).unwrap_or(0),
+        xmin,
+        xmax,
+        in_progress,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,34 +334,49 @@ mod tests {
     fn a_complete_run_is_remembered_for_its_table_and_choice_alone() {
         let mut memory = Memory::default();
         memory.remember(&table(), "best lz4".into());
-        let memory = Memory::parse(&memory.print()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = Remembered(dir.path().join("since"));
+        file.write(&memory).unwrap();
+        let memory = file.read().unwrap();
         let since = |change: &dyn Fn(&mut ProvenState)| {
             let mut now = table();
             change(&mut now);
             memory.since(&now, "best lz4")
         };
+        let doubts = |change: &dyn Fn(&mut ProvenState), why: &str| {
+            let doubt = since(change).unwrap_err();
+            assert!(doubt.contains(why), "{doubt}");
+        };
         assert_eq!(since(&|_| ()), Ok(Some(Since(10))));
         assert_eq!(since(&|now| now.xmax += 900), Ok(Some(Since(10))));
         assert_eq!(since(&|now| now.name = "d/public.u".into()), Ok(None));
-        assert_eq!(since(&|now| now.identity.system = "2".into()), Err(Doubt::Cluster));
-        assert_eq!(since(&|now| now.identity.timeline = 2), Err(Doubt::Timeline(1, 2)));
-        assert_eq!(since(&|now| now.identity.database = 6), Err(Doubt::MadeAnew("database")));
-        assert_eq!(since(&|now| now.identity.oid = 9), Err(Doubt::MadeAnew("table")));
-        assert_eq!(since(&|now| now.identity.filenode = 9), Err(Doubt::Rewritten));
-        assert_eq!(since(&|now| now.identity.columns = vec![(3, 25)]), Err(Doubt::Columns));
-        assert_eq!(since(&|now| now.wal = 999), Err(Doubt::SetBack));
-        assert_eq!(since(&|now| now.xmax = now.xmin - 1), Err(Doubt::SetBack));
-        assert_eq!(since(&|now| now.xmax = 6 << 32), Err(Doubt::TooOld));
-        let other = memory.since(&table(), "best pglz");
-        assert_eq!(other, Err(Doubt::Choice("best lz4".into())));
+        doubts(&|now| now.identity.system = "2".into(), "another cluster");
+        doubts(&|now| now.identity.timeline = 2, "another timeline (2, then 1)");
+        doubts(&|now| now.identity.database = 6, "the database has been re-created");
+        doubts(&|now| now.identity.oid = 9, "the table has been re-created");
+        doubts(&|now| now.identity.filenode = 9, "the table has been rewritten");
+        doubts(&|now| now.identity.columns = vec![(3, 25)], "columns have been replaced");
+        doubts(&|now| now.wal = 999, "restored to an earlier time");
+        doubts(&|now| now.xmax = now.xmin - 1, "restored to an earlier time");
+        doubts(&|now| now.xmax = 6 << 32, "too many transactions");
+        let other = memory.since(&table(), "best pglz").unwrap_err();
+        assert_eq!(other, "the file was written for another choice: best lz4");
     }
 
     #[test]
     fn only_what_it_has_written_itself_is_read() {
-        assert_eq!(Memory::parse("{}"), None);
-        assert_eq!(Memory::parse(r#"{"schema": "another/1", "tables": {}}"#), None);
-        assert_eq!(Memory::parse(r#"{"schema": "toastctl.since/2", "tables": {"x": {}}}"#), None);
-        assert_eq!(Memory::parse(r#"{"schema": "toastctl.since/1", "tables": {}}"#), None);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("since");
+        for text in [
+            "{}",
+            r#"{"schema": "another/1", "tables": {}}"#,
+            r#"{"schema": "toastctl.since/2", "tables": {"x": {}}}"#,
+            r#"{"schema": "toastctl.since/1", "tables": {}}"#,
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Remembered::open(&path, true).unwrap_err().to_string();
+            assert!(error.contains("was not written by retoast"), "{text}: {error}");
+        }
     }
 
     #[test]

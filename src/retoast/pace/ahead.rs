@@ -74,26 +74,11 @@ impl ForecastFacts {
 }
 
 impl PlanFacts {
-    /// Reads them for these tables. Tables that were dropped or are locked are missing, and all are if a statement fails:
-    /// what concerns one table is then met when it is read by itself, and does not affect the others.
+    /// Reads them for these tables; tables that were dropped or are locked are missing.
     ///
     /// # Errors
-    /// A connection is lost.
+    /// Any error of the server.
     pub(crate) async fn ask(
-        connection: &Connection,
-        throttle: &Throttle,
-        tables: &[PreparedTable],
-    ) -> Result<HashMap<Oid, PlanFacts>, RetoastError> {
-        match Self::ask_all(connection, throttle, tables).await {
-            Err(RetoastError::Live(LiveError::Server(error))) if error.as_db_error().is_some() => {
-                tracing::debug!("tables are read one by one: {error}");
-                Ok(HashMap::new())
-            }
-            other => other,
-        }
-    }
-
-    async fn ask_all(
         connection: &Connection,
         throttle: &Throttle,
         tables: &[PreparedTable],

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::Cause;
 use crate::retoast::result::CoursePoint;
 
@@ -16,21 +17,6 @@ const RECORDED: usize = 240;
 const TOO_EARLY: f64 = 0.01;
 /// The last vacuum as a fraction of the scan that re-toasts rows, as long as the table has not been vacuumed.
 const VACUUM: f64 = 0.1;
-
-/// Where a conversion is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Position {
-    /// The scan under way, from 1.
-    pub(crate) scan: u32,
-    /// The fraction of its blocks whose rows are done.
-    pub(crate) part: f64,
-    pub(crate) blocks: u32,
-    /// Rows re-toasted so far.
-    pub(crate) rows: u64,
-    /// The time since the first scan began, and since this one.
-    pub(crate) elapsed: Duration,
-    pub(crate) scanning: Duration,
-}
 
 /// What has been measured of a conversion.
 #[derive(Debug, Clone, Default)]
@@ -56,27 +42,29 @@ impl Course {
         self.vacuum = Some(took);
     }
 
-    /// The fraction of the conversion that is done, and how long the rest will take; not known at the very start.
-    pub(crate) fn at(&mut self, now: Position) -> (f64, Option<Duration>) {
-        let left = self.left(now);
+    /// Adds to `now` the fraction of the conversion that is done, and how long the rest will take, which is not known at
+    /// the very start. `elapsed` and `scanning`: the time since the first scan began, and since this one.
+    pub(crate) fn at(&mut self, now: Advance, elapsed: Duration, scanning: Duration) -> Advance {
+        let left = self.left(now, scanning);
         if let Some(left) = left {
-            let elapsed = now.elapsed.as_secs_f64();
+            let elapsed = elapsed.as_secs_f64();
             let part = elapsed / (elapsed + left.as_secs_f64()).max(f64::MIN_POSITIVE);
             self.most = self.most.max(part).min(1.0);
         }
-        (self.most, left)
+        Advance { done: Some(self.most), left, ..now }
     }
 
-    fn left(&self, now: Position) -> Option<Duration> {
-        if now.part < TOO_EARLY {
+    fn left(&self, now: Advance, scanning: Duration) -> Option<Duration> {
+        let part = f64::from(now.read) / f64::from(now.blocks.max(1));
+        if part < TOO_EARLY {
             return None;
         }
-        let rest = now.scanning.mul_f64((1.0 - now.part).max(0.0) / now.part);
+        let rest = scanning.mul_f64((1.0 - part).max(0.0) / part);
         if now.scan > 1 || now.rows == 0 {
             return Some(rest);
         }
         let proof = self.reading.mul_f64(f64::from(now.blocks) / (self.read as f64).max(1.0));
-        let vacuum = self.vacuum.unwrap_or_else(|| (now.scanning + rest).mul_f64(VACUUM));
+        let vacuum = self.vacuum.unwrap_or_else(|| (scanning + rest).mul_f64(VACUUM));
         Some(rest + vacuum + proof)
     }
 }
@@ -88,14 +76,14 @@ pub(crate) struct Record {
     /// The least time between two points, in milliseconds.
     every: u64,
     /// The reason of the last wait since the last point.
-    waited_for: Option<&'static str>,
+    waited_for: Option<Cause>,
 }
 
 impl Record {
     /// Records a wait; a sleep after a batch only if there was no other.
     pub(crate) fn has_waited(&mut self, cause: Cause) {
         if cause != Cause::Nice || self.waited_for.is_none() {
-            self.waited_for = Some(cause.name());
+            self.waited_for = Some(cause);
         }
     }
 
@@ -140,9 +128,19 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn at(scan: u32, part: f64, seconds: u64) -> Position {
-        let elapsed = Duration::from_secs(seconds);
-        Position { scan, part, blocks: 1000, rows: 10, elapsed, scanning: elapsed }
+    fn at(scan: u32, read: u32) -> Advance {
+        Advance { scan, read, blocks: 1000, rows: 10, ..Advance::default() }
+    }
+
+    fn seconds(
+        course: &mut Course,
+        now: Advance,
+        elapsed: u64,
+        scanning: u64,
+    ) -> (f64, Option<u64>) {
+        let elapsed = Duration::from_secs(elapsed);
+        let Advance { done, left, .. } = course.at(now, elapsed, Duration::from_secs(scanning));
+        (done.unwrap(), left.map(|left| left.as_secs()))
     }
 
     #[test]
@@ -150,22 +148,20 @@ mod tests {
         let mut course = Course::default();
         course.has_read(500, Duration::from_secs(2));
         // half: 10 s more, a tenth of 20 s for the vacuum, 4 s for the proof
-        assert_eq!(course.at(at(1, 0.5, 10)), (10.0 / 26.0, Some(Duration::from_secs(16))));
+        assert_eq!(seconds(&mut course, at(1, 500), 10, 10), (10.0 / 26.0, Some(16)));
         course.has_vacuumed(Duration::from_secs(9));
-        let (part, left) = course.at(at(1, 1.0, 20));
-        assert_eq!((part, left), (20.0 / 33.0, Some(Duration::from_secs(13))));
+        assert_eq!(seconds(&mut course, at(1, 1000), 20, 20), (20.0 / 33.0, Some(13)));
         // the proof comes sooner than was expected
-        let proof = Position { scanning: Duration::from_secs(1), ..at(2, 0.5, 25) };
-        assert_eq!(course.at(proof), (25.0 / 26.0, Some(Duration::from_secs(1))));
+        assert_eq!(seconds(&mut course, at(2, 500), 25, 1), (25.0 / 26.0, Some(1)));
     }
 
     #[test]
     fn nothing_is_said_at_the_very_start_and_done_is_never_less_than_before() {
         let mut course = Course::default();
-        assert_eq!(course.at(at(1, 0.0, 3)), (0.0, None));
-        let nothing_to_do = Position { rows: 0, ..at(1, 1.0, 3) };
-        assert_eq!(course.at(nothing_to_do), (1.0, Some(Duration::ZERO)));
-        assert_eq!(course.at(at(2, 0.0, 4)), (1.0, None));
+        assert_eq!(seconds(&mut course, at(1, 0), 3, 3), (0.0, None));
+        let nothing_to_do = Advance { rows: 0, ..at(1, 1000) };
+        assert_eq!(seconds(&mut course, nothing_to_do, 3, 3), (1.0, Some(0)));
+        assert_eq!(seconds(&mut course, at(2, 0), 4, 4), (1.0, None));
     }
 
     #[test]
@@ -187,6 +183,6 @@ mod tests {
         let waits: Vec<&CoursePoint> =
             points.iter().filter(|point| point.waited_for.is_some()).collect();
         let is_at = |point: &CoursePoint| (5_001_000..7_000_000).contains(&point.ms);
-        assert!(matches!(waits[..], [wait] if is_at(wait) && wait.waited_for == Some("xmin")));
+        assert!(matches!(waits[..], [wait] if is_at(wait) && wait.waited_for == Some(Cause::Xmin)));
     }
 }

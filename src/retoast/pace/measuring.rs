@@ -1,8 +1,10 @@
 //! The connection that measures. If it is lost, another one is opened, because the work does not depend on it. Its
 //! session has no settings that outlive a transaction.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Control;
@@ -21,12 +23,12 @@ impl OwnProcesses {
     /// Adds the process that serves this connection.
     pub(crate) async fn add(&self, connection: &Connection) -> Result<(), LiveError> {
         let process = connection.process().await?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        self.0.lock().push(process);
         Ok(())
     }
 
     fn ids(&self) -> Vec<i32> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -48,7 +50,7 @@ impl Measuring {
 
     /// The connection in use; it is replaced when it is lost.
     pub fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.lock())
     }
 
     /// The processes that serve this program.
@@ -115,14 +117,13 @@ impl Measuring {
                 && self.ours.add(&opened).await.is_ok()
             {
                 let opened = Arc::new(opened);
-                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+                *self.current.lock() = opened;
                 return Ok(());
             }
             if self.control.stopped() || began.elapsed() > AGAIN_FOR {
                 return Err(RetoastError::Lost(reason.to_owned()));
             }
-            let pause = tokio::time::sleep(AGAIN_AFTER);
-            self.control.stopping().run_until_cancelled(pause).await;
+            self.control.sleep(AGAIN_AFTER).await;
         }
     }
 }

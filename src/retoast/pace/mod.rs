@@ -4,7 +4,7 @@
 //!   [`slots`]: replication slots that the server may invalidate (pure).
 //! * `course`: how much of a conversion is done, and how long the rest will take (pure).
 //! * [`metrics`]: the queries; [`measuring`]: the connection that runs them; [`space`]: where a table and the WAL
-//!   grow, and the free space there; [`throttle`]: measures and waits.
+//!   grow, and the free space there; [`throttle`]: measures and waits; [`patience`]: the limit of all waits.
 //! * `ahead`: what plans and forecasts need to know, for many tables at a time.
 //! * [`lock_tries`]: attempts to obtain locks, with short timeouts.
 
@@ -14,6 +14,7 @@ pub mod garbage;
 pub mod lock_tries;
 pub mod measuring;
 pub mod metrics;
+pub(crate) mod patience;
 pub mod rules;
 pub mod slots;
 pub mod space;

@@ -4,6 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::retoast::pace::slots::Slots;
 use toast_format::model::sql::quote_literal;
 
@@ -54,14 +57,17 @@ impl WorkKind {
 }
 
 /// Why the sweep waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// A signal has paused the run.
     Signal,
     /// A replica is behind.
     ReplicaLag,
     /// A replication slot would soon be lost.
-    Slot,
+    ReplicationSlot,
     /// The user's query returns true.
     ThrottleQuery,
     /// There is too little free space.
@@ -75,14 +81,14 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The name of the cause in reports.
-    pub fn name(self) -> &'static str {
+    /// The cause in words.
+    pub fn text(self) -> &'static str {
         match self {
             Cause::Signal => "signal",
-            Cause::ReplicaLag => "replica_lag",
-            Cause::Slot => "replication_slot",
-            Cause::ThrottleQuery => "throttle_query",
-            Cause::FreeSpace => "free_space",
+            Cause::ReplicaLag => "replica lag",
+            Cause::ReplicationSlot => "replication slot",
+            Cause::ThrottleQuery => "throttle query",
+            Cause::FreeSpace => "free space",
             Cause::Xmin => "xmin",
             Cause::Rewrite => "rewrite",
             Cause::Nice => "nice",
@@ -299,7 +305,7 @@ impl ThrottleRules {
 
     fn slots(&self, readings: &Readings, work: WorkKind) -> Option<(Cause, String)> {
         let text = readings.slots.against(self.slot_margin(readings, work))?;
-        Some((Cause::Slot, text))
+        Some((Cause::ReplicationSlot, text))
     }
 
     fn space(&self, readings: &Readings) -> Option<(Cause, String)> {

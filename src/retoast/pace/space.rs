@@ -22,33 +22,29 @@ pub struct Directory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
     pub free: Free,
-    /// Bytes of the table's relations and indexes stored there.
-    pub parts: u64,
-    /// Whether the heap or the TOAST relation is among them.
-    pub values: bool,
-    /// Whether the WAL is written there.
-    pub wal: bool,
+    /// The first directory of the file system, with what grows in all of them.
+    pub place: Directory,
 }
 
 impl Need {
     /// The fraction by which files may grow there if all `parts` bytes of the table grow by `growth`: most of that is of
     /// values, whatever their files have now.
     pub fn part(&self, growth: u64, parts: u64) -> f64 {
-        let grows = if self.values { self.parts } else { parts };
+        let grows = if self.place.values { self.place.parts } else { parts };
         growth as f64 / grows.max(1) as f64
     }
 
     /// Bytes that may be written there: files grow by the fraction `part` of their sizes, and WAL by `wal` bytes.
     pub fn growth(&self, part: f64, wal: u64) -> u64 {
-        let files = (self.parts as f64 * part) as u64;
-        files.saturating_add(if self.wal { wal } else { 0 })
+        let files = (self.place.parts as f64 * part) as u64;
+        files.saturating_add(if self.place.wal { wal } else { 0 })
     }
 
     /// Names what grows there.
     pub fn what(&self) -> &'static str {
-        if !self.wal {
+        if !self.place.wal {
             "the table"
-        } else if self.parts > 0 {
+        } else if self.place.parts > 0 {
             "the table and WAL"
         } else {
             "WAL"
@@ -78,15 +74,14 @@ fn together(places: Vec<(Option<(u64, u64)>, Directory)>) -> Vec<Need> {
         let device = seen.map_or(first, |(device, _)| device);
         match needs.iter_mut().find(|(other, _)| *other == device) {
             Some((_, need)) => {
-                need.parts = need.parts.saturating_add(place.parts);
-                need.values |= place.values;
-                need.wal |= place.wal;
+                need.place.parts = need.place.parts.saturating_add(place.parts);
+                need.place.values |= place.values;
+                need.place.wal |= place.wal;
             }
             None => {
                 let bytes = seen.map_or(0, |(_, free)| free);
                 let free = Free { bytes, place: format!("in \"{}\"", place.path.display()) };
-                let Directory { parts, values, wal, .. } = place;
-                needs.push((device, Need { free, parts, values, wal }));
+                needs.push((device, Need { free, place }));
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Throttles a run by its rules: before each piece of work, it measures on its own connection, waits while there is a
-//! reason to, and counts the waits.
+//! reason to, and counts the waits. [`Meter`] has the figures, from measurements and from what batches report; the rules
+//! and the waits are behind [`Gate`], which one job passes at a time; [`Patience`] limits the waits.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex as Plain, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join3, join4};
+use parking_lot::{Mutex as Plain, MutexGuard};
 use tokio::sync::Mutex;
 
 use crate::retoast::error::RetoastError;
@@ -14,8 +16,9 @@ use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
 use crate::retoast::pace::metrics::{Rewrite, ServerWait};
+use crate::retoast::pace::patience::{self, Patience};
 use crate::retoast::pace::rules::{
-    Cause, HeldBack, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
+    Cause, HeldBack, Lag, Limits, POLL, Pause, Readings, ThrottleRules, WorkKind,
 };
 use crate::retoast::pace::slots::{Losses, Slots};
 use crate::retoast::pace::space::Directory;
@@ -23,6 +26,7 @@ use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::Sizes;
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
+use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use toast_format::disk::Oid;
@@ -54,16 +58,13 @@ pub struct ThrottleOptions {
     pub dry_run: bool,
 }
 
-struct ThrottleState {
+/// The rules and the waits. It is locked while a job waits.
+struct Gate {
     rules: ThrottleRules,
-    readings: Readings,
-    measured: Option<Instant>,
-    /// The directories in which the table and the WAL grow, if they are accessible.
-    places: Vec<Directory>,
-    table: Option<Table>,
+    /// The number and the duration of waits since the last report.
     pauses: BTreeMap<Cause, (u64, Duration)>,
-    record: Record,
     reported: Option<(Cause, Instant)>,
+    /// When the name of the session was last set.
     named: Option<Instant>,
 }
 
@@ -78,14 +79,38 @@ pub(crate) struct Beginning {
     rewrite: Option<String>,
 }
 
-struct Table {
+/// The table under work.
+struct MeteredTable {
     name: String,
     oid: Oid,
     wal: u64,
     began: Instant,
-    figures: Figures,
+    beginning: Beginning,
     /// The maximum size of old row versions that are held back, in bytes.
     growth_limit: u64,
+}
+
+/// The figures of the work on a table.
+#[derive(Default)]
+struct Meter {
+    table: Option<MeteredTable>,
+    figures: Figures,
+    readings: Readings,
+    /// When these were measured.
+    measured: Option<Instant>,
+    record: Record,
+    percent: u32,
+    lock_wait: Duration,
+    /// When other sessions were last seen active.
+    others: Option<Instant>,
+    /// The duration of batches after which it has not slept yet.
+    not_slept_for: Duration,
+    /// The old row versions that batches have left.
+    garbage: Garbage,
+    /// Whether vacuums were repeated or put off without success, because most of the dead rows remained.
+    vacuums_in_vain: bool,
+    /// The replication slots lost since the start.
+    losses: Losses,
 }
 
 /// What one transaction of the monitoring connection has measured.
@@ -97,7 +122,11 @@ struct Measured {
     sizes: Option<Sizes>,
 }
 
-impl Table {
+impl Meter {
+    fn table_name(&self) -> &str {
+        self.table.as_ref().map_or("", |table| &table.name)
+    }
+
     /// Bytes by which the files have grown; space that was free before is reused, which is no growth.
     fn growth(&self) -> u64 {
         self.figures.now.sum().saturating_sub(self.figures.before.sum())
@@ -106,13 +135,38 @@ impl Table {
     /// The figures as they are now.
     fn point(&self) -> CoursePoint {
         let Figures { bytes, now, wal, .. } = self.figures;
-        CoursePoint {
-            ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            bytes,
-            size: now.sum(),
-            wal_bytes: wal,
-            waited_for: None,
+        let elapsed = self.table.as_ref().map_or(Duration::ZERO, |table| table.began.elapsed());
+        let ms = millis(elapsed);
+        CoursePoint { ms, bytes, size: now.sum(), wal_bytes: wal, waited_for: None }
+    }
+
+    /// The oldest transaction whose effects some session does not see.
+    fn horizon(&self) -> Option<u32> {
+        self.readings.holder.as_ref().map(|holder| holder.horizon)
+    }
+
+    /// Bytes of old row versions that are known to be held back.
+    fn held(&self) -> u64 {
+        self.garbage.held(self.horizon())
+    }
+
+    /// Takes over a measurement.
+    fn update(&mut self, measured: Measured) {
+        let Measured { readings, active, sizes } = measured;
+        self.losses.note(&readings.slots);
+        self.readings = readings;
+        self.measured = Some(Instant::now());
+        if active > 0 {
+            tracing::debug!("{}: other sessions active: {active}", self.table_name());
+            self.others = self.measured;
         }
+        let Some(table) = &self.table else { return };
+        self.figures.now = sizes.unwrap_or(self.figures.now);
+        self.figures.wal = self.readings.lsn.saturating_sub(table.wal);
+        self.readings.dead = self.garbage.total();
+        self.readings.held =
+            HeldBack { bytes: self.held().min(self.growth()), limit: table.growth_limit };
+        self.record.add(self.point());
     }
 }
 
@@ -124,36 +178,9 @@ pub struct Throttle {
     /// Whether the activity of other users' sessions is visible.
     sees_others: bool,
     began: Instant,
-    state: Mutex<ThrottleState>,
-    /// What batches report. It is not part of `state`, which is locked during waits.
-    noted: Plain<Noted>,
-    /// The replication slots at the last measurement, and those lost since the start.
-    slots: Plain<(Slots, Losses)>,
-}
-
-#[derive(Debug, Default)]
-struct Noted {
-    bytes: u64,
-    percent: u32,
-    lock_wait: Duration,
-    sizes: Sizes,
-    /// When other sessions were last seen active.
-    others: Option<Instant>,
-    /// The duration of batches after which it has not slept yet.
-    not_slept_for: Duration,
-    /// The old row versions that batches have left.
-    garbage: Garbage,
-    /// What holds back vacuum, as last measured.
-    holder: Option<Holder>,
-    /// Another session's command that rewrites the table, as last measured; in a dry run, as measured at the start.
-    rewrite: Option<String>,
-    /// Why waiting was given up.
-    gave_up: Option<String>,
-    /// The time spent waiting for other sessions since work was last done. A wait in [`Throttle::pass`] counts only
-    /// if another one precedes it.
-    waited: Duration,
-    /// Whether vacuums were repeated or put off without success, because most of the dead rows remained.
-    vacuums_in_vain: bool,
+    gate: Mutex<Gate>,
+    meter: Plain<Meter>,
+    pub(crate) patience: Patience,
 }
 
 impl Throttle {
@@ -191,29 +218,25 @@ impl Throttle {
             })?;
         }
         let slots = connection.reading(async || metrics::slots(&connection).await).await?;
-        let rules = ThrottleRules::new(limits.clone());
-        let throttle = Throttle {
+        let mut meter = Meter::default();
+        meter.losses.note(&slots);
+        meter.readings.slots = slots;
+        let gate = Gate {
+            rules: ThrottleRules::new(limits.clone()),
+            pauses: BTreeMap::new(),
+            reported: None,
+            named: None,
+        };
+        Ok(Throttle {
+            patience: Patience::new(limits.wait, Arc::clone(&control)),
             measuring: Measuring::new(connection, Arc::clone(&control), ours),
             control,
             options,
             sees_others,
             began: Instant::now(),
-            state: Mutex::new(ThrottleState {
-                rules,
-                readings: Readings::default(),
-                measured: None,
-                places: Vec::new(),
-                table: None,
-                pauses: BTreeMap::new(),
-                record: Record::default(),
-                reported: None,
-                named: None,
-            }),
-            noted: Plain::default(),
-            slots: Plain::default(),
-        };
-        throttle.note_slots(&slots);
-        Ok(throttle)
+            gate: Mutex::new(gate),
+            meter: Plain::new(meter),
+        })
     }
 
     /// The limits in effect.
@@ -252,17 +275,8 @@ impl Throttle {
             .await
     }
 
-    /// What must be known of one table, if it is not `known` yet.
-    async fn beginning(
-        &self,
-        ready: &PreparedTable,
-        known: Option<&Beginning>,
-    ) -> Result<Beginning, RetoastError> {
-        if let Some(known) = known {
-            return Ok(known.clone());
-        }
-        let oid = ready.relation.oid;
-        let found = self.read_beginnings(&[oid]).await?.remove(&oid);
+    async fn read_beginning(&self, table: Oid) -> Result<Beginning, RetoastError> {
+        let found = self.read_beginnings(&[table]).await?.remove(&table);
         found.ok_or_else(|| RetoastError::Live(LiveError::Unexpected("no such table".to_owned())))
     }
 
@@ -275,67 +289,66 @@ impl Throttle {
         wal: u64,
         known: Option<&Beginning>,
     ) -> Result<(), RetoastError> {
-        let mut state = self.state.lock().await;
-        let Beginning { places, rewrite, .. } = self.beginning(ready, known).await?;
-        state.places = places;
-        // a plan is made so quickly that the last measurement serves for the next table too
-        if !self.options.dry_run {
-            state.measured = None;
-        }
-        state.table = Some(Table {
-            name: ready.relation.display_name(),
-            oid: ready.relation.oid,
-            wal,
-            began: Instant::now(),
+        let oid = ready.relation.oid;
+        let beginning = match known {
+            Some(known) => known.clone(),
+            None => self.read_beginning(oid).await?,
+        };
+        // waits until no job is measuring for the table before
+        let _gate = self.gate.lock().await;
+        self.patience.begin_table();
+        let mut meter = self.meter();
+        *meter = Meter {
+            table: Some(MeteredTable {
+                name: ready.relation.display_name(),
+                oid,
+                wal,
+                began: Instant::now(),
+                beginning,
+                growth_limit: growth_limit(before, self.options.max_bloat),
+            }),
             figures: Figures { before, now: before, ..Figures::default() },
-            growth_limit: growth_limit(before, self.options.max_bloat),
-        });
-        let ThrottleState { table, record, .. } = &mut *state;
-        *record = Record::default();
-        table.iter().for_each(|table| record.add(table.point()));
-        *self.noted() = Noted { sizes: before, rewrite, ..Noted::default() };
+            // a plan is made so quickly that the last measurement serves for the next table too
+            measured: if self.options.dry_run { meter.measured } else { None },
+            readings: std::mem::take(&mut meter.readings),
+            losses: std::mem::take(&mut meter.losses),
+            ..Meter::default()
+        };
+        let point = meter.point();
+        meter.record.add(point);
         Ok(())
     }
 
     /// The table's sizes as last measured, which is attempted before every vacuum.
     pub fn sizes(&self) -> Sizes {
-        self.noted().sizes
+        self.meter().figures.now
     }
 
     /// Returns the course and the pauses since the last call, and the longest wait for a lock.
     pub async fn end(&self) -> (Vec<CoursePoint>, Vec<PauseReport>, Duration) {
-        let mut state = self.state.lock().await;
-        let pauses = std::mem::take(&mut state.pauses);
-        let ThrottleState { table, record, .. } = &mut *state;
-        let course = match table {
-            Some(table) if !self.options.dry_run => {
-                table.figures.bytes = self.noted().bytes;
-                record.take(table.point())
-            }
-            _ => Vec::new(),
-        };
-        drop(state);
-        let mut reports = Vec::new();
-        for (cause, (times, time)) in pauses {
-            let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            reports.push(PauseReport { reason: cause.name(), times, ms });
-        }
-        (course, reports, self.noted().lock_wait)
+        let pauses = std::mem::take(&mut self.gate.lock().await.pauses);
+        let report = |(reason, (times, time))| PauseReport { reason, times, ms: millis(time) };
+        let pauses = pauses.into_iter().map(report).collect();
+        let mut meter = self.meter();
+        let last = meter.point();
+        let is_run = meter.table.is_some() && !self.options.dry_run;
+        let course = if is_run { meter.record.take(last) } else { Vec::new() };
+        (course, pauses, meter.lock_wait)
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock()
     }
 
     /// Records which fraction of the work is done.
     pub fn at(&self, part: f64) {
-        self.noted().percent = (part * 100.0) as u32;
+        self.meter().percent = (part * 100.0) as u32;
     }
 
     /// Records the duration of a wait for a lock.
     pub fn lock_waited(&self, wait: Duration) {
-        let mut noted = self.noted();
-        noted.lock_wait = noted.lock_wait.max(wait);
+        let mut meter = self.meter();
+        meter.lock_wait = meter.lock_wait.max(wait);
     }
 
     /// What one of this program's server processes waits for.
@@ -357,62 +370,62 @@ impl Throttle {
 
     /// Whether other sessions were recently active; true if this user cannot see them.
     pub fn beside_others(&self) -> bool {
-        !self.sees_others || self.noted().others.is_some_and(|then| then.elapsed() < OTHERS_FOR)
+        !self.sees_others || self.meter().others.is_some_and(|then| then.elapsed() < OTHERS_FOR)
     }
 
     /// Records a batch: its duration, the bytes of values stored, and its transaction.
     pub fn batch_done(&self, took: Duration, bytes: u64, xid: u32) {
-        let mut noted = self.noted();
-        noted.bytes += bytes;
-        noted.not_slept_for += took;
-        noted.garbage.add(xid, bytes);
+        let mut meter = self.meter();
+        meter.figures.bytes += bytes;
+        meter.not_slept_for += took;
+        meter.garbage.add(xid, bytes);
     }
 
     /// Whether a vacuum now would remove at least a quarter of the old row versions that batches have left. Call
     /// after [`Throttle::pass`].
     pub fn vacuum_pays(&self) -> bool {
-        let noted = self.noted();
-        let total = noted.garbage.total();
-        total == 0 || noted.removable().saturating_mul(4) >= total
+        let meter = self.meter();
+        let total = meter.garbage.total();
+        total == 0 || (total - meter.held()).saturating_mul(4) >= total
     }
 
     /// Records a vacuum that began after the last [`Throttle::pass`].
     pub fn vacuumed(&self) {
-        let mut noted = self.noted();
-        let horizon = noted.horizon();
-        noted.garbage.vacuumed(horizon);
-        noted.vacuums_in_vain = false;
+        let mut meter = self.meter();
+        let horizon = meter.horizon();
+        meter.garbage.vacuumed(horizon);
+        meter.vacuums_in_vain = false;
     }
 
     /// Records that vacuums were repeated, or put off, and most of what they could have removed remained.
     pub fn vacuums_in_vain(&self) {
-        self.noted().vacuums_in_vain = true;
+        self.meter().vacuums_in_vain = true;
     }
 
     /// Whether it is worth repeating, or waiting for, a vacuum that has left most dead rows.
     pub fn vacuums_again(&self) -> bool {
-        !self.noted().vacuums_in_vain
+        !self.meter().vacuums_in_vain
     }
 
     /// Bytes of old row versions that no session is known to hold back.
     pub fn removable(&self) -> u64 {
-        self.noted().removable()
+        let meter = self.meter();
+        meter.garbage.total() - meter.held()
     }
 
     /// Bytes of old row versions that no vacuum has removed yet.
     pub fn still_dead(&self) -> u64 {
-        self.noted().garbage.total()
+        self.meter().garbage.total()
     }
 
     /// Notes for the report of the table.
     pub fn notes(&self) -> Vec<String> {
-        let mut noted = self.noted();
-        let mut notes: Vec<String> = noted.gave_up.take().into_iter().collect();
-        if let (Some(rewrite), true) = (&noted.rewrite, self.options.dry_run) {
-            notes.push(format!("{rewrite}: a run would wait until it has ended"));
-        }
-        let held = noted.garbage.held(noted.horizon());
-        if let (Some(holder), true) = (&noted.holder, held >= WORTH_NOTING) {
+        let mut notes: Vec<String> = self.patience.take_note().into_iter().collect();
+        let meter = self.meter();
+        let rewrite = meter.table.as_ref().and_then(|table| table.beginning.rewrite.as_ref());
+        notes.extend(rewrite.map(|text| format!("{text}: a run would wait until it has ended")));
+        let held = meter.held();
+        if let (Some(holder), true) = (&meter.readings.holder, held >= WORTH_NOTING) {
             notes.push(format!(
                 "{} kB of old row versions are left for a later VACUUM: {} holds them back",
                 held >> 10,
@@ -433,49 +446,49 @@ impl Throttle {
         worker: &Connection,
         listener: &dyn Listener,
     ) -> Result<(), RetoastError> {
-        let mut state = self.state.lock().await;
+        let mut gate = self.gate.lock().await;
+        let name = self.meter().table_name().to_owned();
         let mut pausing: Option<(Cause, Instant, bool)> = None;
         let mut for_others: Option<Instant> = None;
         while !self.control.stopped() {
-            let Some(mut pause) = self.reason_to_wait(&mut state, work, worker, listener).await?
+            let Some(mut pause) = self.reason_to_wait(&mut gate, work, worker, listener).await?
             else {
                 break;
             };
-            if let (Some(limit), true) = (self.options.limits.wait, pause.cause.is_others()) {
+            if let (Some(left), true) = (self.patience.left(), pause.cause.is_others()) {
                 let here = for_others.get_or_insert_with(Instant::now).elapsed();
-                let waited = self.waited().saturating_add(here);
-                let left = limit.saturating_sub(waited);
+                let left = left.saturating_sub(here);
                 if left.is_zero() {
-                    self.give_up(state.table_name(), waited, &pause.text, listener);
+                    let waited = self.patience.waited().saturating_add(here);
+                    self.patience.give_up(&name, waited, &pause.text, listener);
                     break;
                 }
                 pause.wait = pause.wait.min(left);
             }
-            tracing::debug!("{}: {work:?} waits: {}", state.table_name(), pause.text);
+            tracing::debug!("{name}: {work:?} waits: {}", pause.text);
             let (since, reported) = match pausing {
                 Some((cause, since, reported)) if cause == pause.cause => (since, reported),
                 _ => {
-                    state.pauses.entry(pause.cause).or_default().0 += 1;
+                    gate.pauses.entry(pause.cause).or_default().0 += 1;
                     (Instant::now(), false)
                 }
             };
-            let reported = reported || state.tell(&pause, listener);
+            let reported = reported || gate.tell(&name, &pause, listener);
             listener.paused(Some(&pause));
-            state.record.has_waited(pause.cause);
+            self.meter().record.has_waited(pause.cause);
             pausing = Some((pause.cause, since, reported));
-            let slept = self.sleep(pause.wait.min(POLL)).await;
-            state.pauses.entry(pause.cause).or_default().1 += slept;
+            let slept = self.patience.sleep(pause.wait.min(POLL)).await;
+            gate.pauses.entry(pause.cause).or_default().1 += slept;
         }
         // counts only as the continuation of a wait elsewhere
         if let Some(since) = for_others
-            && !self.waited().is_zero()
+            && !self.patience.waited().is_zero()
         {
-            self.noted().waited += since.elapsed();
+            self.patience.add_wait(since.elapsed());
         }
         if let Some((_, since, reported)) = pausing {
             listener.paused(None);
             if reported && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
-                let name = state.table_name();
                 let seconds = since.elapsed().as_secs_f64();
                 listener.note(&format!("{name}: continuing after {seconds:.1} s"));
             }
@@ -483,129 +496,73 @@ impl Throttle {
         Ok(())
     }
 
-    /// How much longer it may wait for other sessions; `None` without a limit.
-    pub(crate) fn may_wait(&self) -> Option<Duration> {
-        Some(self.options.limits.wait?.saturating_sub(self.waited()))
-    }
-
-    fn waited(&self) -> Duration {
-        self.noted().waited
-    }
-
-    /// Adds to the time spent waiting for other sessions.
-    pub(crate) fn has_waited(&self, time: Duration) {
-        self.noted().waited += time;
-    }
-
-    /// Records that work was done, so that the next wait starts from zero.
-    pub(crate) fn goes_on(&self) {
-        self.noted().waited = Duration::ZERO;
-    }
-
-    /// Waits for other sessions for some time, or until a stop is requested. Ends the run if the wait, together with
-    /// those since work was last done, reaches the limit.
-    pub(crate) async fn wait(
-        &self,
-        time: Duration,
-        table: &str,
-        why: &str,
-        listener: &dyn Listener,
-    ) {
-        let left = self.may_wait();
-        let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
-        self.has_waited(slept);
-        if left.is_some_and(|left| left <= time) && !self.control.stopped() {
-            self.give_up(table, self.waited(), why, listener);
-        }
-    }
-
-    /// Ends the run, like a stop on request.
-    pub(crate) fn give_up(
-        &self,
-        table: &str,
-        waited: Duration,
-        why: &str,
-        listener: &dyn Listener,
-    ) {
-        let seconds = waited.as_secs_f64();
-        let text = format!("stopped after waiting for {seconds:.1} s (max-wait): {why}");
-        listener.note(&format!("{table}: {text}"));
-        self.noted().gave_up = Some(text);
-        self.control.stop();
-    }
-
-    /// Sleeps, at most until a stop is requested, and returns the time slept.
-    async fn sleep(&self, time: Duration) -> Duration {
-        let began = Instant::now();
-        self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
-        began.elapsed()
-    }
-
     async fn reason_to_wait(
         &self,
-        state: &mut ThrottleState,
+        gate: &mut Gate,
         work: WorkKind,
         worker: &Connection,
         listener: &dyn Listener,
     ) -> Result<Option<Pause>, RetoastError> {
         if let Some((cause, text)) = self.control.asked() {
-            self.name_session(state, worker, true).await?;
+            self.name_session(gate, worker, true).await?;
             return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
         }
         if work.stores() {
-            let took = std::mem::take(&mut self.noted().not_slept_for);
-            if let Some(not_slept_for) = state.rules.nice(took) {
+            let took = std::mem::take(&mut self.meter().not_slept_for);
+            if let Some(not_slept_for) = gate.rules.nice(took) {
                 return Ok(Some(not_slept_for));
             }
         }
         let mut slots_are_short = false;
-        if work != WorkKind::Scan && state.readings.slots.are_limited() {
+        if work != WorkKind::Scan && self.watches_slots() {
             let lsn = self.measuring.read(metrics::wal).await?;
-            let ThrottleState { rules, readings, .. } = &mut *state;
-            slots_are_short = rules.slots_at(lsn, readings, work);
+            slots_are_short = gate.rules.slots_at(lsn, &self.meter().readings, work);
         }
-        let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
+        let measured = self.meter().measured;
+        let old = slots_are_short || measured.is_none_or(|then| then.elapsed() >= POLL);
         // always before a vacuum, which could be useless if rows are held back
         if old || work == WorkKind::Vacuum {
-            self.measure(state, listener).await?;
-            self.name_session(state, worker, false).await?;
+            self.measure(listener).await?;
+            self.name_session(gate, worker, false).await?;
         }
-        let ThrottleState { rules, readings, .. } = state;
-        Ok(rules.judge(self.began.elapsed(), readings, work))
+        Ok(gate.rules.judge(self.began.elapsed(), &self.meter().readings, work))
     }
 
-    async fn measure(
-        &self,
-        state: &mut ThrottleState,
-        listener: &dyn Listener,
-    ) -> Result<(), RetoastError> {
+    async fn measure(&self, listener: &dyn Listener) -> Result<(), RetoastError> {
         let before = self.measuring.connection();
-        let oid = state.table.as_ref().map(|table| table.oid);
-        let Measured { mut readings, active, sizes } = self.measure_server(oid).await?;
-        readings.query = self.throttle_query().await?;
-        readings.free = space::free_in(&state.places);
-        self.note_slots(&readings.slots);
+        let (oid, places) = {
+            let meter = self.meter();
+            let table = meter.table.as_ref();
+            let places = table.map_or_else(Vec::new, |table| table.beginning.places.clone());
+            (table.map(|table| table.oid), places)
+        };
+        let mut measured = self.measure_server(oid).await?;
+        measured.readings.query = self.throttle_query().await?;
+        measured.readings.free = space::free_in(&places);
+        if self.options.dry_run {
+            // a dry run does not wait for rewrites; it has reported the command at the start
+            measured.readings.rewrite = None;
+        }
+        let mut meter = self.meter();
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
-            listener.note(&format!(
-                "{}: the monitoring connection was lost and re-established",
-                state.table_name()
-            ));
+            let name = meter.table_name();
+            listener
+                .note(&format!("{name}: the monitoring connection was lost and re-established"));
         }
-        if active > 0 {
-            tracing::debug!("{}: other sessions active: {active}", state.table_name());
-            self.noted().others = Some(Instant::now());
+        meter.update(measured);
+        if meter.table.is_none() {
+            return Ok(());
         }
-        if let Some(table) = &mut state.table {
-            table.figures.now = sizes.unwrap_or(table.figures.now);
-            table.figures.wal = readings.lsn.saturating_sub(table.wal);
-            self.note_measured(table, &mut readings);
-            listener.figures(&table.figures);
-            state.record.add(table.point());
-            self.check_growth(table)?;
+        listener.figures(&meter.figures);
+        let grown = meter.growth();
+        match self.options.disk_limit {
+            Some(limit) if grown > limit => Err(RetoastError::OfAll(format!(
+                "the table with its TOAST relation and indexes has grown by {grown} bytes, more than --set \
+                 disk-limit={limit}\n\
+                 HINT:  Find out what holds back vacuum, then run the same command again to continue."
+            ))),
+            _ => Ok(()),
         }
-        state.readings = readings;
-        state.measured = Some(Instant::now());
-        Ok(())
     }
 
     /// Measures everything except free space and the throttle query, in one transaction.
@@ -664,60 +621,30 @@ impl Throttle {
         }
     }
 
-    /// Exchanges the latest figures with what batches report.
-    fn note_measured(&self, table: &mut Table, readings: &mut Readings) {
-        let mut noted = self.noted();
-        table.figures.bytes = noted.bytes;
-        noted.sizes = table.figures.now;
-        noted.holder.clone_from(&readings.holder);
-        if self.options.dry_run {
-            // a dry run does not wait for rewrites; it has reported the command at the start
-            readings.rewrite = None;
-        } else {
-            noted.rewrite.clone_from(&readings.rewrite);
-        }
-        readings.dead = noted.garbage.total();
-        readings.held = HeldBack {
-            bytes: noted.garbage.held(noted.horizon()).min(table.growth()),
-            limit: table.growth_limit,
-        };
-    }
-
-    fn check_growth(&self, table: &Table) -> Result<(), RetoastError> {
-        let Some(limit) = self.options.disk_limit else { return Ok(()) };
-        let grown = table.growth();
-        if grown <= limit {
-            return Ok(());
-        }
-        Err(RetoastError::OfAll(format!(
-            "the table with its TOAST relation and indexes has grown by {grown} bytes, more than --set \
-             disk-limit={limit}\n\
-             HINT:  Find out what holds back vacuum, then run the same command again to continue."
-        )))
-    }
-
     /// Shows the progress in `pg_stat_activity`.
     async fn name_session(
         &self,
-        state: &mut ThrottleState,
+        gate: &mut Gate,
         worker: &Connection,
         paused: bool,
     ) -> Result<(), LiveError> {
-        if state.named.is_some_and(|then| then.elapsed() < NAME_EVERY) {
+        if gate.named.is_some_and(|then| then.elapsed() < NAME_EVERY) {
             return Ok(());
         }
-        let Some(table) = &state.table else { return Ok(()) };
-        let name = session_name(&table.name, self.noted().percent, paused);
+        let name = {
+            let meter = self.meter();
+            let Some(table) = &meter.table else { return Ok(()) };
+            session_name(&table.name, meter.percent, paused)
+        };
         let sql = format!("SET application_name = {}", quote_literal(&name));
         worker.client().batch_execute(&sql).await?;
-        state.named = Some(Instant::now());
+        gate.named = Some(Instant::now());
         Ok(())
     }
 
     /// Checks the free space for a table before anything is changed. `expected` is the growth of its files and the WAL,
-    /// in bytes; if they are not predicted, they are estimated from the table's size. `known`: its sizes and what
-    /// [`Throttle::read_beginnings`] has found of it, if they were read. Returns what was compared, or why nothing was; `None`
-    /// without a limit.
+    /// in bytes; if they are not predicted, they are estimated from the table's size. Returns what was compared, or why
+    /// nothing was; `None` without a limit.
     ///
     /// # Errors
     /// There is too little space, or it cannot be determined although the user has set a limit.
@@ -725,16 +652,19 @@ impl Throttle {
         &self,
         ready: &PreparedTable,
         expected: Option<(u64, u64)>,
-        known: Option<(Sizes, &Beginning)>,
     ) -> Result<Option<String>, RetoastError> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
         let oid = ready.relation.oid;
-        let sizes = match known {
-            Some((sizes, _)) => sizes,
-            None => self.measuring.read(async |c| metrics::sizes(c, oid).await).await?,
+        let known = {
+            let meter = self.meter();
+            let table = meter.table.as_ref().filter(|table| table.oid == oid);
+            table.map(|table| (meter.figures.before, table.beginning.clone()))
         };
-        let beginning = self.beginning(ready, known.map(|(_, beginning)| beginning)).await?;
+        let (sizes, beginning) = match known {
+            Some(known) => known,
+            None => (self.read_sizes(oid).await?, self.read_beginning(oid).await?),
+        };
         let needs = space::needs(&beginning.places);
         let max_wal_size = beginning.max_wal_size;
         if needs.is_empty() {
@@ -748,7 +678,7 @@ impl Throttle {
                 "not watching free space: the server's file system is not local".to_owned(),
             ));
         }
-        let parts = needs.iter().map(|need| need.parts).fold(0, u64::saturating_add);
+        let parts = needs.iter().map(|need| need.place.parts).fold(0, u64::saturating_add);
         let wal = match expected {
             Some((_, wal)) => wal.min(max_wal_size),
             None => expected_wal(sizes, max_wal_size),
@@ -756,7 +686,7 @@ impl Throttle {
         let mut all = Vec::new();
         for need in needs {
             // replaced chunks of pluggable toasters remain in addition to the new ones
-            let leaked = if ready.pluggable { need.parts } else { 0 };
+            let leaked = if ready.pluggable { need.place.parts } else { 0 };
             let usual = self.options.max_bloat * 2.0;
             let part = expected.map_or(usual, |(growth, _)| need.part(growth, parts));
             let growth = need.growth(part, wal).saturating_add(leaked);
@@ -784,10 +714,11 @@ impl Throttle {
     /// # Errors
     /// The free space cannot be measured.
     pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, RetoastError> {
-        let state = self.state.lock().await;
+        let meter = self.meter();
+        let Some(table) = &meter.table else { return Ok(None) };
         let need = bytes.saturating_mul(3);
         if let (Some(limit), Some(free)) =
-            (self.options.limits.free_space, space::free_in(&state.places))
+            (self.options.limits.free_space, space::free_in(&table.beginning.places))
             && free.bytes < need.saturating_add(limit)
         {
             return Ok(Some(format!(
@@ -799,33 +730,25 @@ impl Throttle {
                 limit >> 20
             )));
         }
-        let Some((limit, table)) = self.options.disk_limit.zip(state.table.as_ref()) else {
-            return Ok(None);
-        };
-        let now = self.sizes().sum().saturating_add(bytes);
-        let grown = now.saturating_sub(table.figures.before.sum());
+        let Some(limit) = self.options.disk_limit else { return Ok(None) };
+        let now = meter.figures.now.sum().saturating_add(bytes);
+        let grown = now.saturating_sub(meter.figures.before.sum());
         Ok((grown > limit).then(|| {
             format!("the new index takes {bytes} bytes, and the setting disk-limit is {limit} for the whole run")
         }))
     }
 
-    fn slots(&self) -> MutexGuard<'_, (Slots, Losses)> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_slots(&self, slots: &Slots) {
-        let mut noted = self.slots();
-        noted.0.clone_from(slots);
-        noted.1.note(slots);
+    async fn read_sizes(&self, table: Oid) -> Result<Sizes, RetoastError> {
+        self.measuring.read(async |c| metrics::sizes(c, table).await).await
     }
 
     async fn measure_slots(&self) -> Result<Slots, RetoastError> {
         // a dry run writes nothing that could cost a slot: its last measurement, a moment ago, is enough
         if self.options.dry_run {
-            return Ok(self.slots().0.clone());
+            return Ok(self.meter().readings.slots.clone());
         }
         let slots = self.measuring.read(metrics::slots).await?;
-        self.note_slots(&slots);
+        self.meter().losses.note(&slots);
         Ok(slots)
     }
 
@@ -836,8 +759,7 @@ impl Throttle {
         ready: &PreparedTable,
         values: bool,
     ) -> Result<u64, RetoastError> {
-        let oid = ready.relation.oid;
-        let sizes = self.measuring.read(async |c| metrics::sizes(c, oid).await).await?;
+        let sizes = self.read_sizes(ready.relation.oid).await?;
         let rows = if values { written_for(sizes) } else { 0 };
         Ok(rows.saturating_add(sizes.indexes))
     }
@@ -849,7 +771,7 @@ impl Throttle {
 
     /// Whether any slot could be lost, according to the last measurement.
     pub(crate) fn watches_slots(&self) -> bool {
-        self.slots().0.are_limited()
+        self.meter().readings.slots.are_limited()
     }
 
     /// Why a running statement must be cancelled because a slot would soon be lost. `before` holds the result of the
@@ -867,11 +789,7 @@ impl Throttle {
     /// The slots lost since the last call.
     pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, RetoastError> {
         self.measure_slots().await?;
-        Ok(self.slots().1.take())
-    }
-
-    async fn rewrite_of(&self, table: Oid) -> Result<Option<Rewrite>, RetoastError> {
-        Ok(self.rewrites_of(&[table]).await?.remove(&table))
+        Ok(self.meter().losses.take())
     }
 
     async fn rewrites_of(&self, tables: &[Oid]) -> Result<HashMap<Oid, Rewrite>, RetoastError> {
@@ -909,49 +827,39 @@ impl Throttle {
         listener: &dyn Listener,
     ) -> Result<Option<String>, RetoastError> {
         let began = Instant::now();
-        while let (false, Some(rewrite)) = (self.control.stopped(), self.rewrite_of(table).await?) {
-            let name = &rewrite.table;
-            let text = &rewrite.text;
-            let mut wait = POLL;
-            if let Some(limit) = self.options.limits.wait {
-                let left = limit.saturating_sub(began.elapsed());
-                if left.is_zero() {
-                    let seconds = began.elapsed().as_secs_f64();
-                    return Ok(Some(format!(
-                        "{name}: stopped after waiting for {seconds:.1} s (max-wait): {text}"
-                    )));
-                }
-                wait = wait.min(left);
-            }
-            let mut state = self.state.lock().await;
-            let pause = Pause { cause: Cause::Rewrite, text: text.clone(), wait };
-            state.tell_of(name, &pause, listener);
-            let slept = self.sleep(pause.wait).await;
-            let counted = state.pauses.entry(Cause::Rewrite).or_default();
+        let mut waits = false;
+        let gave_up = self
+            .patience
+            .wait_while(POLL, async |_| {
+                let Some(rewrite) = self.rewrites_of(&[table]).await?.remove(&table) else {
+                    return Ok(None);
+                };
+                waits = true;
+                let pause = Pause { cause: Cause::Rewrite, text: rewrite.text.clone(), wait: POLL };
+                self.gate.lock().await.tell(&rewrite.table, &pause, listener);
+                Ok(Some(rewrite))
+            })
+            .await?;
+        if waits {
+            let mut gate = self.gate.lock().await;
+            let counted = gate.pauses.entry(Cause::Rewrite).or_default();
             counted.0 = counted.0.max(1);
-            counted.1 += slept;
+            counted.1 += began.elapsed();
         }
-        Ok(None)
+        Ok(gave_up.map(|(Rewrite { table, text }, waited)| {
+            format!("{table}: {}", patience::gave_up(waited, &text))
+        }))
     }
 
     /// Whether a command was rewriting the table when this was last measured.
     pub(crate) fn sees_rewrite(&self) -> bool {
-        self.noted().rewrite.is_some()
+        self.meter().readings.rewrite.is_some()
     }
 }
 
-impl ThrottleState {
-    fn table_name(&self) -> &str {
-        self.table.as_ref().map_or("", |table| &table.name)
-    }
-
+impl Gate {
     /// Reports the reason to wait, unless it was reported recently; returns whether it did.
-    fn tell(&mut self, pause: &Pause, listener: &dyn Listener) -> bool {
-        let name = self.table_name().to_owned();
-        self.tell_of(&name, pause, listener)
-    }
-
-    fn tell_of(&mut self, name: &str, pause: &Pause, listener: &dyn Listener) -> bool {
+    fn tell(&mut self, name: &str, pause: &Pause, listener: &dyn Listener) -> bool {
         let just = self
             .reported
             .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
@@ -962,18 +870,6 @@ impl ThrottleState {
         listener.note(&format!("{name}: {}", why.note()));
         self.reported = Some((pause.cause, Instant::now()));
         true
-    }
-}
-
-impl Noted {
-    /// The oldest transaction whose effects some session does not see.
-    fn horizon(&self) -> Option<u32> {
-        self.holder.as_ref().map(|holder| holder.horizon)
-    }
-
-    /// Bytes of old row versions that no session is known to hold back.
-    fn removable(&self) -> u64 {
-        self.garbage.total() - self.garbage.held(self.horizon())
     }
 }
 

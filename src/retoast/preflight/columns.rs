@@ -67,9 +67,9 @@ pub(crate) async fn targets(
             _ => None,
         };
         let requested = if request.no_alter { None } else { request.goal.toaster().method() };
-        let method = requested.or(column.compression).unwrap_or(default_method);
-        let name = column.name.clone();
-        targets.push(Target { name, index, shape, method, base, domain });
+        let target = Target::new(index, column, shape, default_method);
+        let method = requested.unwrap_or(target.method);
+        targets.push(Target { method, base, domain, ..target });
     }
     Ok(targets)
 }
@@ -98,9 +98,7 @@ pub(crate) async fn kept(
             }
         };
         let Ok(shape) = types.shape(client, column.type_oid.0).await? else { continue };
-        let method = column.compression.unwrap_or(default_method);
-        let name = column.name.clone();
-        targets.push(Target { name, index, shape, method, base, domain: None });
+        targets.push(Target { base, ..Target::new(index, column, shape, default_method) });
     }
     Ok(targets)
 }
@@ -153,14 +151,7 @@ pub(crate) async fn follow(
         }
         // Values of this type cannot be rebuilt here, but the server recomputes them anyway.
         let Ok(shape) = types.shape(client, attribute.type_oid.0).await? else { continue };
-        follow.push(Target {
-            name: attribute.name.clone(),
-            index: column.index,
-            shape,
-            method: attribute.compression.unwrap_or(default_method),
-            base: None,
-            domain: None,
-        });
+        follow.push(Target::new(column.index, attribute, shape, default_method));
     }
     Ok(follow)
 }

@@ -20,7 +20,8 @@ use toast_format::model::sql::{quote_identifier, quote_literal};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ColumnDefinition {
     name: String,
-    of_type: (u32, i32),
+    /// `atttypid`, and `atttypmod` if it is known.
+    of_type: (u32, Option<i32>),
     dropped: bool,
     storage: Storage,
     /// `attcompression`; `None` if unset.
@@ -104,44 +105,24 @@ fn joined(xids: &[u32]) -> String {
     xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What is known of a column, to compare it with a column that was read.
-struct ComparedColumn<'a> {
-    name: &'a str,
-    /// `atttypid`, and `atttypmod` if it is known.
-    of_type: (u32, Option<i32>),
-    dropped: bool,
-    storage: Storage,
-    own_method: Option<Method>,
-    /// The column whose effective method and toaster are compared too.
-    computed: Option<&'a ColumnDefinition>,
-}
-
-impl<'a> ComparedColumn<'a> {
-    fn of_attribute(attribute: &'a Attribute) -> ComparedColumn<'a> {
-        ComparedColumn {
-            name: &attribute.name,
+impl From<&Attribute> for ColumnDefinition {
+    fn from(attribute: &Attribute) -> ColumnDefinition {
+        ColumnDefinition {
+            name: attribute.name.clone(),
             of_type: (attribute.type_oid.0, None),
             dropped: attribute.dropped,
             storage: attribute.storage,
             own_method: attribute.compression,
-            computed: None,
+            method: None,
+            toaster: None,
         }
     }
+}
 
-    fn of_column(column: &'a ColumnDefinition, computed: bool) -> ComparedColumn<'a> {
-        ComparedColumn {
-            name: &column.name,
-            of_type: (column.of_type.0, Some(column.of_type.1)),
-            dropped: column.dropped,
-            storage: column.storage,
-            own_method: column.own_method,
-            computed: computed.then_some(column),
-        }
-    }
-
-    /// Adds the differences between this column and `now`.
-    fn differences(&self, now: &ColumnDefinition, found: &mut Vec<Difference>) {
-        let name = || self.name.to_owned();
+impl ColumnDefinition {
+    /// Adds the differences between this column and `now`. `computed`: also those of the effective method and toaster.
+    fn differences(&self, now: &ColumnDefinition, computed: bool, found: &mut Vec<Difference>) {
+        let name = || self.name.clone();
         if now.dropped {
             if !self.dropped {
                 found.push(Difference::Dropped(name()));
@@ -152,7 +133,7 @@ impl<'a> ComparedColumn<'a> {
             found.push(Difference::Renamed(name(), now.name.clone()));
         }
         let (of_type, modifier) = self.of_type;
-        if of_type != now.of_type.0 || modifier.is_some_and(|modifier| modifier != now.of_type.1) {
+        if of_type != now.of_type.0 || modifier.is_some() && modifier != now.of_type.1 {
             found.push(Difference::Type(name()));
         }
         if self.storage != now.storage {
@@ -160,12 +141,10 @@ impl<'a> ComparedColumn<'a> {
         }
         if self.own_method != now.own_method {
             found.push(Difference::Method(name(), now.own_method));
-        } else if self.computed.is_some_and(|then| then.method != now.method)
-            && self.storage == now.storage
-        {
+        } else if computed && self.method != now.method && self.storage == now.storage {
             found.push(Difference::Default(now.method));
         }
-        if self.computed.is_some_and(|then| then.toaster != now.toaster) {
+        if computed && self.toaster != now.toaster {
             found.push(Difference::Toaster(name()));
         }
     }
@@ -277,8 +256,8 @@ impl Definition {
 
     /// The differences between the columns in `looked` and those of this definition.
     pub(crate) fn changed_since(&self, looked: &TupleDesc) -> Option<Differences> {
-        let known = looked.attributes.iter().map(ComparedColumn::of_attribute);
-        self.settings.differ(known, Vec::new())
+        let known: Vec<_> = looked.attributes.iter().map(ColumnDefinition::from).collect();
+        self.settings.differ(&known, false, None)
     }
 
     /// The settings after `changes`.
@@ -336,22 +315,24 @@ impl Settings {
             return Some(Differences(vec![Difference::Gone]));
         };
         let target = (self.target != now.target).then(|| Difference::Target(now.target.clone()));
-        let known = self.columns.iter().map(|column| ComparedColumn::of_column(column, computed));
-        now.differ(known, target.into_iter().collect())
+        now.differ(&self.columns, computed, target)
     }
 
-    /// The differences between what is known and these settings, followed by `more`.
-    fn differ<'a>(
+    /// The differences between known columns and those of these settings, followed by that of the target.
+    fn differ(
         &self,
-        known: impl ExactSizeIterator<Item = ComparedColumn<'a>>,
-        mut more: Vec<Difference>,
+        known: &[ColumnDefinition],
+        computed: bool,
+        target: Option<Difference>,
     ) -> Option<Differences> {
-        let added = self.columns.iter().skip(known.len());
-        let added = added.map(|now| Difference::Added(now.name.clone()));
         let mut found = Vec::new();
-        known.zip(&self.columns).for_each(|(then, now)| then.differences(now, &mut found));
-        found.extend(added);
-        found.append(&mut more);
+        known
+            .iter()
+            .zip(&self.columns)
+            .for_each(|(then, now)| then.differences(now, computed, &mut found));
+        let added = self.columns.iter().skip(known.len());
+        found.extend(added.map(|now| Difference::Added(now.name.clone())));
+        found.extend(target);
         (!found.is_empty()).then_some(Differences(found))
     }
 
@@ -433,7 +414,7 @@ fn column(row: &Row) -> Result<ColumnDefinition, LiveError> {
     let toaster: String = row.try_get("toaster")?;
     Ok(ColumnDefinition {
         name: row.try_get("name")?,
-        of_type: (row.try_get("type")?, row.try_get("modifier")?),
+        of_type: (row.try_get("type")?, Some(row.try_get("modifier")?)),
         dropped: row.try_get("dropped")?,
         storage,
         own_method: method_of(&own),

@@ -63,14 +63,8 @@ pub(crate) async fn to_look_at(
         }
         // Values that cannot be copied cannot be judged.
         let Ok(shape) = types.shape(client, column.type_oid.0).await? else { continue };
-        targets.push(Target {
-            name: column.name.clone(),
-            index,
-            shape,
-            method: column.compression.unwrap_or(default_method),
-            base: None,
-            domain: types.domain(client, column.type_oid.0).await?,
-        });
+        let domain = types.domain(client, column.type_oid.0).await?;
+        targets.push(Target { domain, ..Target::new(index, column, shape, default_method) });
     }
     let target = relation.tuple_target(server.page_size);
     let model = model(&relation, server, Toaster::External, &targets, default_method, target);

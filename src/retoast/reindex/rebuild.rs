@@ -94,7 +94,7 @@ impl Reindexing<'_> {
             }
             let reason = match ran {
                 Ok(Ran::Done) => {
-                    self.guard.session.throttle.goes_on();
+                    self.guard.session.throttle.patience.reset_wait();
                     index_report.after = self.bytes_of(index).await?;
                     index_report.ended = IndexEnd::Rebuilt;
                     index_report.reason = None;
@@ -141,7 +141,7 @@ impl Reindexing<'_> {
         {
             Ok((Tried::Done(()), wait)) => {
                 self.guard.session.throttle.lock_waited(wait);
-                self.guard.session.throttle.goes_on();
+                self.guard.session.throttle.patience.reset_wait();
                 index_report.after = self.bytes_of(index).await?;
                 (index_report.ended, index_report.reason, index_report.command) =
                     (IndexEnd::Rebuilt, None, None);
@@ -202,7 +202,7 @@ impl Reindexing<'_> {
 
     /// How long dropping invalid indexes may be repeated.
     pub(super) fn may_clean(&self) -> Duration {
-        self.guard.session.throttle.limits().wait.unwrap_or(CLEAN_FOR)
+        self.guard.session.throttle.patience.limit().unwrap_or(CLEAN_FOR)
     }
 
     /// The invalid indexes that a rebuild of this index has left.
@@ -337,7 +337,7 @@ impl Reindexing<'_> {
 
     /// The longest wait for other sessions' transactions.
     fn patience(&self) -> Duration {
-        let most = self.guard.session.throttle.may_wait();
+        let most = self.guard.session.throttle.patience.left();
         most.map_or(PATIENCE, |most| most.min(PATIENCE))
     }
 
@@ -419,7 +419,7 @@ pub(super) async fn quiet(
         };
         if began.elapsed() >= patience {
             // this makes the wait for the next index shorter
-            session.throttle.has_waited(began.elapsed());
+            session.throttle.patience.add_wait(began.elapsed());
             return Ok(Some(format!(
                 "{who} has not ended in {:.0} s, and a rebuild would wait for it",
                 began.elapsed().as_secs_f64()

@@ -190,8 +190,7 @@ impl Sessions {
             if let Some(started) = found.await {
                 return std::mem::replace(&mut worker.started, started.clone()) != started;
             }
-            let pause = tokio::time::sleep(AGAIN_AFTER);
-            self.control.stopping().run_until_cancelled(pause).await;
+            self.control.sleep(AGAIN_AFTER).await;
         }
         false
     }
@@ -210,10 +209,7 @@ impl Sessions {
                     Err(error) if self.control.stopped() || began.elapsed() > AGAIN_FOR => {
                         return Err(error);
                     }
-                    Err(_) => {
-                        let pause = tokio::time::sleep(AGAIN_AFTER);
-                        self.control.stopping().run_until_cancelled(pause).await;
-                    }
+                    Err(_) => self.control.sleep(AGAIN_AFTER).await,
                 }
             }
         }

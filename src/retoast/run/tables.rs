@@ -12,9 +12,8 @@ use tokio_postgres::types::Type;
 use crate::retoast::departure;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::{Control, Listener};
-use crate::retoast::memory::checkpoint;
-use crate::retoast::memory::checkpoint::Checkpoint;
-use crate::retoast::memory::remembered::Remembered;
+use crate::retoast::memory::checkpoint::{Checkpoint, Sweep};
+use crate::retoast::memory::since::Remembered;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::preflight::facts::Facts;
@@ -24,10 +23,10 @@ use crate::retoast::preflight::{self, parents};
 use crate::retoast::preflight::{may_compact, may_reindex, unfit};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::DepartureReport;
-use crate::retoast::run::request::{AT_ONCE, Assignment, Request, Tasks, need_pages, pages};
+use crate::retoast::run::request::{AT_ONCE, Assignment, Request, need_pages, pages};
 use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
-use crate::retoast::run::worker::{REPACK, Tables};
+use crate::retoast::run::worker::{REPACK, Tables, TablesRun};
 use crate::retoast::task::guard::AS_STORED;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
@@ -94,7 +93,7 @@ async fn examined(
     let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
     let mut nothing = NoSink;
     let results = &Results::new(&mut nothing);
-    let run = Run { sessions: &sessions, request, tasks, listener, results };
+    let run = TablesRun { sessions: &sessions, request, tasks, listener, results };
     if !request.tables.is_empty() {
         let (_, _, refused, _) = run.examined(&throttle).await?;
         if !refused.is_empty() {
@@ -144,13 +143,7 @@ pub(crate) async fn set_shells(
     listener: &dyn Listener,
 ) -> Result<(), Failed> {
     for Parent { name, alter } in shells {
-        let tries = LockTries {
-            name,
-            listener,
-            stop: control.stopping(),
-            lock_timeout: request.options.lock_timeout,
-            may_wait: request.throttle.limits.wait,
-        };
+        let tries = tries(name, request, control, listener);
         let statements = format!("SET LOCAL citus.enable_ddl_propagation = off; {alter}");
         let what = "changing the settings";
         let why = match tries.in_transaction(connection.client(), what, &statements).await {
@@ -164,6 +157,22 @@ pub(crate) async fn set_shells(
         return Err(Failed::new(Kind::Incomplete, format!("{name}: {why}")));
     }
     Ok(())
+}
+
+/// Attempts to get a lock on a table that is not worked on.
+fn tries<'a>(
+    name: &'a str,
+    request: &Request,
+    control: &'a Control,
+    listener: &'a dyn Listener,
+) -> LockTries<'a> {
+    LockTries {
+        name,
+        listener,
+        stop: control.stopping(),
+        lock_timeout: request.options.lock_timeout,
+        may_wait: request.throttle.limits.wait,
+    }
 }
 
 struct NoSink;
@@ -193,7 +202,7 @@ async fn run_over(
     let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
     match &request.work {
         Assignment::Tables(tasks) => {
-            let run = Run { sessions: &sessions, request, tasks, listener, results };
+            let run = TablesRun { sessions: &sessions, request, tasks, listener, results };
             run.tables(throttle).await.map(|()| None)
         }
         Assignment::Departure(toaster) => {
@@ -221,17 +230,9 @@ fn decided(ready: &PreparedTable) {
 
 type Examined<'a> = (Selection, Vec<PreparedTable>, Vec<String>, Option<&'a Pageinspect>);
 
-struct Run<'a, 'r> {
-    sessions: &'a Sessions,
-    request: &'a Request,
-    tasks: &'a Tasks,
-    listener: &'a dyn Listener,
-    results: &'a Results<'r>,
-}
-
-impl Run<'_, '_> {
+impl TablesRun<'_, '_> {
     async fn tables(&self, throttle: Throttle) -> Result<(), RetoastError> {
-        let Run { sessions, request, tasks, listener, results } = *self;
+        let TablesRun { sessions, request, tasks, results, .. } = *self;
         let (selection, tables, refused, pages) = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
             return Err(RetoastError::Refused(first.clone()));
@@ -259,16 +260,11 @@ impl Run<'_, '_> {
             self.announce(ready);
         }
         let all = Tables {
-            sessions,
+            run: *self,
             tables: &tables,
-            options,
             pages,
-            listener,
             checkpoint: checkpoint.as_ref(),
             memory: if !options.dry_run { memory.as_ref() } else { None },
-            tasks,
-            approval: request.approval,
-            results,
             next: Cell::new(0),
             ahead: Mutex::default(),
         };
@@ -282,7 +278,7 @@ impl Run<'_, '_> {
     /// Examines all tables before any is changed: those that can be processed, why the others cannot, and what reads
     /// pages.
     async fn examined(&self, throttle: &Throttle) -> Result<Examined<'_>, RetoastError> {
-        let Run { sessions, request, tasks, results, .. } = *self;
+        let TablesRun { sessions, request, tasks, results, .. } = *self;
         if tasks.compact.is_some() {
             preflight::compaction(&sessions.server)?;
         }
@@ -369,7 +365,7 @@ impl Run<'_, '_> {
         // a conversion compares the free space with its forecast
         if self.tasks.convert.is_none() {
             for ready in &tables {
-                if let Some(note) = throttle.check_space(ready, None, None).await? {
+                if let Some(note) = throttle.check_space(ready, None).await? {
                     self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
                 }
             }
@@ -471,7 +467,7 @@ impl Run<'_, '_> {
             [] => goal,
             columns => format!("{} to {goal}", columns.join(", ")),
         };
-        Ok(Some(Checkpoint::open(path, checkpoint::Sweep { database, choice })?))
+        Ok(Some(Checkpoint::open(path, Sweep { database, choice })?))
     }
 
     /// Reports how new values will be stored.
@@ -496,7 +492,7 @@ impl Run<'_, '_> {
 
     /// Sets what the request sets on partitioned tables, or reports what would be set.
     async fn set_partitioned(&self, wanted: &ConvertRequest) -> Result<(), RetoastError> {
-        let Run { sessions, request, listener, results, .. } = *self;
+        let TablesRun { sessions, request, listener, results, .. } = *self;
         // Settings for new values under a policy are set at the end, and only on tables.
         let is_set_last =
             matches!(wanted.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
@@ -517,13 +513,7 @@ impl Run<'_, '_> {
                 )));
                 continue;
             }
-            let tries = LockTries {
-                name: &parent.name,
-                listener,
-                stop: sessions.control.stopping(),
-                lock_timeout: request.options.lock_timeout,
-                may_wait: request.throttle.limits.wait,
-            };
+            let tries = tries(&parent.name, request, &sessions.control, listener);
             match tries.alter(first.client(), &parent.alter).await?.0 {
                 Tried::Done(()) => {
                     results.message(UserMessage::Plain(format!(

@@ -12,25 +12,20 @@ use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
-use crate::retoast::memory::remembered::Remembered;
-use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::memory::since::{Doubt, Remembered, Since};
 use crate::retoast::pace::ahead::PlanFacts;
 use crate::retoast::preflight;
-use crate::retoast::preflight::owner::Approval;
 use crate::retoast::preflight::ready::{PreparedTable, Task};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
 use crate::retoast::result::{Gives, Outcome, TableReport, TaskReport};
 use crate::retoast::run::free_space;
-use crate::retoast::run::request::{AT_ONCE, Tasks};
+use crate::retoast::run::request::{AT_ONCE, Request, Tasks};
 use crate::retoast::run::results::Results;
 use crate::retoast::run::sessions::{Sessions, WorkerSessions};
 use crate::retoast::sweep::conversion::Conversion;
-use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::guard::{Guard, KnownDefinition, Reading, TaskEnd, subject};
-use crate::retoast::task::session::Options;
-use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::{reindex, verdict};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
@@ -46,18 +41,23 @@ const ENDS: u32 = 5;
 const COMPACTED_LATER: &str = "how much compaction would return is known only when all values are stored as requested; \
                                toastctl compact TABLE --dry-run shows how much it would return now";
 
+/// What is done to tables, and where results go.
+#[derive(Clone, Copy)]
+pub(crate) struct TablesRun<'a, 'r> {
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) request: &'a Request,
+    pub(crate) tasks: &'a Tasks,
+    pub(crate) listener: &'a dyn Listener,
+    pub(crate) results: &'a Results<'r>,
+}
+
 /// The tables that workers take, and what all sweeps share.
 pub(crate) struct Tables<'a, 'r> {
-    pub(crate) sessions: &'a Sessions,
+    pub(crate) run: TablesRun<'a, 'r>,
     pub(crate) tables: &'a [PreparedTable],
-    pub(crate) options: &'a Options,
     pub(crate) pages: Option<&'a Pageinspect>,
-    pub(crate) listener: &'a dyn Listener,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
-    pub(crate) tasks: &'a Tasks,
-    pub(crate) approval: Approval,
-    pub(crate) results: &'a Results<'r>,
     /// The first table that no worker has begun.
     pub(crate) next: Cell<usize>,
     /// In a dry run, what was read of the tables that come next.
@@ -79,7 +79,7 @@ const FRESH: Duration = Duration::from_secs(10);
 
 impl Tables<'_, '_> {
     fn take(&self) -> Option<(usize, &PreparedTable)> {
-        if self.sessions.stopped() {
+        if self.run.sessions.stopped() {
             return None;
         }
         let position = self.next.get();
@@ -95,7 +95,7 @@ impl Tables<'_, '_> {
     /// In a dry run, what its plan needs to know of the table at this position: many tables are read together. A run that
     /// writes reads what it needs of each table when it comes to it.
     async fn ahead(&self, worker: &WorkerSessions, position: usize) -> Option<PlanFacts> {
-        if !self.options.dry_run || self.tasks.convert.is_none() {
+        if !self.run.request.options.dry_run || self.run.tasks.convert.is_none() {
             return None;
         }
         let mut ahead = self.ahead.lock().await;
@@ -105,6 +105,7 @@ impl Tables<'_, '_> {
             let connection = &worker.connections.writer;
             ahead.facts = match PlanFacts::ask(connection, &worker.throttle, tables).await {
                 Ok(facts) => facts,
+                // what concerns one table is met when it is read by itself, and does not affect the others
                 Err(error) => {
                     tracing::debug!("tables are read one by one: {error}");
                     HashMap::new()
@@ -121,16 +122,17 @@ impl Tables<'_, '_> {
     pub(crate) async fn work(&self, mut worker: WorkerSessions) {
         while let Some((position, ready)) = self.take() {
             let name = ready.relation.display_name();
-            let (since, doubt) = match self.since(&worker, ready).await {
-                Ok(Ok(since)) => (since, None),
-                Ok(Err(doubt)) => {
-                    self.listener.note(&format!("{name}: --since: all rows are examined: {doubt}"));
-                    (None, Some(doubt))
+            let mut doubt = None;
+            let since = match self.since(&worker, ready).await {
+                Ok(Ok(since)) => since,
+                Ok(Err(why)) => {
+                    doubt = Some(format!("--since: all rows are examined: {why}"));
+                    None
                 }
                 Err(error) => {
                     let error = RetoastError::from(error);
                     let failed = error.failed(&worker.connections.to_vec()).await.placed(&name);
-                    self.results.failed(position, failed);
+                    self.run.results.failed(position, failed);
                     if error.is_of_all() {
                         return self.stop_taking_tables();
                     }
@@ -138,15 +140,19 @@ impl Tables<'_, '_> {
                 }
             };
             let ahead = self.ahead(&worker, position).await;
+            if let Some(doubt) = &doubt {
+                self.run.listener.note(&format!("{name}: {doubt}"));
+            }
             let (mut report, failed) =
-                self.work_on(&mut worker, ready, since, doubt, ahead.as_ref()).await;
+                self.work_on(&mut worker, ready, since, ahead.as_ref()).await;
             if let Some(report) = &mut report {
+                report.common.notes.extend(doubt);
                 self.look_for_space(&worker, ready, report).await;
             }
             if let Some(failed) = failed {
-                self.results.failed(position, failed);
+                self.run.results.failed(position, failed);
             }
-            if report.is_some_and(|report| !self.results.found(position, report)) {
+            if report.is_some_and(|report| !self.run.results.found(position, report)) {
                 self.stop_taking_tables();
             }
         }
@@ -158,20 +164,18 @@ impl Tables<'_, '_> {
         worker: &mut WorkerSessions,
         ready: &PreparedTable,
         since: Option<Since>,
-        mut doubt: Option<Doubt>,
         mut ahead: Option<&PlanFacts>,
     ) -> (Option<TableReport>, Option<Failed>) {
-        let mut task = self.tasks.first();
+        let mut task = self.run.tasks.first();
         let mut report: Option<TableReport> = None;
         let mut failed: Option<Failed> = None;
         let mut looked_again: Option<PreparedTable> = None;
         let error = loop {
             let table = looked_again.as_ref().unwrap_or(ready);
-            let (done, ended) =
-                self.run_task(worker, table, task, since, doubt.take(), ahead.take()).await;
+            let (done, ended) = self.run_task(worker, table, task, since, ahead.take()).await;
             match (&mut report, done) {
                 (None, done) => {
-                    let subject = subject(ready, self.pages, &self.sessions.server);
+                    let subject = subject(ready, self.pages, &self.run.sessions.server);
                     report = done.map(|done| TableReport::new(subject, done));
                     // This is recorded at once, because what follows may be stopped or killed.
                     if let (Some(memory), Some(report)) = (self.memory, &report)
@@ -183,7 +187,7 @@ impl Tables<'_, '_> {
                 (Some(report), Some(done)) => {
                     let outcome =
                         verdict::of_both(report.outcome, done.work.headed(), done.outcome);
-                    report.then(done, outcome);
+                    report.append_task(done, outcome);
                 }
                 (Some(report), None) if ended.is_err() => report.outcome = Outcome::Failed,
                 (Some(_), None) => {}
@@ -193,10 +197,10 @@ impl Tables<'_, '_> {
             }
             let Some(report) = &mut report else { break None };
             let planned = matches!(task, Task::Convert(_)) && report.outcome == Outcome::Planned;
-            if planned && self.tasks.compact.is_some() {
+            if planned && self.run.tasks.compact.is_some() {
                 report.common.notes.push(COMPACTED_LATER.to_owned());
             }
-            let Some(next) = self.tasks.next(task, report.outcome) else {
+            let Some(next) = self.run.tasks.next(task, report.outcome) else {
                 break None;
             };
             task = next;
@@ -223,7 +227,7 @@ impl Tables<'_, '_> {
         ready: &PreparedTable,
         report: &mut TableReport,
     ) {
-        let server = &self.sessions.server;
+        let server = &self.run.sessions.server;
         if matches!(report.outcome, Outcome::Planned | Outcome::Failed) {
             return;
         }
@@ -237,7 +241,7 @@ impl Tables<'_, '_> {
                 }
                 _ => Vec::new(),
             };
-        let indexes = async || match self.tasks.reindex {
+        let indexes = async || match self.run.tasks.reindex {
             Reindex::Never => Some(
                 reindex::run::bloated(&worker.connections.reader, self.pages, page, table).await,
             ),
@@ -295,12 +299,13 @@ impl Tables<'_, '_> {
         ready: &PreparedTable,
         task: Task<'_>,
     ) -> Result<PreparedTable, RetoastError> {
-        let server = &self.sessions.server;
+        let server = &self.run.sessions.server;
         let oid = ready.relation.oid;
         let mut ends = 0;
         let looked = loop {
             let writer = worker.connections.writer.client();
-            let looked = preflight::table(writer, server, oid, task, self.approval).await;
+            let looked =
+                preflight::table(writer, server, oid, task, self.run.request.approval).await;
             let Err(RetoastError::Live(error)) = &looked else { break looked };
             ends += 1;
             if ends >= ENDS || !self.goes_on(worker, &ready.relation.display_name(), error).await {
@@ -324,7 +329,6 @@ impl Tables<'_, '_> {
         ready: &PreparedTable,
         task: Task<'_>,
         since: Option<Since>,
-        doubt: Option<Doubt>,
         ahead: Option<&PlanFacts>,
     ) -> TaskEnd {
         let name = ready.relation.display_name();
@@ -334,30 +338,23 @@ impl Tables<'_, '_> {
         let mut ends: u32 = 0;
         let known = KnownDefinition::default();
         loop {
-            let mut session =
-                self.sessions.session(worker, self.options, self.pages, self.listener);
+            let TablesRun { sessions, request, listener, .. } = self.run;
+            let mut session = sessions.session(worker, &request.options, self.pages, listener);
             // A single job is used, because the transactions of others would wait for its lock.
             if ready.code.holds_off_statistics() {
                 session.connections.others.clear();
             }
             let guard = Guard { session: &session, ready, known: &known, ahead };
             let checkpoint = self.checkpoint;
-            let doubt = doubt.clone();
             let (mut report, ended) = match (task, &ready.choice) {
                 (Task::Convert(_), Some(choice)) => {
-                    Conversion {
-                        guard,
-                        choice,
+                    let conversion = Conversion {
                         checkpoint,
-                        seen_rows: &seen_rows,
                         since,
-                        doubt,
-                        dead_entries: DeadIndexEntries::default(),
-                        unvacuumed: Unvacuumed::default(),
-                        afterwards: self.tasks.afterwards(),
-                    }
-                    .run()
-                    .await
+                        afterwards: self.run.tasks.afterwards(),
+                        ..Conversion::new(guard, choice, &seen_rows)
+                    };
+                    conversion.run().await
                 }
                 // There is no choice to convert to.
                 (Task::Convert(_), None) => (None, Ok(())),
@@ -388,18 +385,18 @@ impl Tables<'_, '_> {
     /// Whether new sessions have replaced those whose end this error reports: the server ended one, the network failed,
     /// or the server was restarted.
     async fn goes_on(&self, worker: &mut WorkerSessions, name: &str, error: &LiveError) -> bool {
-        if self.sessions.stopped() {
+        if self.run.sessions.stopped() {
             return false;
         }
         let Some(end) = worker.end(error).await else { return false };
         // An administrator may have ended only this session, on purpose.
-        if end.by_administrator && !self.sessions.restarted(worker).await {
+        if end.by_administrator && !self.run.sessions.restarted(worker).await {
             return false;
         }
-        self.listener.note(&format!("{name}: a session has ended: {}", end.reason));
-        let renewed = self.sessions.renew(worker).await.is_ok();
+        self.run.listener.note(&format!("{name}: a session has ended: {}", end.reason));
+        let renewed = self.run.sessions.renew(worker).await.is_ok();
         if renewed {
-            self.listener.note(&format!("{name}: continuing in a new session"));
+            self.run.listener.note(&format!("{name}: continuing in a new session"));
         }
         renewed
     }

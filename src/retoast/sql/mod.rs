@@ -9,6 +9,7 @@ pub(crate) mod vacuum;
 
 use crate::server::snapshot;
 use toast_format::codec::Method;
+use toast_format::disk::desc::Attribute;
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::sql::Shape;
 use toast_format::model::sql::{in_blocks, quote_identifier};
@@ -38,6 +39,17 @@ pub struct Domain {
 }
 
 impl Target {
+    /// A column that keeps its compression method; `default_method` if it has none.
+    pub(crate) fn new(
+        index: usize,
+        column: &Attribute,
+        shape: Shape,
+        default_method: Method,
+    ) -> Target {
+        let method = column.compression.unwrap_or(default_method);
+        Target { name: column.name.clone(), index, shape, method, base: None, domain: None }
+    }
+
     /// The column in SQL, for a table with the alias `t`.
     pub(crate) fn column(&self) -> String {
         format!("t.{}", quote_identifier(&self.name))

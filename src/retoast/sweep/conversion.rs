@@ -11,9 +11,8 @@ use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
 use crate::retoast::memory::checkpoint::{Checkpoint, TableFile};
-use crate::retoast::memory::remembered::proven_now;
-use crate::retoast::memory::since::{CutOff, Doubt, Since};
-use crate::retoast::pace::course::{Course, Position};
+use crate::retoast::memory::since::{CutOff, Since, proven_now};
+use crate::retoast::pace::course::Course;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::{FirstScan, Forecast, Plan, Sizes};
@@ -50,8 +49,6 @@ pub(crate) struct Conversion<'a> {
     pub(crate) seen_rows: &'a SeenRows,
     /// With a policy, the rows that an earlier run has proven to comply.
     pub(crate) since: Option<Since>,
-    /// Why nothing that `--since` remembers is used.
-    pub(crate) doubt: Option<Doubt>,
     pub(crate) dead_entries: DeadIndexEntries,
     pub(crate) unvacuumed: Unvacuumed,
     pub(crate) afterwards: Afterwards,
@@ -101,17 +98,32 @@ impl Progress {
     }
 }
 
-/// When the sweep and its current scan began.
-struct ScanClock {
+/// The state of a sweep next to its machine.
+struct SweepState {
+    /// When the sweep and its current scan began.
     began: Instant,
     scan: u32,
     scan_began: Instant,
+    course: Course,
+    keys: Keys,
+    /// Whether batches are prepared.
+    prepared: bool,
+    /// The error that ends the sweep once all jobs have ended.
+    failed: Option<RetoastError>,
 }
 
-impl ScanClock {
-    fn new() -> ScanClock {
+impl SweepState {
+    fn new() -> SweepState {
         let now = Instant::now();
-        ScanClock { began: now, scan: 0, scan_began: now }
+        SweepState {
+            began: now,
+            scan: 0,
+            scan_began: now,
+            course: Course::default(),
+            keys: Keys::default(),
+            prepared: false,
+            failed: None,
+        }
     }
 }
 
@@ -138,6 +150,26 @@ enum JobResult {
     Nothing,
 }
 
+impl<'a> Conversion<'a> {
+    /// A conversion alone, of all rows.
+    pub(crate) fn new(
+        guard: Guard<'a>,
+        choice: &'a Choice,
+        seen_rows: &'a SeenRows,
+    ) -> Conversion<'a> {
+        Conversion {
+            guard,
+            choice,
+            checkpoint: None,
+            seen_rows,
+            since: None,
+            dead_entries: DeadIndexEntries::default(),
+            unvacuumed: Unvacuumed::default(),
+            afterwards: Afterwards::default(),
+        }
+    }
+}
+
 impl Conversion<'_> {
     /// Converts the table. If an error occurs, what was done before it is reported too.
     pub(crate) async fn run(&self) -> TaskEnd {
@@ -147,9 +179,6 @@ impl Conversion<'_> {
             Err(error) => return (None, Err(error)),
         };
         let mut report = Progress::new(self.guard.ready, self.choice, common);
-        report.common.notes.extend(
-            self.doubt.iter().map(|doubt| format!("--since: all rows are examined: {doubt}")),
-        );
         let done = match self.work(&mut report).await {
             Err(error) => Err(self.unless_crashed(error, &mut report.common)),
             done => done,
@@ -323,22 +352,16 @@ impl Conversion<'_> {
         saved: Option<(&Checkpoint, TableFile)>,
     ) -> Result<SweepEnd, RetoastError> {
         let mut under_way = FuturesUnordered::new();
-        let mut failed: Option<RetoastError> = None;
-        let mut prepared = false;
-        let mut keys = Keys::default();
-        let mut course = Course::default();
-        let mut clock = ScanClock::new();
-        let computed = self.guard.ready.computed();
+        let mut state = SweepState::new();
         let session = self.guard.session;
-        let guard = &self.guard;
         loop {
-            if self.guard.session.stopped() {
+            if session.stopped() {
                 machine.note(Event::Stop, 0.0);
             }
             let action = machine.next_action();
             self.tell_of(&action);
             let event = match action {
-                Action::Finish(end) => return failed.map_or(Ok(end), Err),
+                Action::Finish(end) => return state.failed.map_or(Ok(end), Err),
                 Action::Sleep(time, reason) => {
                     if time > Duration::from_secs(1) {
                         self.guard.note(&reason.note());
@@ -347,7 +370,7 @@ impl Conversion<'_> {
                     continue;
                 }
                 Action::BeginScan => {
-                    keys.clear();
+                    state.keys.clear();
                     let Some(begun) = self.begin_scan(machine, scanner, report).await? else {
                         continue;
                     };
@@ -358,27 +381,21 @@ impl Conversion<'_> {
                     if let Some((checkpoint, place)) = saved {
                         checkpoint.at(place, blocks.start)?;
                     }
-                    let rows = self.scan_chunk(machine, scanner, &mut course, blocks).await?;
+                    let rows = self.scan_chunk(machine, scanner, &mut state.course, blocks).await?;
                     self.note_found(machine, scanner, report, &rows);
                     if machine.insists() {
-                        keys.note(guard, scanner, &rows).await?;
+                        state.keys.note(&self.guard, scanner, &rows).await?;
                     }
                     // a plan is based on a single scan
                     Event::Scanned(if session.options.dry_run { Vec::new() } else { rows })
                 }
-                action @ (Action::Batch(..) | Action::Insist(..)) => {
-                    let insists = matches!(action, Action::Insist(..)) && !self.needs_versions();
-                    let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
-                        continue;
-                    };
-                    // with a policy, there is only one job
-                    if !std::mem::replace(&mut prepared, true) {
-                        self.prepare_batches().await?;
-                        self.dead_entries.learn(guard).await?;
-                    }
-                    let verify = guard.verifies(report.common.effort.batches, &computed);
-                    let insist_on = insists.then(|| keys.condition(&rows));
-                    let task = Job::Batch { rows, verify, insist_on };
+                Action::Batch(job, rows) => {
+                    let task = self.batch_task(rows, false, report, &mut state).await?;
+                    under_way.push(self.run_job(job, task));
+                    continue;
+                }
+                Action::Insist(job, rows) => {
+                    let task = self.batch_task(rows, true, report, &mut state).await?;
                     under_way.push(self.run_job(job, task));
                     continue;
                 }
@@ -388,24 +405,7 @@ impl Conversion<'_> {
                 }
                 Action::Wait => {
                     let Some((job, finished)) = under_way.next().await else { continue };
-                    if let Ok(JobResult::Vacuum(_, done, _)) = &finished {
-                        machine.still_dead(session.throttle.still_dead());
-                        if let Some((Extent::Table, took)) = done {
-                            course.has_vacuumed(*took);
-                        }
-                    }
-                    let mut event = finished.map(|finished| self.account(job, finished, report));
-                    if let (Some(row), None) = (&report.index_refusal, &failed) {
-                        event = self.stop_at_index(row);
-                    }
-                    if let Ok(Event::BatchDone { xid, .. }) = &event {
-                        scanner.ours.insert(*xid);
-                        scanner.own.insert(*xid);
-                    }
-                    event.unwrap_or_else(|error| {
-                        failed.get_or_insert(error);
-                        Event::Failed(job)
-                    })
+                    self.note_finished(job, finished, machine, scanner, report, &mut state)
                 }
             };
             machine.note(event, rand::rng().random());
@@ -413,8 +413,59 @@ impl Conversion<'_> {
                 scanner.release().await?;
             }
             machine.beside_others(session.throttle.beside_others());
-            self.report_progress(machine, report, &mut course, &mut clock);
+            self.report_progress(machine, report, &mut state);
         }
+    }
+
+    /// A batch of these rows. It waits for their locks if it `insists` and need not take them in the versions that the
+    /// scan has seen.
+    async fn batch_task(
+        &self,
+        rows: Vec<Row>,
+        insists: bool,
+        report: &Progress,
+        state: &mut SweepState,
+    ) -> Result<Job, RetoastError> {
+        // with a policy, there is only one job
+        if !std::mem::replace(&mut state.prepared, true) {
+            self.prepare_batches().await?;
+            self.dead_entries.learn(&self.guard).await?;
+        }
+        let computed = self.guard.ready.computed();
+        let verify = self.guard.verifies(report.common.effort.batches, &computed);
+        let insists = insists && !self.needs_versions();
+        let insist_on = insists.then(|| state.keys.condition(&rows));
+        Ok(Job::Batch { rows, verify, insist_on })
+    }
+
+    /// Records what a job has done, or the error with which it ended.
+    fn note_finished(
+        &self,
+        job: usize,
+        finished: Result<JobResult, RetoastError>,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+        report: &mut Progress,
+        state: &mut SweepState,
+    ) -> Event {
+        if let Ok(JobResult::Vacuum(_, done, _)) = &finished {
+            machine.still_dead(self.guard.session.throttle.still_dead());
+            if let Some((Extent::Table, took)) = done {
+                state.course.has_vacuumed(*took);
+            }
+        }
+        let mut event = finished.map(|finished| self.account(job, finished, report));
+        if let (Some(row), None) = (&report.index_refusal, &state.failed) {
+            event = self.stop_at_index(row);
+        }
+        if let Ok(Event::BatchDone { xid, .. }) = &event {
+            scanner.ours.insert(*xid);
+            scanner.own.insert(*xid);
+        }
+        event.unwrap_or_else(|error| {
+            state.failed.get_or_insert(error);
+            Event::Failed(job)
+        })
     }
 
     /// Returns the rows of these blocks that do not comply.
@@ -436,31 +487,18 @@ impl Conversion<'_> {
         Ok(rows)
     }
 
-    fn report_progress(
-        &self,
-        machine: &Machine,
-        report: &Progress,
-        course: &mut Course,
-        clock: &mut ScanClock,
-    ) {
+    fn report_progress(&self, machine: &Machine, report: &Progress, state: &mut SweepState) {
         let session = self.guard.session;
         let scan = machine.counts.scans;
-        if clock.scan != scan {
-            clock.scan = scan;
-            clock.scan_began = Instant::now();
+        if state.scan != scan {
+            state.scan = scan;
+            state.scan_began = Instant::now();
         }
         let (read, blocks) = machine.position();
         let rows = report.common.rows.stored;
-        let (done, left) = course.at(Position {
-            scan,
-            part: f64::from(read) / f64::from(blocks.max(1)),
-            blocks,
-            rows,
-            elapsed: clock.began.elapsed(),
-            scanning: clock.scan_began.elapsed(),
-        });
-        session.throttle.at(done);
-        let advance = Advance { scan, read, blocks, rows, done: Some(done), left };
+        let now = Advance { scan, read, blocks, rows, ..Advance::default() };
+        let advance = state.course.at(now, state.began.elapsed(), state.scan_began.elapsed());
+        session.throttle.at(advance.part());
         session.listener.progress(&report.relation, &advance);
     }
 
@@ -672,7 +710,7 @@ impl Conversion<'_> {
                     let bytes = rows.iter().map(|row| row.stored).sum();
                     self.guard.session.throttle.batch_done(took, bytes, xid);
                     if stored > 0 {
-                        self.guard.session.throttle.goes_on();
+                        self.guard.session.throttle.patience.reset_wait();
                     }
                 }
                 Ok(JobResult::Batch { rows, done, took, insists: insist_on.is_some() })

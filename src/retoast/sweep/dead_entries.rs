@@ -10,9 +10,9 @@
 //! that have the most candidates, and if rows are moved together, those are the pages of the new versions.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
@@ -67,8 +67,7 @@ struct EntriesState {
 
 impl DeadIndexEntries {
     fn state(&self) -> MutexGuard<'_, EntriesState> {
-        // the state is only ever replaced as a whole
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Determines for which indexes marking helps. Their plans are examined, because a statement that cannot use an

@@ -27,7 +27,7 @@ enum Phase {
     Ended(SweepEnd),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Scan {
     blocks: u32,
     next_block: u32,
@@ -36,8 +36,8 @@ struct Scan {
     /// What it has found, and how many rows have been re-toasted since it began.
     left: Noncompliant,
     stored: u64,
-    /// Whether all of it so far was read in one snapshot.
-    one_snapshot: bool,
+    /// Whether the snapshot in which it began has been released.
+    snapshot_lost: bool,
 }
 
 /// The batches of the current chunk.
@@ -95,14 +95,7 @@ impl Machine {
         Machine {
             tuning,
             phase: Phase::Begin,
-            scan: Scan {
-                blocks: 0,
-                next_block: 0,
-                partial: false,
-                left: Noncompliant::default(),
-                stored: 0,
-                one_snapshot: true,
-            },
+            scan: Scan::default(),
             batches: Batches::default(),
             work: vec![JobState::Nothing; tuning.jobs.max(1)],
             speed: None,
@@ -170,7 +163,7 @@ impl Machine {
     /// with which it began.
     pub fn may_prove(&self) -> bool {
         self.scan.left.found == 0
-            && (self.scan.one_snapshot || self.is_cut_off())
+            && (!self.scan.snapshot_lost || self.is_cut_off())
             && !self.scan.partial
     }
 
@@ -313,12 +306,10 @@ impl Machine {
         match event {
             Event::Stop => self.phase = Phase::Ended(SweepEnd::Stopped),
             Event::Begun { blocks, bytes } => {
-                self.scan.blocks = blocks;
                 self.vacuums.scan_begins(bytes);
-                self.scan.next_block = std::mem::take(&mut self.start).min(blocks);
-                self.scan.partial = self.scan.next_block > 0;
-                (self.scan.left, self.scan.stored, self.scan.one_snapshot) =
-                    (Noncompliant::default(), 0, true);
+                let next_block = std::mem::take(&mut self.start).min(blocks);
+                let partial = next_block > 0;
+                self.scan = Scan { blocks, next_block, partial, ..Scan::default() };
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
@@ -362,7 +353,7 @@ impl Machine {
                 drop(self.ended(job));
                 self.phase = Phase::Ended(SweepEnd::Stopped);
             }
-            Event::SnapshotLost => self.scan.one_snapshot = false,
+            Event::SnapshotLost => self.scan.snapshot_lost = true,
         }
     }
 
@@ -424,7 +415,7 @@ impl Machine {
         self.batches.rows = rows.len();
         self.scan.left.found += rows.len() as u64;
         // the snapshot is released, whatever happens to the rows
-        self.scan.one_snapshot &= rows.is_empty();
+        self.scan.snapshot_lost |= !rows.is_empty();
         if self.insists() {
             self.insist(&rows);
             return;

@@ -7,7 +7,9 @@
 //! recorded, so that the run ends with their names instead of reading them again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::about::Server;
@@ -77,8 +79,7 @@ impl ReassembledValues {
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        // entries are only inserted and removed as a whole
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Determines what is compared: the columns that an UPDATE reads.

@@ -196,10 +196,9 @@ impl Conversion<'_> {
         &self,
         expected: Option<(Forecast, Forecast)>,
     ) -> Result<(), RetoastError> {
-        let Guard { session, ready, ahead, .. } = self.guard;
-        let known = ahead.map(|known| (known.sizes, &known.beginning));
+        let Guard { session, ready, .. } = self.guard;
         let expected = expected.map(|(growth, wal)| (growth.all.high, wal.all.high));
-        if let Some(note) = session.throttle.check_space(ready, expected, known).await? {
+        if let Some(note) = session.throttle.check_space(ready, expected).await? {
             self.guard.note(&note);
         }
         Ok(())
@@ -209,14 +208,10 @@ impl Conversion<'_> {
     pub(super) fn first_scan(&self) -> FirstScan {
         let Session { options, throttle, .. } = self.guard.session;
         FirstScan {
-            rows: 0,
-            forecast: Default::default(),
-            scan: Duration::ZERO,
             nice: throttle.limits().nice,
             lock_timeout: options.lock_timeout,
-            alter: None,
-            statements: Vec::new(),
             origin: options.origin.clone(),
+            ..FirstScan::default()
         }
     }
 

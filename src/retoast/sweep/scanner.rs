@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
@@ -318,35 +320,30 @@ pub struct SeenRows {
 }
 
 impl SeenRows {
-    fn rows(&self) -> MutexGuard<'_, HashMap<ItemPointer, Seen>> {
-        // entries are only inserted and removed as a whole
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn note(&self, ctid: ItemPointer, seen: Seen) {
-        self.rows().insert(ctid, seen);
+        self.rows.lock().insert(ctid, seen);
     }
 
     /// Whether a scan has seen the row version that `xmin` inserted at this address.
     pub fn has(&self, ctid: ItemPointer, xmin: u32) -> bool {
-        self.rows().get(&ctid).is_some_and(|seen| seen.xmin == xmin)
+        self.rows.lock().get(&ctid).is_some_and(|seen| seen.xmin == xmin)
     }
 
     /// What was seen at an address.
     pub fn at(&self, ctid: ItemPointer) -> Option<Seen> {
-        self.rows().get(&ctid).cloned()
+        self.rows.lock().get(&ctid).cloned()
     }
 
     /// Removes rows that have been re-toasted.
     pub fn forget(&self, rows: &[Row]) {
-        let mut notes = self.rows();
+        let mut notes = self.rows.lock();
         for row in rows {
             notes.remove(&row.ctid);
         }
     }
 
     pub fn clear(&self) {
-        self.rows().clear();
+        self.rows.lock().clear();
         self.readings.clear();
     }
 }
@@ -438,8 +435,8 @@ impl Tally {
             .iter()
             .map(|(&(column, form, method), &(values, bytes))| FormReport {
                 column: columns.get(column).cloned().unwrap_or_default(),
-                form,
-                method,
+                form: form.to_owned(),
+                method: method.map(str::to_owned),
                 values,
                 bytes,
             })

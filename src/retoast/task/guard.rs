@@ -5,10 +5,10 @@
 //! If code could run with privileges that the owner does not have, reading transactions do the same.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
+use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::{RetoastError, refused};
@@ -21,7 +21,7 @@ use crate::retoast::plan::Sizes;
 use crate::retoast::preflight::definition::{Definition, Files, Settings, check, has_changed};
 use crate::retoast::preflight::ready::{PLACES_NOT_SEEN, PreparedTable};
 use crate::retoast::preflight::shapes::computes_all;
-use crate::retoast::result::{Common, SkippedRow, Subject, TaskReport};
+use crate::retoast::result::{Common, RowSource, SkippedRow, Subject, TaskReport};
 use crate::retoast::sql;
 use crate::retoast::sql::BatchSettings;
 use crate::retoast::task::session::{Session, millis};
@@ -41,11 +41,10 @@ const MOST_WRITTEN: u32 = 20;
 const MOST_SHOWN: usize = 100;
 
 /// The definition and settings that the table is known to have. It outlives the sessions of a task.
-#[derive(Debug, Default)]
-pub(crate) struct KnownDefinition(Mutex<DefinitionState>);
+pub(crate) type KnownDefinition = Mutex<DefinitionState>;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct DefinitionState {
+pub(crate) struct DefinitionState {
     /// The settings when the run began, or before an earlier run that was killed.
     pub(super) before: Option<Settings>,
     /// The definition that the task needs.
@@ -55,13 +54,6 @@ pub(super) struct DefinitionState {
     /// Whether other settings were changed too: by an earlier run that was killed, or for new values at the end of this
     /// run.
     pub(super) more_set: bool,
-}
-
-impl KnownDefinition {
-    pub(super) fn get(&self) -> MutexGuard<'_, DefinitionState> {
-        // Only complete values are assigned, so a poisoned lock is harmless.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What a reading transaction is for.
@@ -120,7 +112,7 @@ impl Reading<'_> {
         let moment = snapshot::begin_with_lock(client, &lock).await?;
         match self.known {
             Some(known) => {
-                let check = check(relation.oid, known.get().now.as_ref());
+                let check = check(relation.oid, known.lock().now.as_ref());
                 match client.query_typed(&check, &[]).await {
                     Err(error) if has_changed(&error) => Err(LiveError::Changed),
                     checked => Ok(checked.map(|_| moment)?),
@@ -220,7 +212,7 @@ impl<'a> Guard<'a> {
     pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
         let why = why.to_string();
         let session = self.session;
-        session.throttle.wait(time, &self.name(), &why, session.listener).await;
+        session.throttle.patience.wait(time, &self.name(), &why, session.listener).await;
     }
 
     fn settings(&self) -> BatchSettings {
@@ -248,7 +240,7 @@ impl<'a> Guard<'a> {
     /// server discard the plans of prepared statements.
     pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, RetoastError> {
         let (sql, check) = {
-            let known = self.known.get();
+            let known = self.known.lock();
             let mut settings = self.settings();
             settings.replica_role &= known.now.as_ref().is_none_or(Definition::sets_off);
             (self.begin_sql(&settings), check(self.ready.relation.oid, known.now.as_ref()))
@@ -348,7 +340,7 @@ impl<'a> Guard<'a> {
             }
             self.session.rollback(job).await?;
             let now = self.definition_by(self.session.connection(job).client()).await?;
-            let mut known = self.known.get();
+            let mut known = self.known.lock();
             if known.now.as_ref().is_none_or(|then| then.differences(now.as_ref()).is_some()) {
                 return tried;
             }
@@ -406,7 +398,7 @@ impl<'a> Guard<'a> {
             Tried::TooLong(waited) => {
                 let why = Wait::NoLock(what.to_owned()).to_string();
                 let session = self.session;
-                session.throttle.give_up(&self.name(), waited, &why, session.listener);
+                session.throttle.patience.give_up(&self.name(), waited, &why, session.listener);
                 Ok(None)
             }
             Tried::NoLock => refused(format!(
@@ -534,8 +526,12 @@ impl<'a> Guard<'a> {
     async fn lock(&self) -> Result<(), RetoastError> {
         let asked = Instant::now();
         let lock_timeout = millis(self.session.options.lock_timeout).to_string();
-        let patience =
-            self.session.throttle.may_wait().map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
+        let patience = self
+            .session
+            .throttle
+            .patience
+            .left()
+            .map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
         loop {
             let rows = self
                 .session
@@ -718,8 +714,8 @@ pub(crate) fn subject(
         toaster: ready.choice.as_ref().map_or(AS_STORED.to_owned(), |choice| choice.judge.choice()),
         policy: ready.choice.as_ref().and_then(|choice| choice.judge.policy()),
         source: match pages {
-            Some(_) => "pageinspect",
-            None => "functions",
+            Some(_) => RowSource::Pageinspect,
+            None => RowSource::Functions,
         },
         places_seen: ready.places_are_seen(pages.is_some(), server),
         places_are_chosen: ready.places_are_chosen(server),

@@ -101,7 +101,7 @@ impl Session<'_> {
             listener: self.listener,
             stop: self.stop,
             lock_timeout: self.options.lock_timeout,
-            may_wait: self.throttle.may_wait(),
+            may_wait: self.throttle.patience.left(),
         }
     }
 

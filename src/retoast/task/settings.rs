@@ -34,12 +34,12 @@ impl Guard<'_> {
             return Err(RetoastError::dropped());
         };
         // An earlier session of the same task has recorded what it had set.
-        let then = self.known.get().now.clone();
+        let then = self.known.lock().now.clone();
         if let Some(then) = then {
             return match then.differences(Some(&found)) {
                 Some(changed) => Err(RetoastError::altered(changed)),
                 None => {
-                    self.known.get().now = Some(found);
+                    self.known.lock().now = Some(found);
                     Ok(())
                 }
             };
@@ -56,7 +56,7 @@ impl Guard<'_> {
         }
         let known =
             DefinitionState { before: Some(before), now: Some(found), altered: false, more_set };
-        *self.known.get() = known;
+        *self.known.lock() = known;
         Ok(())
     }
 
@@ -67,9 +67,9 @@ impl Guard<'_> {
         if !self.alter(&alter).await? {
             return Ok(());
         }
-        self.known.get().altered = true;
+        self.known.lock().altered = true;
         let now = self.definition().await?;
-        let mut known = self.known.get();
+        let mut known = self.known.lock();
         let expected = known.now.as_ref().map(|found| found.with(changes));
         if let Some(found) = expected.and_then(|then| then.differences(now.as_ref())) {
             return Err(RetoastError::altered(found));
@@ -80,13 +80,13 @@ impl Guard<'_> {
 
     /// Records that settings were changed beyond what the work needs.
     pub(crate) fn more_is_set(&self) {
-        self.known.get().more_set = true;
+        self.known.lock().more_set = true;
     }
 
     /// Whether the table's definition is still what the sweep needs.
     pub(crate) async fn is_unchanged(&self) -> Result<bool, RetoastError> {
         let now = self.definition_now().await?;
-        let known = self.known.get();
+        let known = self.known.lock();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
     }
 
@@ -96,7 +96,7 @@ impl Guard<'_> {
         // The transaction that found the change may still be open.
         let _ = self.session.rollback(0).await;
         let now = self.definition().await?;
-        let then = self.known.get().now.clone();
+        let then = self.known.lock().now.clone();
         let (Some(then), Some(now)) = (then, now) else {
             return Err(RetoastError::dropped());
         };
@@ -105,7 +105,7 @@ impl Guard<'_> {
                 let text = "settings were changed, and changed back, by another session";
                 return Err(RetoastError::altered(text));
             }
-            self.known.get().now = Some(now);
+            self.known.lock().now = Some(now);
             return Ok(());
         };
         if !self.session.options.enforce || !found.are_settings() || times >= MOST_SET_RIGHT {
@@ -120,7 +120,7 @@ impl Guard<'_> {
             // The next batch will notice that.
             Some(_) => Ok(()),
             None => {
-                self.known.get().now = again;
+                self.known.lock().now = again;
                 Ok(())
             }
         }
@@ -135,7 +135,7 @@ impl Guard<'_> {
         is_unfit: bool,
         report: &mut Converted,
     ) {
-        let DefinitionState { before, altered, more_set, .. } = self.known.get().clone();
+        let DefinitionState { before, altered, more_set, .. } = self.known.lock().clone();
         report.altered = altered;
         let (true, Some(before)) = (altered || more_set, before) else { return };
         let Ok(Some(now)) = self.definition_now().await else { return };
@@ -156,7 +156,7 @@ impl Guard<'_> {
                 Ok((Tried::Done(()), _)) => {
                     report.undone = true;
                     // The next session must begin as the first one did.
-                    *self.known.get() = DefinitionState::default();
+                    *self.known.lock() = DefinitionState::default();
                 }
                 Ok(_) => self.note("no lock to restore the settings"),
                 Err(error) => {

@@ -1,8 +1,8 @@
 //! VACUUM during a task.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
@@ -68,8 +68,7 @@ impl Parts {
 
 impl Unvacuumed {
     pub(crate) fn parts(&self) -> MutexGuard<'_, Parts> {
-        // Only complete values are assigned, so a poisoned lock is harmless.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The messages for the user.

@@ -60,7 +60,7 @@ impl Patience {
     fn limit(self, wait: &ServerWait, session: &Session<'_>) -> Duration {
         match self {
             Patience::Vacuum => {
-                let most = session.throttle.limits().wait;
+                let most = session.throttle.patience.limit();
                 most.map_or(VACUUM_WAITS, |most| most.min(VACUUM_WAITS))
             }
             // Other sessions queue behind a statement that waits for a lock on a relation.
@@ -201,7 +201,7 @@ impl Guard<'_> {
             Advice::Tell => self.note(&Wait::Statement(wait).note()),
             Advice::GiveUp(waited) => {
                 if !patience.is_vacuum() {
-                    throttle.has_waited(waited);
+                    throttle.patience.add_wait(waited);
                 }
                 return Ok(Some(GaveUp::Waited(wait)));
             }

@@ -1,11 +1,13 @@
 //! Estimates with 95 % confidence intervals, their sums, and how reports round them.
 
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use schemars::JsonSchema;
+use serde::ser::{SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// An estimate with its 95 % confidence interval.
 //
 // Calculations use real numbers, most reports whole ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 pub struct Interval<T = f64, End = T> {
     /// The best guess.
     pub estimate: T,
@@ -195,7 +197,7 @@ impl<T: Reported, End: Reported> Serialize for Interval<T, End> {
 }
 
 /// From the least to the most that is expected.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Range {
     /// The least.
     pub low: u64,

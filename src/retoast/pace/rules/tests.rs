@@ -140,9 +140,9 @@ fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
     let mut cause =
         |readings: &Readings, work| rules.judge(at(0.0), readings, work).map(|pause| pause.cause);
     assert_eq!(cause(&readings, WorkKind::Batch), None);
-    assert_eq!(cause(&readings, WorkKind::Rebuild(15 * MB)), Some(Cause::Slot));
+    assert_eq!(cause(&readings, WorkKind::Rebuild(15 * MB)), Some(Cause::ReplicationSlot));
     readings.dead = 15 * MB;
-    assert_eq!(cause(&readings, WorkKind::Vacuum), Some(Cause::Slot));
+    assert_eq!(cause(&readings, WorkKind::Vacuum), Some(Cause::ReplicationSlot));
     // batches of 2 MB: 24 MB must remain of 30 MB, so up to 6 MB may be written after the measurement
     for step in 0..3 {
         assert!(!rules.slots_at(100 * MB + step * 2 * MB, &readings, WorkKind::Batch), "{step}");

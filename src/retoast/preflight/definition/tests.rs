@@ -7,7 +7,7 @@ const TABLE: &str = r#""s"."t""#;
 fn column(name: &str, storage: Storage, method: Option<Method>) -> ColumnDefinition {
     ColumnDefinition {
         name: name.into(),
-        of_type: (25, -1),
+        of_type: (25, Some(-1)),
         dropped: false,
         storage,
         own_method: method,
@@ -50,7 +50,7 @@ fn what_was_changed_is_named() {
     assert_eq!(said(&was, &now), "default_toast_compression was set to lz4 by another session");
     assert!(!was.differences(Some(&now)).unwrap().are_settings());
     let mut now = was.clone();
-    now.settings.columns[0].of_type = (1043, -1);
+    now.settings.columns[0].of_type = (1043, Some(-1));
     now.settings.columns[1].dropped = true;
     now.settings.columns.push(column("c", Storage::Plain, None));
     assert_eq!(

@@ -1,6 +1,12 @@
-//! `retoast --format json`.
+//! `retoast --format json`, read back into the types of the results; a table's fields stand next to each other, as printed.
 
 use serde::Deserialize;
+use toastctl::retoast::pace::rules::Cause;
+use toastctl::retoast::plan::Sizes;
+pub(crate) use toastctl::retoast::result::{
+    DepartureReport, FileEnd, FileKind, FileReport, FormReport, Gives, IndexEnd, IndexReport,
+    Outcome, PauseReport, SkippedRow,
+};
 
 use super::{Document, Printed, Range, Source};
 use crate::support::command::Run;
@@ -11,7 +17,7 @@ pub(crate) struct Report {
     pub(crate) tables: Vec<Printed<Table>>,
     /// Only with `--from-toaster`.
     #[serde(default)]
-    pub(crate) departure: Option<Printed<Departure>>,
+    pub(crate) departure: Option<Printed<DepartureReport>>,
 }
 
 impl Document for Report {
@@ -33,18 +39,6 @@ impl Run {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Outcome {
-    Complete,
-    Unverified,
-    Held,
-    Incomplete,
-    Stopped,
-    Planned,
-    Failed,
-}
-
 #[derive(Clone, Deserialize)]
 pub(crate) struct Table {
     pub(crate) relation: String,
@@ -64,14 +58,14 @@ pub(crate) struct Table {
     pub(crate) scans: u64,
     pub(crate) vacuums: u64,
     pub(crate) longest_lock_wait_ms: u64,
-    pub(crate) pauses: Vec<Pause>,
+    pub(crate) pauses: Vec<PauseReport>,
     pub(crate) slots_lost: Vec<String>,
     pub(crate) wal_bytes: u64,
     pub(crate) elapsed_ms: u64,
     pub(crate) before: Sizes,
     pub(crate) peak: Sizes,
     pub(crate) after: Sizes,
-    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<SkippedRow>,
     pub(crate) notes: Vec<String>,
     pub(crate) alter: Option<String>,
     pub(crate) altered: bool,
@@ -79,23 +73,16 @@ pub(crate) struct Table {
     pub(crate) undone: bool,
     pub(crate) alter_after: Option<String>,
     pub(crate) rows_written_since: u64,
-    pub(crate) forms_before: Vec<Form>,
-    pub(crate) forms_after: Vec<Form>,
-    pub(crate) forms_planned: Vec<Form>,
+    pub(crate) forms_before: Vec<FormReport>,
+    pub(crate) forms_after: Vec<FormReport>,
+    pub(crate) forms_planned: Vec<FormReport>,
     pub(crate) plan: Option<Printed<Plan>>,
     pub(crate) predicted: Option<Predicted>,
-    pub(crate) compaction: Vec<Printed<File>>,
-    pub(crate) indexes: Vec<Printed<Index>>,
+    pub(crate) compaction: Vec<Printed<FileReport>>,
+    pub(crate) indexes: Vec<Printed<IndexReport>>,
     pub(crate) rewrite_gives_bytes: Option<u64>,
-    pub(crate) rewrite_gives: Option<Gain>,
+    pub(crate) rewrite_gives: Option<Gives>,
     pub(crate) vacuum_gives_bytes: Option<u64>,
-}
-
-/// The least and the most; negative where files would be larger.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub(crate) struct Gain {
-    pub(crate) low: i64,
-    pub(crate) high: i64,
 }
 
 impl Table {
@@ -105,64 +92,28 @@ impl Table {
     }
 
     /// What is said of waits for this reason.
-    pub(crate) fn pause(&self, reason: &str) -> Option<&Pause> {
+    pub(crate) fn pause(&self, reason: &str) -> Option<&PauseReport> {
+        let reason: Cause = serde_json::from_value(reason.into()).unwrap();
         self.pauses.iter().find(|pause| pause.reason == reason)
     }
 
     /// The index whose name contains this.
     #[track_caller]
-    pub(crate) fn index(&self, name: &str) -> &Printed<Index> {
+    pub(crate) fn index(&self, name: &str) -> &Printed<IndexReport> {
         let found = self.indexes.iter().find(|index| index.index.contains(name));
         found.unwrap_or_else(|| panic!("no index {name} in {:?}", self.indexes))
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Pause {
-    pub(crate) reason: String,
-    pub(crate) times: u64,
-    pub(crate) ms: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub(crate) struct Sizes {
-    pub(crate) heap: u64,
-    pub(crate) toast: u64,
-    pub(crate) indexes: u64,
-}
-
-impl Sizes {
-    /// Of `heap`, `toast` or `indexes`.
-    #[track_caller]
-    pub(crate) fn of(&self, part: &str) -> u64 {
-        match part {
-            "heap" => self.heap,
-            "toast" => self.toast,
-            "indexes" => self.indexes,
-            _ => panic!("no size of {part}"),
-        }
+/// The size of `heap`, `toast` or `indexes`.
+#[track_caller]
+pub(crate) fn part_size(sizes: Sizes, part: &str) -> u64 {
+    match part {
+        "heap" => sizes.heap,
+        "toast" => sizes.toast,
+        "indexes" => sizes.indexes,
+        _ => panic!("no size of {part}"),
     }
-
-    pub(crate) fn sum(&self) -> u64 {
-        self.heap + self.toast + self.indexes
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Skipped {
-    pub(crate) ctid: String,
-    pub(crate) reason: String,
-    /// Absent where no statement failed.
-    #[serde(default)]
-    pub(crate) sqlstate: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Form {
-    pub(crate) column: String,
-    pub(crate) form: String,
-    pub(crate) method: Option<String>,
-    pub(crate) values: u64,
 }
 
 #[derive(Clone, Deserialize)]
@@ -198,64 +149,7 @@ pub(crate) struct Predicted {
     pub(crate) growth_bytes_actual: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum FileEnd {
-    Compact,
-    NoRoom,
-    Held,
-    GainedTooLittle,
-    Stopped,
-    Planned,
-    Failed,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct File {
-    pub(crate) file: String,
-    pub(crate) ended: FileEnd,
-    pub(crate) before: u64,
-    pub(crate) expected: u64,
-    pub(crate) after: u64,
-    pub(crate) spare: u64,
-    pub(crate) untruncated: u64,
-    pub(crate) rows_found: u64,
-    pub(crate) bytes_found: u64,
-    pub(crate) wal_expected: Option<Range>,
-    pub(crate) rows_moved: u64,
-    pub(crate) rows_left: u64,
-    pub(crate) rows_refused: u64,
-    pub(crate) values_without_row: u64,
-    pub(crate) values_fixed: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum IndexEnd {
-    Kept,
-    Bloated,
-    Planned,
-    Rebuilt,
-    NotKnown,
-    Refused,
-    Left,
-    Dropped,
-    Invalid,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Index {
-    pub(crate) index: String,
-    pub(crate) ended: IndexEnd,
-    pub(crate) before: u64,
-    pub(crate) expected: Option<u64>,
-    pub(crate) wal_expected: Option<u64>,
-    pub(crate) after: Option<u64>,
-    pub(crate) reason: Option<String>,
-    pub(crate) command: Option<String>,
-}
-
-impl Printed<Index> {
+impl Printed<IndexReport> {
     /// What it will take, which must be known.
     #[track_caller]
     pub(crate) fn expected(&self) -> u64 {
@@ -294,20 +188,7 @@ impl Printed<Table> {
 
 impl Printed<Report> {
     #[track_caller]
-    pub(crate) fn departure(&self) -> &Printed<Departure> {
+    pub(crate) fn departure(&self) -> &Printed<DepartureReport> {
         self.departure.as_ref().unwrap_or_else(|| panic!("{self}"))
     }
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Departure {
-    pub(crate) whole_database: bool,
-    pub(crate) tables_read: u64,
-    pub(crate) values_before: u64,
-    pub(crate) values_left: u64,
-    pub(crate) columns_left: Vec<String>,
-    pub(crate) dropped_columns_left: Vec<String>,
-    pub(crate) older_transactions: Vec<String>,
-    pub(crate) gone: bool,
-    pub(crate) steps: Vec<String>,
 }
