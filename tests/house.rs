@@ -494,7 +494,7 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::MatchOnBool, 2),
     (Habit::FilterAsIf, 1),
     (Habit::TupleOfBindings, 2),
-    (Habit::BoundClosure, 181),
+    (Habit::BoundClosure, 176),
     (Habit::EmptyName, 38),
     (Habit::ShortDoc, 161),
 ];

@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::units::{counted, size};
-use crate::retoast::result::{FileEnd, FileKind, FileReport, TableReport};
+use crate::retoast::result::{CompactedFile, FileEnd, FileReport, TableReport};
 
 /// The result for each file, and what is left and why.
 pub(super) fn lines(table: &TableReport, document: &mut Document) {
@@ -12,8 +12,8 @@ pub(super) fn lines(table: &TableReport, document: &mut Document) {
 fn file_lines(file: &FileReport, document: &mut Document) {
     let mut line = |text: String| document.line(&text, 9);
     let name = match file.file {
-        FileKind::Toast => "TOAST",
-        FileKind::Heap => "heap",
+        CompactedFile::Toast => "TOAST",
+        CompactedFile::Heap => "heap",
     };
     if file.ended == FileEnd::Planned && file.expected >= file.before {
         line(format!("compact: {name}: {}, nothing to return", size(file.before)));
@@ -140,7 +140,7 @@ mod tests {
             rows_found: 14_546,
             bytes_found: 118 << 20,
             rows_moved: 14_600,
-            ..FileReport::new(FileKind::Toast)
+            ..FileReport::new(CompactedFile::Toast)
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::retoast::pace::rules::{Cause, Pause};
+use crate::retoast::pace::rules::Pause;
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::SkippedRow;
 
@@ -171,10 +171,9 @@ impl Control {
         self.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// The cause of a requested pause and its text; `None` if none is requested.
-    pub fn asked(&self) -> Option<(Cause, String)> {
-        let paused = self.paused.load(Ordering::Relaxed);
-        paused.then(|| (Cause::Signal, "paused by SIGUSR1; SIGUSR2 resumes".to_owned()))
+    /// Whether a pause is requested.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
     }
 }
 
@@ -185,12 +184,11 @@ mod tests {
     #[test]
     fn a_signal_pauses_until_it_is_taken_back() {
         let control = Control::default();
-        let cause = || control.asked().map(|(cause, _)| cause);
-        assert_eq!(cause(), None);
+        assert!(!control.is_paused());
         control.pause(true);
-        assert_eq!(cause(), Some(Cause::Signal));
+        assert!(control.is_paused());
         control.pause(false);
-        assert_eq!(cause(), None);
+        assert!(!control.is_paused());
         assert!(!control.stopped());
         control.stop();
         assert!(control.stopped());

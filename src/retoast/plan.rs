@@ -117,12 +117,20 @@ pub struct Surroundings {
     pub isolation_defaults: Vec<String>,
 }
 
+/// What a run is expected to write.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunForecast {
+    /// The rows to re-toast, as counted or estimated.
+    pub rows: u64,
+    pub wal: Forecast,
+    /// The largest growth of the files.
+    pub growth: Forecast,
+}
+
 /// What the scan has found, and the parameters of the sweep.
 #[derive(Debug, Clone, Default)]
 pub struct FirstScan {
-    pub rows: u64,
-    /// WAL and growth in bytes.
-    pub forecast: (Forecast, Forecast),
+    pub expected: RunForecast,
     /// The duration of the scan.
     pub scan: Duration,
     /// The time slept after a batch, as a multiple of the batch's duration.
@@ -140,7 +148,7 @@ pub struct FirstScan {
 impl Plan {
     /// Predicts a sweep from these facts.
     pub fn new(found: &FirstScan, around: &Surroundings) -> Plan {
-        let (wal, growth) = found.forecast;
+        let RunForecast { wal, growth, .. } = found.expected;
         Plan {
             statements: found.alter.iter().chain(&found.statements).cloned().collect(),
             seconds: seconds(found),
@@ -168,7 +176,7 @@ fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
         ));
     }
     seen.extend(around.isolation_defaults.iter().map(|text| format!("default of {text}")));
-    if seen.is_empty() || found.rows == 0 {
+    if seen.is_empty() || found.expected.rows == 0 {
         return Vec::new();
     }
     vec![format!(
@@ -179,12 +187,12 @@ fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
 }
 
 pub(crate) fn seconds(found: &FirstScan) -> Range {
-    let wal = found.forecast.0.all;
+    let wal = found.expected.wal.all;
     let scan = found.scan.as_secs_f64();
-    if found.rows == 0 {
+    if found.expected.rows == 0 {
         return Range::rounded(scan * 0.5, scan * 2.0);
     }
-    let rows = found.rows as f64;
+    let rows = found.expected.rows as f64;
     let least = wal.low as f64 / WAL_SPEED.0 + rows * ROW_TIME.0;
     let most = wal.high as f64 / WAL_SPEED.1 + rows * ROW_TIME.1;
     let naps = 1.0 + found.nice;
@@ -200,7 +208,7 @@ fn locks(found: &FirstScan) -> Vec<String> {
              {ms} ms"
         ));
     }
-    if found.rows > 0 {
+    if found.expected.rows > 0 {
         locks.push(format!(
             "ROW EXCLUSIVE on the table during each transaction, and FOR NO KEY UPDATE on the rows it updates; each \
              attempt waits at most {ms} ms for the table; rows locked by other sessions are skipped and tried later"
@@ -252,8 +260,11 @@ mod tests {
     fn found() -> FirstScan {
         let wal = Interval { estimate: 600 << 20, low: 450 << 20, high: 750 << 20 };
         FirstScan {
-            rows: 40_000,
-            forecast: (Forecast { all: wal, ..Forecast::default() }, Forecast::default()),
+            expected: RunForecast {
+                rows: 40_000,
+                wal: Forecast { all: wal, ..Forecast::default() },
+                growth: Forecast::default(),
+            },
             scan: Duration::from_millis(400),
             nice: 0.0,
             lock_timeout: Duration::from_millis(100),
@@ -273,7 +284,11 @@ mod tests {
 
     #[test]
     fn nothing_to_do_takes_a_scan_and_its_lock() {
-        let none = FirstScan { rows: 0, alter: None, ..found() };
+        let none = FirstScan {
+            expected: RunForecast { rows: 0, ..found().expected },
+            alter: None,
+            ..found()
+        };
         let plan = Plan::new(&none, &Surroundings::default());
         assert_eq!(plan.seconds, Range { low: 0, high: 1 });
         assert_eq!(plan.locks, ["ACCESS SHARE on the table while a part of it is read"]);
@@ -291,7 +306,10 @@ mod tests {
             effects.contains("2 in a serializable transaction now; default of role \"r\""),
             "{effects}"
         );
-        let nothing = Plan::new(&FirstScan { rows: 0, ..found() }, &around);
+        let nothing = Plan::new(
+            &FirstScan { expected: RunForecast { rows: 0, ..found().expected }, ..found() },
+            &around,
+        );
         assert_eq!(nothing.serialization, Vec::<String>::new());
         assert!(Plan::new(&found(), &Surroundings::default()).serialization.is_empty());
     }

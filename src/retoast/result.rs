@@ -535,10 +535,9 @@ impl FormReport {
     /// The values of two shards.
     fn sums(mut forms: Vec<FormReport>, shard: Vec<FormReport>) -> Vec<FormReport> {
         for form in shard {
-            let same = |sum: &&mut FormReport| {
+            match forms.iter_mut().find(|sum| {
                 sum.column == form.column && sum.form == form.form && sum.method == form.method
-            };
-            match forms.iter_mut().find(same) {
+            }) {
                 Some(sum) => {
                     sum.values = sum.values.saturating_add(form.values);
                     sum.bytes = sum.bytes.saturating_add(form.bytes);
@@ -576,7 +575,7 @@ pub struct PauseReport {
 /// What describes rows to a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum RowSource {
+pub enum ScanSource {
     Pageinspect,
     #[default]
     Functions,
@@ -598,7 +597,7 @@ pub struct Subject {
     /// The policy, if values are stored according to one.
     pub policy: Option<String>,
     /// How the scan read rows.
-    pub source: RowSource,
+    pub source: ScanSource,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
     /// Whether the choice covers the place of values, in the row or out of line.
@@ -730,7 +729,7 @@ impl TableReport {
 /// A file of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FileKind {
+pub enum CompactedFile {
     Toast,
     #[default]
     Heap,
@@ -743,7 +742,7 @@ pub struct FileReport {
     #[serde(skip)]
     pub(crate) files: Option<Files>,
     /// The file: of the TOAST relation, or of the table.
-    pub file: FileKind,
+    pub file: CompactedFile,
     /// compact: the free space left is less than a round must return. no_room: there is more, but nothing at the end of
     /// the file fits into it, although no other session was in the way. held: there is more, and only other sessions
     /// prevent its return (locks, snapshots, or new rows). gained_too_little: there is more, but the last round returned
@@ -795,7 +794,7 @@ pub struct FileReport {
 
 impl FileReport {
     /// The report of a file that was not examined yet.
-    pub(crate) fn new(file: FileKind) -> FileReport {
+    pub(crate) fn new(file: CompactedFile) -> FileReport {
         FileReport { file, ..FileReport::default() }
     }
 

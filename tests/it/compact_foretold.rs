@@ -1,7 +1,7 @@
 //! What `inspect`, `advise-threshold` and `--dry-run` say of `compact` before the work, beside what then
 //! happens.
 
-use crate::support::reports::retoast::{FileKind, IndexEnd, IndexReport, Table};
+use crate::support::reports::retoast::{CompactedFile, IndexEnd, IndexReport, Table};
 use crate::support::reports::{Printed, Range, advise as advise_report};
 use crate::support::retoast::{done, retoast, said_by_inspect};
 use crate::support::server::{Database, Options, Server};
@@ -58,7 +58,7 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str, checkpoints: 
         let planned = retoast(&database, &["compact", "t", "--dry-run"]).exits(0).table();
         let happened = done(&retoast(&database, &["compact", "t"]));
         for (then, now) in planned.compaction.iter().zip(&happened.compaction) {
-            let of_heap = then.file == FileKind::Heap;
+            let of_heap = then.file == CompactedFile::Heap;
             let Some(said) = &said[usize::from(!of_heap)] else { continue };
             let gave = now.before as f64 - now.after as f64;
             let moved = now.rows_moved as f64;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::support::command::{Run, run, toastctl, verb_of};
 use crate::support::holder::Holder;
-use crate::support::reports::retoast::{FileEnd, FileKind, Outcome, Report};
+use crate::support::reports::retoast::{CompactedFile, FileEnd, Outcome, Report};
 use crate::support::retoast::{contents, done, refused, retoast};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::tables::{NOISE, table};
@@ -149,7 +149,7 @@ fn little_that_a_snapshot_keeps_is_said_and_is_no_failure() {
     let run = retoast(&database, &["compact", "t"]);
     let table = run.table();
     assert_eq!((run.code, table.outcome), (Some(0), Outcome::Complete), "{table}");
-    let heap = table.compaction.iter().find(|file| file.file == FileKind::Heap).unwrap();
+    let heap = table.compaction.iter().find(|file| file.file == CompactedFile::Heap).unwrap();
     assert_eq!(heap.ended, FileEnd::Held, "{heap}");
     assert!(heap.spare > 200_000 && heap.untruncated > 0, "{heap}");
     // of the heap alone, it is more

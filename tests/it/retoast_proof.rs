@@ -7,7 +7,7 @@ use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
 use toast_format::model::sql::Shape;
-use toastctl::retoast::preflight;
+use toastctl::retoast::preflight::Preflight;
 use toastctl::retoast::preflight::owner::Approval;
 use toastctl::retoast::preflight::ready::{ConvertRequest, PreparedTable, Task};
 use toastctl::retoast::sql::{self, BatchSettings, Target};
@@ -32,7 +32,8 @@ async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
     };
     let approval = Approval { allow_triggers: false, trust_owner_code: false };
     let task = Task::Convert(&request);
-    preflight::table(client, server, Oid(oid), task, approval).await.unwrap().unwrap()
+    let preflight = Preflight { client, server, task, approval };
+    preflight.table(Oid(oid)).await.unwrap().unwrap()
 }
 
 /// How many rows a scan of two halves finds while the only one to do moves from the second to the

@@ -13,7 +13,7 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::preflight::columns::touched;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{
-    Common, FileEnd, FileKind, FileReport, Outcome, REWRITTEN, TaskReport, Work, resume,
+    Common, CompactedFile, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, resume,
 };
 use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
@@ -142,7 +142,7 @@ impl Compaction<'_> {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
-            let mut file_report = FileReport::new(FileKind::Toast);
+            let mut file_report = FileReport::new(CompactedFile::Toast);
             let done =
                 compact_file(&self.guard, &file, Some(versions), report, &mut file_report).await;
             reports.push(file_report);
@@ -154,7 +154,7 @@ impl Compaction<'_> {
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
         if request.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
-            let mut file_report = FileReport::new(FileKind::Heap);
+            let mut file_report = FileReport::new(CompactedFile::Heap);
             let done = compact_file(&self.guard, &file, None, report, &mut file_report).await;
             reports.push(file_report);
             done?;

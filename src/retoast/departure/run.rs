@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::RetoastError;
-use crate::retoast::listener::{Listener, Wait};
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
-use crate::retoast::preflight;
+use crate::retoast::preflight::Preflight;
 use crate::retoast::preflight::owner::Approval;
 use crate::retoast::preflight::ready::{ConvertRequest, Task};
 use crate::retoast::result::{DepartureReport, TableReport, TaskReport, UnfitTable};
@@ -56,11 +56,10 @@ struct DepartureRun<'a, 'r> {
 /// # Errors
 /// The toaster does not exist, or an error that prevents all further work.
 pub(crate) async fn run(
-    sessions: &Sessions,
+    sessions: &Sessions<'_>,
     request: &Request,
     name: &str,
-    throttle: Throttle,
-    listener: &dyn Listener,
+    throttle: Throttle<'_>,
     results: &Results<'_>,
 ) -> Result<DepartureReport, RetoastError> {
     let first = &sessions.first;
@@ -73,11 +72,11 @@ pub(crate) async fn run(
         tables => Some(select(first, &server.database, tables).await?.oids().into_iter().collect()),
     };
     let jobs = request.options.tuning.jobs;
-    let Some(worker) = sessions.workers(1, jobs, throttle, &request.throttle).await?.pop() else {
+    let Some(worker) = sessions.workers(1, jobs, throttle).await?.pop() else {
         return Err(RetoastError::Lost("no connection".to_owned()));
     };
     let work = DepartureRun {
-        session: sessions.session(&worker, &request.options, Some(pages), listener),
+        session: sessions.session(&worker, &request.options, Some(pages)),
         pageinspect: pages,
         name,
         approval: request.approval,
@@ -213,10 +212,13 @@ impl DepartureRun<'_, '_> {
             target: None,
             no_alter: false,
         };
-        let client = session.writer();
-        let task = Task::Convert(&request);
-        let looked = preflight::table(client, session.server, table, task, self.approval).await;
-        let ready = match looked {
+        let preflight = Preflight {
+            client: session.writer(),
+            server: session.server,
+            task: Task::Convert(&request),
+            approval: self.approval,
+        };
+        let ready = match preflight.table(table).await {
             Ok(Some(ready)) => ready,
             Ok(None) => return Ok(Ok(())),
             Err(error) => return self.unless_lost(error).await,

@@ -16,7 +16,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The sweep to which a checkpoint belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sweep {
+pub struct RunKey {
     pub database: String,
     pub choice: String,
 }
@@ -38,7 +38,7 @@ struct SavedPosition {
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedSweep {
     #[serde(flatten)]
-    sweep: Sweep,
+    sweep: RunKey,
     tables: Vec<SavedPosition>,
     /// Indexes whose rebuild was begun and is not known to have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -74,7 +74,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
-    pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, RetoastError> {
+    pub fn open(path: &Path, sweep: RunKey) -> Result<Checkpoint, RetoastError> {
         let saved: SavedSweep = match memory::load(path) {
             Ok(Some(saved)) => saved,
             Ok(None) => {
@@ -182,8 +182,8 @@ impl Checkpoint {
 mod tests {
     use super::*;
 
-    fn sweep() -> Sweep {
-        Sweep { database: "d".into(), choice: "v to lz4".into() }
+    fn sweep() -> RunKey {
+        RunKey { database: "d".into(), choice: "v to lz4".into() }
     }
 
     const PLACE: TableFile = TableFile { oid: 7, filenode: 8 };

@@ -18,7 +18,6 @@ use tokio_postgres::types::Type;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::{self, State};
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use toast_format::model::sql::quote_identifier;
@@ -228,20 +227,16 @@ impl Remembered {
         Ok(memory.since(&proven_now(client, ready).await?, &choice))
     }
 
-    /// Records what a run has proven. Other runs may have written to the file about other tables in the meantime.
+    /// Records what a complete run has proven. Other runs may have written to the file about other tables in the meantime.
     pub(crate) fn remember(
         &self,
         ready: &PreparedTable,
-        report: &TableReport,
+        proof: &ProvenState,
     ) -> Result<(), RetoastError> {
-        match (report.outcome, &report.converted.proof, ready.policy_choice()) {
-            (Outcome::Complete, Some(proof), Some(choice)) => {
-                let mut memory = self.read()?;
-                memory.remember(proof, choice);
-                self.write(&memory)
-            }
-            _ => Ok(()),
-        }
+        let Some(choice) = ready.policy_choice() else { return Ok(()) };
+        let mut memory = self.read()?;
+        memory.remember(proof, choice);
+        self.write(&memory)
     }
 }
 

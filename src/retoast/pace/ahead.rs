@@ -80,7 +80,7 @@ impl PlanFacts {
     /// Any error of the server.
     pub(crate) async fn ask(
         connection: &Connection,
-        throttle: &Throttle,
+        throttle: &Throttle<'_>,
         tables: &[PreparedTable],
     ) -> Result<HashMap<Oid, PlanFacts>, RetoastError> {
         let client = connection.client();

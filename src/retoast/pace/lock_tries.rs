@@ -102,23 +102,20 @@ impl LockTries<'_> {
             "BEGIN; SET LOCAL lock_timeout = {timeout}; SET LOCAL synchronous_commit = local; {statements}; COMMIT"
         );
         let mut longest = Duration::ZERO;
-        let set = async || {
-            let began = Instant::now();
-            let done = client.batch_execute(&sql).await;
-            longest = longest.max(began.elapsed());
-            match done {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    // if both fail, the first error is the one that explains what happened
-                    let ended = client.batch_execute("ROLLBACK").await;
-                    if ErrorKind::of(&error) == ErrorKind::Busy {
-                        ended?;
-                    }
-                    Err(error.into())
+        let tried = self
+            .tried(what, async || {
+                let began = Instant::now();
+                let done = client.batch_execute(&sql).await;
+                longest = longest.max(began.elapsed());
+                let Err(error) = done else { return Ok(()) };
+                // if both fail, the first error is the one that explains what happened
+                let ended = client.batch_execute("ROLLBACK").await;
+                if ErrorKind::of(&error) == ErrorKind::Busy {
+                    ended?;
                 }
-            }
-        };
-        let tried = self.tried(what, set).await?;
+                Err(error.into())
+            })
+            .await?;
         Ok((tried, longest))
     }
 }

@@ -9,10 +9,11 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Listener};
 
 /// The patience of the work on one table after another.
-pub(crate) struct Patience {
+pub(crate) struct Patience<'a> {
     /// The longest wait; `None` without a limit.
     limit: Option<Duration>,
     control: Arc<Control>,
+    listener: &'a dyn Listener,
     state: Mutex<Waits>,
 }
 
@@ -24,9 +25,13 @@ struct Waits {
     gave_up: Option<String>,
 }
 
-impl Patience {
-    pub(crate) fn new(limit: Option<Duration>, control: Arc<Control>) -> Patience {
-        Patience { limit, control, state: Mutex::default() }
+impl<'a> Patience<'a> {
+    pub(super) fn new(
+        limit: Option<Duration>,
+        control: Arc<Control>,
+        listener: &'a dyn Listener,
+    ) -> Patience<'a> {
+        Patience { limit, control, listener, state: Mutex::default() }
     }
 
     /// Begins with another table.
@@ -67,18 +72,12 @@ impl Patience {
 
     /// Waits for some time, or until a stop is requested. Ends the run if the wait, together with those since work was
     /// last done, reaches the limit.
-    pub(crate) async fn wait(
-        &self,
-        time: Duration,
-        table: &str,
-        why: &str,
-        listener: &dyn Listener,
-    ) {
+    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str) {
         let left = self.left();
         let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
         self.add_wait(slept);
         if left.is_some_and(|left| left <= time) && !self.control.stopped() {
-            self.give_up(table, self.waited(), why, listener);
+            self.give_up(table, self.waited(), why);
         }
     }
 
@@ -107,15 +106,9 @@ impl Patience {
     }
 
     /// Ends the run, like a stop on request.
-    pub(crate) fn give_up(
-        &self,
-        table: &str,
-        waited: Duration,
-        why: &str,
-        listener: &dyn Listener,
-    ) {
+    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str) {
         let text = gave_up(waited, why);
-        listener.note(&format!("{table}: {text}"));
+        self.listener.note(&format!("{table}: {text}"));
         self.state.lock().gave_up = Some(text);
         self.control.stop();
     }

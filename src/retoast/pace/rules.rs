@@ -111,6 +111,13 @@ pub struct Pause {
     pub wait: Duration,
 }
 
+impl Pause {
+    /// A pause until the next measurement, if there is a reason for it.
+    fn new_if(is_due: bool, cause: Cause, text: String) -> Option<Pause> {
+        is_due.then_some(Pause { cause, text, wait: POLL })
+    }
+}
+
 /// A replica as reported by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
@@ -248,18 +255,8 @@ impl ThrottleRules {
     /// The reason to wait before this work, if there is one.
     pub fn judge(&mut self, now: Duration, readings: &Readings, work: WorkKind) -> Option<Pause> {
         self.history.note(now, readings.lsn);
-        let (cause, text) = self.reason(now, readings, work)?;
-        Some(Pause { cause, text, wait: POLL })
-    }
-
-    fn reason(
-        &mut self,
-        now: Duration,
-        readings: &Readings,
-        work: WorkKind,
-    ) -> Option<(Cause, String)> {
         if let Some(text) = &readings.rewrite {
-            return Some((Cause::Rewrite, text.clone()));
+            return Some(Pause { cause: Cause::Rewrite, text: text.clone(), wait: POLL });
         }
         let mut found = self.query(readings);
         if found.is_none() && work != WorkKind::Scan {
@@ -269,18 +266,18 @@ impl ThrottleRules {
             found = self.space(readings);
         }
         if found.is_none() && work == WorkKind::Vacuum {
-            found = self.xmin(readings);
+            found = Self::xmin(readings);
         }
         found
     }
 
-    fn query(&self, readings: &Readings) -> Option<(Cause, String)> {
+    fn query(&self, readings: &Readings) -> Option<Pause> {
         let sql = self.limits.throttle_query.as_ref()?;
         let text = format!("{} is true (--throttle-query)", quote_literal(sql.trim()));
-        (readings.query == Some(true)).then_some((Cause::ThrottleQuery, text))
+        Pause::new_if(readings.query == Some(true), Cause::ThrottleQuery, text)
     }
 
-    fn lag(&self, now: Duration, readings: &Readings) -> Option<(Cause, String)> {
+    fn lag(&self, now: Duration, readings: &Readings) -> Option<Pause> {
         let limit = self.limits.replica_lag?;
         readings.replicas.iter().find_map(|replica| {
             let bytes = readings.lsn.saturating_sub(replica.replayed);
@@ -299,16 +296,16 @@ impl ThrottleRules {
                 bytes >> 10,
                 time.as_secs()
             );
-            over.then_some((Cause::ReplicaLag, text))
+            Pause::new_if(over, Cause::ReplicaLag, text)
         })
     }
 
-    fn slots(&self, readings: &Readings, work: WorkKind) -> Option<(Cause, String)> {
+    fn slots(&self, readings: &Readings, work: WorkKind) -> Option<Pause> {
         let text = readings.slots.against(self.slot_margin(readings, work))?;
-        Some((Cause::ReplicationSlot, text))
+        Some(Pause { cause: Cause::ReplicationSlot, text, wait: POLL })
     }
 
-    fn space(&self, readings: &Readings) -> Option<(Cause, String)> {
+    fn space(&self, readings: &Readings) -> Option<Pause> {
         let limit = self.limits.free_space?;
         let free = readings.free.as_ref()?;
         let text = format!(
@@ -317,11 +314,11 @@ impl ThrottleRules {
             free.place,
             limit >> 20
         );
-        (free.bytes < limit).then_some((Cause::FreeSpace, text))
+        Pause::new_if(free.bytes < limit, Cause::FreeSpace, text)
     }
 
     /// The limit is not age but growth: how many bytes of the table's old row versions are held back.
-    fn xmin(&self, readings: &Readings) -> Option<(Cause, String)> {
+    fn xmin(readings: &Readings) -> Option<Pause> {
         let holder = readings.holder.as_ref()?;
         let HeldBack { bytes, limit } = readings.held;
         let text = format!(
@@ -331,7 +328,7 @@ impl ThrottleRules {
             bytes >> 10,
             limit >> 10
         );
-        (bytes > limit).then_some((Cause::Xmin, text))
+        Pause::new_if(bytes > limit, Cause::Xmin, text)
     }
 
     /// The sleep after a batch that took this long.

@@ -23,10 +23,9 @@ use crate::retoast::pace::rules::{
 use crate::retoast::pace::slots::{Losses, Slots};
 use crate::retoast::pace::space::Directory;
 use crate::retoast::pace::{metrics, space};
-use crate::retoast::plan::Sizes;
+use crate::retoast::plan::{RunForecast, Sizes};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
-use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use toast_format::disk::Oid;
@@ -171,19 +170,20 @@ impl Meter {
 }
 
 /// The throttle shared by all tables of a run.
-pub struct Throttle {
+pub struct Throttle<'a> {
     measuring: Measuring,
     control: Arc<Control>,
-    options: ThrottleOptions,
+    pub(crate) options: ThrottleOptions,
     /// Whether the activity of other users' sessions is visible.
     sees_others: bool,
     began: Instant,
     gate: Mutex<Gate>,
     meter: Plain<Meter>,
-    pub(crate) patience: Patience,
+    pub(crate) patience: Patience<'a>,
+    listener: &'a dyn Listener,
 }
 
-impl Throttle {
+impl<'a> Throttle<'a> {
     /// Tries every measurement once. A limit that depends on a measurement this user may not make is refused if the
     /// user has set it; otherwise it is dropped with a note.
     ///
@@ -194,8 +194,8 @@ impl Throttle {
         control: Arc<Control>,
         ours: Arc<OwnProcesses>,
         mut options: ThrottleOptions,
-        note: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Throttle, RetoastError> {
+        listener: &'a dyn Listener,
+    ) -> Result<Throttle<'a>, RetoastError> {
         let client = connection.client();
         let limits = &mut options.limits;
         let sees_others = connection.reading(async || metrics::sees_others(client).await).await?;
@@ -207,7 +207,7 @@ impl Throttle {
                 )));
             }
             if limits.replica_lag.take().is_some() {
-                note("not waiting for replicas: this user may not see their progress");
+                listener.note("not waiting for replicas: this user may not see their progress");
             }
         }
         if let Some(sql) = &limits.throttle_query {
@@ -228,7 +228,8 @@ impl Throttle {
             named: None,
         };
         Ok(Throttle {
-            patience: Patience::new(limits.wait, Arc::clone(&control)),
+            patience: Patience::new(limits.wait, Arc::clone(&control), listener),
+            listener,
             measuring: Measuring::new(connection, Arc::clone(&control), ours),
             control,
             options,
@@ -237,11 +238,6 @@ impl Throttle {
             gate: Mutex::new(gate),
             meter: Plain::new(meter),
         })
-    }
-
-    /// The limits in effect.
-    pub fn limits(&self) -> &Limits {
-        &self.options.limits
     }
 
     /// Reads what must be known of tables before work on them begins.
@@ -298,6 +294,13 @@ impl Throttle {
         let _gate = self.gate.lock().await;
         self.patience.begin_table();
         let mut meter = self.meter();
+        let mut readings = std::mem::take(&mut meter.readings);
+        let mut measured = meter.measured;
+        // a plan is made so quickly that the last measurement serves for the next table too
+        if !self.options.dry_run {
+            readings = Readings { slots: readings.slots, ..Readings::default() };
+            measured = None;
+        }
         *meter = Meter {
             table: Some(MeteredTable {
                 name: ready.relation.display_name(),
@@ -308,9 +311,8 @@ impl Throttle {
                 growth_limit: growth_limit(before, self.options.max_bloat),
             }),
             figures: Figures { before, now: before, ..Figures::default() },
-            // a plan is made so quickly that the last measurement serves for the next table too
-            measured: if self.options.dry_run { meter.measured } else { None },
-            readings: std::mem::take(&mut meter.readings),
+            readings,
+            measured,
             losses: std::mem::take(&mut meter.losses),
             ..Meter::default()
         };
@@ -327,8 +329,10 @@ impl Throttle {
     /// Returns the course and the pauses since the last call, and the longest wait for a lock.
     pub async fn end(&self) -> (Vec<CoursePoint>, Vec<PauseReport>, Duration) {
         let pauses = std::mem::take(&mut self.gate.lock().await.pauses);
-        let report = |(reason, (times, time))| PauseReport { reason, times, ms: millis(time) };
-        let pauses = pauses.into_iter().map(report).collect();
+        let pauses = pauses
+            .into_iter()
+            .map(|(reason, (times, time))| PauseReport { reason, times, ms: millis(time) })
+            .collect();
         let mut meter = self.meter();
         let last = meter.point();
         let is_run = meter.table.is_some() && !self.options.dry_run;
@@ -440,19 +444,13 @@ impl Throttle {
     ///
     /// # Errors
     /// A measurement failed, or the table has grown beyond the limit.
-    pub async fn pass(
-        &self,
-        work: WorkKind,
-        worker: &Connection,
-        listener: &dyn Listener,
-    ) -> Result<(), RetoastError> {
+    pub async fn pass(&self, work: WorkKind, worker: &Connection) -> Result<(), RetoastError> {
         let mut gate = self.gate.lock().await;
         let name = self.meter().table_name().to_owned();
         let mut pausing: Option<(Cause, Instant, bool)> = None;
         let mut for_others: Option<Instant> = None;
         while !self.control.stopped() {
-            let Some(mut pause) = self.reason_to_wait(&mut gate, work, worker, listener).await?
-            else {
+            let Some(mut pause) = self.reason_to_wait(&mut gate, work, worker).await? else {
                 break;
             };
             if let (Some(left), true) = (self.patience.left(), pause.cause.is_others()) {
@@ -460,7 +458,7 @@ impl Throttle {
                 let left = left.saturating_sub(here);
                 if left.is_zero() {
                     let waited = self.patience.waited().saturating_add(here);
-                    self.patience.give_up(&name, waited, &pause.text, listener);
+                    self.patience.give_up(&name, waited, &pause.text);
                     break;
                 }
                 pause.wait = pause.wait.min(left);
@@ -473,8 +471,8 @@ impl Throttle {
                     (Instant::now(), false)
                 }
             };
-            let reported = reported || gate.tell(&name, &pause, listener);
-            listener.paused(Some(&pause));
+            let reported = reported || gate.tell(&name, &pause, self.listener);
+            self.listener.paused(Some(&pause));
             self.meter().record.has_waited(pause.cause);
             pausing = Some((pause.cause, since, reported));
             let slept = self.patience.sleep(pause.wait.min(POLL)).await;
@@ -487,10 +485,10 @@ impl Throttle {
             self.patience.add_wait(since.elapsed());
         }
         if let Some((_, since, reported)) = pausing {
-            listener.paused(None);
+            self.listener.paused(None);
             if reported && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
                 let seconds = since.elapsed().as_secs_f64();
-                listener.note(&format!("{name}: continuing after {seconds:.1} s"));
+                self.listener.note(&format!("{name}: continuing after {seconds:.1} s"));
             }
         }
         Ok(())
@@ -501,11 +499,12 @@ impl Throttle {
         gate: &mut Gate,
         work: WorkKind,
         worker: &Connection,
-        listener: &dyn Listener,
     ) -> Result<Option<Pause>, RetoastError> {
-        if let Some((cause, text)) = self.control.asked() {
+        if self.control.is_paused() {
             self.name_session(gate, worker, true).await?;
-            return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
+            let text = "paused by SIGUSR1; SIGUSR2 resumes".to_owned();
+            let wait = Duration::from_millis(200);
+            return Ok(Some(Pause { cause: Cause::Signal, text, wait }));
         }
         if work.stores() {
             let took = std::mem::take(&mut self.meter().not_slept_for);
@@ -522,13 +521,13 @@ impl Throttle {
         let old = slots_are_short || measured.is_none_or(|then| then.elapsed() >= POLL);
         // always before a vacuum, which could be useless if rows are held back
         if old || work == WorkKind::Vacuum {
-            self.measure(listener).await?;
+            self.measure().await?;
             self.name_session(gate, worker, false).await?;
         }
         Ok(gate.rules.judge(self.began.elapsed(), &self.meter().readings, work))
     }
 
-    async fn measure(&self, listener: &dyn Listener) -> Result<(), RetoastError> {
+    async fn measure(&self) -> Result<(), RetoastError> {
         let before = self.measuring.connection();
         let (oid, places) = {
             let meter = self.meter();
@@ -546,14 +545,14 @@ impl Throttle {
         let mut meter = self.meter();
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
             let name = meter.table_name();
-            listener
+            self.listener
                 .note(&format!("{name}: the monitoring connection was lost and re-established"));
         }
         meter.update(measured);
         if meter.table.is_none() {
             return Ok(());
         }
-        listener.figures(&meter.figures);
+        self.listener.figures(&meter.figures);
         let grown = meter.growth();
         match self.options.disk_limit {
             Some(limit) if grown > limit => Err(RetoastError::OfAll(format!(
@@ -642,8 +641,8 @@ impl Throttle {
         Ok(())
     }
 
-    /// Checks the free space for a table before anything is changed. `expected` is the growth of its files and the WAL,
-    /// in bytes; if they are not predicted, they are estimated from the table's size. Returns what was compared, or why
+    /// Checks the free space for a table before anything is changed. If its growth and the WAL are not predicted, they
+    /// are estimated from the table's size. Returns what was compared, or why
     /// nothing was; `None` without a limit.
     ///
     /// # Errors
@@ -651,7 +650,7 @@ impl Throttle {
     pub(crate) async fn check_space(
         &self,
         ready: &PreparedTable,
-        expected: Option<(u64, u64)>,
+        expected: Option<RunForecast>,
     ) -> Result<Option<String>, RetoastError> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
@@ -680,7 +679,7 @@ impl Throttle {
         }
         let parts = needs.iter().map(|need| need.place.parts).fold(0, u64::saturating_add);
         let wal = match expected {
-            Some((_, wal)) => wal.min(max_wal_size),
+            Some(expected) => expected.wal.all.high.min(max_wal_size),
             None => expected_wal(sizes, max_wal_size),
         };
         let mut all = Vec::new();
@@ -688,7 +687,7 @@ impl Throttle {
             // replaced chunks of pluggable toasters remain in addition to the new ones
             let leaked = if ready.pluggable { need.place.parts } else { 0 };
             let usual = self.options.max_bloat * 2.0;
-            let part = expected.map_or(usual, |(growth, _)| need.part(growth, parts));
+            let part = expected.map_or(usual, |run| need.part(run.growth.all.high, parts));
             let growth = need.growth(part, wal).saturating_add(leaked);
             let shortage = format!(
                 "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
@@ -792,52 +791,29 @@ impl Throttle {
         Ok(self.meter().losses.take())
     }
 
-    async fn rewrites_of(&self, tables: &[Oid]) -> Result<HashMap<Oid, Rewrite>, RetoastError> {
-        self.measuring.read(async |connection| metrics::rewrites(connection, tables).await).await
-    }
-
-    /// Waits until no command rewrites any of these tables, as [`Throttle::wait_for_rewrite`] does for each.
+    /// Waits until no command rewrites any of these tables. Call before locking them or querying their sizes. Returns the
+    /// reason if it has waited as long as the user allows; a stop ends the wait too.
     ///
     /// # Errors
     /// The measurement failed.
     pub(crate) async fn wait_for_rewrites(
         &self,
         tables: &[Oid],
-        listener: &dyn Listener,
-    ) -> Result<Option<String>, RetoastError> {
-        while !self.control.stopped() {
-            let found = self.rewrites_of(tables).await?;
-            let Some(&table) = tables.iter().find(|oid| found.contains_key(oid)) else { break };
-            let gave_up = self.wait_for_rewrite(table, listener).await?;
-            if gave_up.is_some() {
-                return Ok(gave_up);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Waits until no command rewrites the table. Call before locking the table or querying its size. Returns the
-    /// reason if it has waited as long as the user allows; a stop ends the wait too.
-    ///
-    /// # Errors
-    /// The measurement failed.
-    pub(crate) async fn wait_for_rewrite(
-        &self,
-        table: Oid,
-        listener: &dyn Listener,
     ) -> Result<Option<String>, RetoastError> {
         let began = Instant::now();
         let mut waits = false;
         let gave_up = self
             .patience
             .wait_while(POLL, async |_| {
-                let Some(rewrite) = self.rewrites_of(&[table]).await?.remove(&table) else {
-                    return Ok(None);
-                };
-                waits = true;
-                let pause = Pause { cause: Cause::Rewrite, text: rewrite.text.clone(), wait: POLL };
-                self.gate.lock().await.tell(&rewrite.table, &pause, listener);
-                Ok(Some(rewrite))
+                let mut found =
+                    self.measuring.read(async |c| metrics::rewrites(c, tables).await).await?;
+                let first = tables.iter().find_map(|table| found.remove(table));
+                if let Some(Rewrite { table, text }) = &first {
+                    waits = true;
+                    let pause = Pause { cause: Cause::Rewrite, text: text.clone(), wait: POLL };
+                    self.gate.lock().await.tell(table, &pause, self.listener);
+                }
+                Ok(first)
             })
             .await?;
         if waits {
@@ -892,6 +868,10 @@ fn session_name(table: &str, percent: u32, paused: bool) -> String {
     let end = if paused { " paused".to_owned() } else { format!(" {percent} %") };
     let room = LONGEST_NAME.saturating_sub(metrics::APPLICATION.len() + 1 + end.len());
     format!("{} {}{end}", metrics::APPLICATION, truncated(table, room))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Bytes of WAL written if all rows are updated.

@@ -156,18 +156,6 @@ pub(crate) async fn follow(
     Ok(follow)
 }
 
-/// The columns whose values are stored.
-pub(crate) fn stored_columns(relation: &Relation, generated: &[Generated]) -> Vec<String> {
-    let mut names = Vec::new();
-    for (index, column) in relation.desc.attributes.iter().enumerate() {
-        let is_virtual = generated.iter().any(|g| g.index == index && !g.stored);
-        if !column.dropped && !is_virtual {
-            names.push(column.name.clone());
-        }
-    }
-    names
-}
-
 pub(crate) fn model(
     relation: &Relation,
     server: &Server,

@@ -23,7 +23,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{RetoastError, refused};
-use crate::retoast::preflight::columns::{follow, kept, model, stored_columns, targets};
+use crate::retoast::preflight::columns::{follow, kept, model, targets};
 use crate::retoast::preflight::facts::{Facts, Privileges, TableFacts};
 use crate::retoast::preflight::owner::{Approval, Code, coerced};
 use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Task};
@@ -102,43 +102,128 @@ pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), Re
     Ok(one.make_own().await?)
 }
 
-/// Prepares one table. `Ok(None)` if it was dropped in the meantime.
-pub async fn table(
-    client: &Client,
-    server: &Server,
-    oid: Oid,
-    task: Task<'_>,
-    approval: Approval,
-) -> Result<Option<PreparedTable>, RetoastError> {
-    let mut facts = Facts::of_session(client, server).await?;
-    one_of(client, server, &mut facts, oid, task, approval, |_| true).await
+/// What tables are prepared for.
+#[derive(Clone, Copy)]
+pub struct Preflight<'a> {
+    pub client: &'a Client,
+    pub server: &'a Server,
+    pub task: Task<'a>,
+    pub approval: Approval,
 }
 
-/// Prepares one of the tables that `facts` are about. `Ok(None)` if it was dropped in the meantime, or is not `wanted`.
-pub(crate) async fn one_of(
-    client: &Client,
-    server: &Server,
-    facts: &mut Facts,
-    oid: Oid,
-    task: Task<'_>,
-    approval: Approval,
-    wanted: impl FnOnce(&Relation) -> bool,
-) -> Result<Option<PreparedTable>, RetoastError> {
-    let prepared = async {
-        facts.add(client, oid).await?;
-        match facts.relation(oid) {
-            Some(relation) if wanted(relation) => {}
-            _ => return Ok(None),
+impl Preflight<'_> {
+    /// Prepares one table. `Ok(None)` if it was dropped in the meantime.
+    ///
+    /// # Errors
+    /// The table is refused, or any error of the server.
+    pub async fn table(&self, oid: Oid) -> Result<Option<PreparedTable>, RetoastError> {
+        let mut facts = Facts::of_session(self.client, self.server).await?;
+        self.one_of(&mut facts, oid, |_| true).await
+    }
+
+    /// Prepares one of the tables that `facts` are about. `Ok(None)` if it was dropped in the meantime, or is not
+    /// `wanted`.
+    ///
+    /// # Errors
+    /// Like [`Preflight::table`].
+    pub(crate) async fn one_of(
+        &self,
+        facts: &mut Facts,
+        oid: Oid,
+        wanted: impl FnOnce(&Relation) -> bool,
+    ) -> Result<Option<PreparedTable>, RetoastError> {
+        let prepared = async {
+            facts.add(self.client, oid).await?;
+            match facts.relation(oid) {
+                Some(relation) if wanted(relation) => self.prepare(facts, oid).await,
+                _ => Ok(None),
+            }
+        };
+        match prepared.await {
+            Err(RetoastError::Live(LiveError::Server(error)))
+                if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+            {
+                locked(self.client, oid).await
+            }
+            other => other,
         }
-        prepare_approved(client, server, facts, oid, task, approval).await
-    };
-    match prepared.await {
-        Err(RetoastError::Live(LiveError::Server(error)))
-            if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+    }
+
+    async fn prepare(
+        &self,
+        facts: &mut Facts,
+        oid: Oid,
+    ) -> Result<Option<PreparedTable>, RetoastError> {
+        let Preflight { client, server, task, approval } = *self;
+        let Some(table) = facts.take(oid) else { return Ok(None) };
+        let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
+        let rights = table.rights.as_ref();
+        may_change(server, &relation, shard_of.as_ref())?;
+        if task.updates() {
+            may_update(client, &relation, table.lacks_identity).await?;
+        }
+        let Facts { replica_role, compression, .. } = *facts;
+        let method = compression.default;
+        let types = &mut facts.types;
+        let (targets, plan, by_policy) = match task {
+            Task::Convert(request) => {
+                let mut targets =
+                    targets(client, types, &relation, request, &generated, method).await?;
+                let toasters = facts.toasters.as_ref();
+                let plan = plan(client, toasters, oid, &mut targets, &request.goal).await?;
+                (targets, plan, matches!(request.goal, Goal::Policy(_)))
+            }
+            _ => (kept(client, types, &relation, &generated, method).await?, None, false),
+        };
+        // This comes before the first statement on the table, because planning one may already run code.
+        let code = if task.updates() {
+            let coerced = coerced(&targets, by_policy);
+            let triggers = &table.triggers;
+            Code::approve(client, &relation, rights, triggers, replica_role, approval, coerced)
+                .await?
+        } else {
+            Code::of_maintenance(rights)
+        };
+        if let Some(plan) = &plan
+            && let Some(longest) = plan.longest
         {
-            locked(client, oid).await
+            refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
         }
-        other => other,
+        let follow = follow(client, types, &relation, &targets, &generated, method).await?;
+        let mut notes = notes(&follow, shard_of.as_ref(), task);
+        notes.extend(plan.iter().flat_map(|plan| plan.notes.clone()));
+        let pluggable = plan.is_some();
+        let choice = match task {
+            Task::Convert(request) => {
+                if let Goal::Policy(goal) = request.goal {
+                    policy::check(goal, &targets, compression)?;
+                }
+                let mut choice = choose(server, &relation, request, &targets, plan, method)?;
+                choice.follow = follow;
+                Some(choice)
+            }
+            _ => None,
+        };
+        if task.updates() {
+            let alters = choice.as_ref().is_some_and(Choice::alters);
+            match privileges(&relation, table.privileges.as_ref(), alters)? {
+                Some(note) if choice.is_none() => {
+                    return refused(format!("{}: {note}", relation.display_name()));
+                }
+                note => notes.extend(note),
+            }
+        }
+        Ok(Some(PreparedTable {
+            relation,
+            targets,
+            choice,
+            pluggable,
+            replica_role,
+            code,
+            generated,
+            computes_all,
+            notes,
+        }))
     }
 }
 
@@ -169,85 +254,6 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
         "{name}: locked by another session (PID {holders}), and the lock was not granted in time\n\
          HINT:  Wait until that session has finished; see pg_stat_activity. Nothing was changed."
     ))
-}
-
-async fn prepare_approved(
-    client: &Client,
-    server: &Server,
-    facts: &mut Facts,
-    oid: Oid,
-    task: Task<'_>,
-    approval: Approval,
-) -> Result<Option<PreparedTable>, RetoastError> {
-    let Some(table) = facts.take(oid) else { return Ok(None) };
-    let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
-    let rights = table.rights.as_ref();
-    may_change(server, &relation, shard_of.as_ref())?;
-    if task.updates() {
-        may_update(client, &relation, table.lacks_identity).await?;
-    }
-    let Facts { replica_role, compression, .. } = *facts;
-    let method = compression.default;
-    let types = &mut facts.types;
-    let (targets, plan, by_policy) = match task {
-        Task::Convert(request) => {
-            let mut targets =
-                targets(client, types, &relation, request, &generated, method).await?;
-            let toasters = facts.toasters.as_ref();
-            let plan = plan(client, toasters, oid, &mut targets, &request.goal).await?;
-            (targets, plan, matches!(request.goal, Goal::Policy(_)))
-        }
-        _ => (kept(client, types, &relation, &generated, method).await?, None, false),
-    };
-    // This comes before the first statement on the table, because planning one may already run code.
-    let code = if task.updates() {
-        let coerced = coerced(&targets, by_policy);
-        let triggers = &table.triggers;
-        Code::approve(client, &relation, rights, triggers, replica_role, approval, coerced).await?
-    } else {
-        Code::of_maintenance(rights)
-    };
-    if let Some(plan) = &plan
-        && let Some(longest) = plan.longest
-    {
-        refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
-    }
-    let follow = follow(client, types, &relation, &targets, &generated, method).await?;
-    let mut notes = notes(&follow, shard_of.as_ref(), task);
-    let pluggable = plan.is_some();
-    let choice = match task {
-        Task::Convert(request) => {
-            if let Goal::Policy(goal) = request.goal {
-                policy::check(goal, &targets, compression)?;
-            }
-            let stored = stored_columns(&relation, &generated);
-            let mut choice = choose(server, &relation, request, &targets, plan, method)?;
-            choice.follow = follow;
-            choice.stored_columns = stored;
-            Some(choice)
-        }
-        _ => None,
-    };
-    if task.updates() {
-        let alters = choice.as_ref().is_some_and(Choice::alters);
-        match privileges(&relation, table.privileges.as_ref(), alters)? {
-            Some(note) if choice.is_none() => {
-                return refused(format!("{}: {note}", relation.display_name()));
-            }
-            note => notes.extend(note),
-        }
-    }
-    Ok(Some(PreparedTable {
-        relation,
-        targets,
-        choice,
-        pluggable,
-        replica_role,
-        code,
-        generated,
-        computes_all,
-        notes,
-    }))
 }
 
 /// Refuses relations that are not ordinary tables, shards that Citus protects, and TOAST relations that may only be read.
@@ -351,24 +357,12 @@ fn choose(
         Goal::Policy(goal) => policy::final_settings(goal, relation, &current),
         Goal::Stock(_) | Goal::Pluggable(_) => None,
     };
-    let toaster_notes = plan.as_ref().map_or_else(Vec::new, |plan| plan.notes.clone());
     let judge = match (&request.goal, plan) {
         (Goal::Policy(goal), _) => Judge::Policy(policy::rule_of(*goal, &model, targets)),
         (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };
-    let follow = Vec::new();
-    let stored_columns = Vec::new();
-    Ok(Choice {
-        follow,
-        stored_columns,
-        changes,
-        toaster,
-        judge,
-        model,
-        toaster_notes,
-        final_settings,
-    })
+    Ok(Choice { follow: Vec::new(), changes, toaster, judge, model, final_settings })
 }
 
 /// Checks that the server accepts this `toast_tuple_target`.

@@ -74,12 +74,10 @@ pub(crate) async fn to_look_at(
         targets,
         choice: Some(Choice {
             follow: Vec::new(),
-            stored_columns: Vec::new(),
             changes: Changes::default(),
             toaster: Toaster::External,
             judge,
             model,
-            toaster_notes: Vec::new(),
             final_settings: None,
         }),
         pluggable: false,

@@ -80,8 +80,6 @@ pub struct PreparedTable {
 pub struct Choice {
     /// Stored generated columns that are recomputed with the chosen ones.
     pub follow: Vec<Target>,
-    /// The names of the columns whose values are stored.
-    pub stored_columns: Vec<String>,
     /// The settings to change first.
     pub changes: Changes,
     /// The columns' settings during the sweep.
@@ -90,8 +88,6 @@ pub struct Choice {
     pub judge: Judge,
     /// The table as the toaster will see it once the settings are changed.
     pub model: Model,
-    /// Notes for the user about pluggable toasters.
-    pub toaster_notes: Vec<String>,
     /// The columns' settings at the end, if they differ from what the sweep needs.
     pub final_settings: Option<FinalSettings>,
 }
@@ -124,6 +120,18 @@ impl PreparedTable {
             };
             if is_computed && let Some(attribute) = attributes.get(column.index) {
                 names.push(attribute.name.clone());
+            }
+        }
+        names
+    }
+
+    /// The names of the columns whose values are stored.
+    pub(crate) fn stored_columns(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (index, column) in self.relation.desc.attributes.iter().enumerate() {
+            let is_virtual = self.generated.iter().any(|g| g.index == index && !g.stored);
+            if !column.dropped && !is_virtual {
+                names.push(column.name.clone());
             }
         }
         names

@@ -8,13 +8,13 @@ use rand::RngExt;
 use tokio_postgres::types::Type;
 
 use crate::retoast::pace::metrics;
-use crate::retoast::task::guard::{Reading, Reads};
+use crate::retoast::task::guard::Reading;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::snapshot::{BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, catalog, snapshot};
+use crate::server::{LiveError, catalog};
 use toast_format::disk::BlockNumber;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::{Page, PageState};
@@ -63,22 +63,7 @@ impl FreeSpaceScan<'_> {
     /// # Errors
     /// Any error of the server, including a lock timeout.
     pub(crate) async fn free_space(&self) -> Result<FreeSpace, LiveError> {
-        let client = self.connection.client();
-        let looked = async {
-            let moment = self.reading.begin(self.connection, Reads::Only).await?;
-            self.read(moment).await
-        };
-        match looked.await {
-            Ok(free) => {
-                snapshot::end(client).await?;
-                Ok(free)
-            }
-            Err(error) => {
-                // If this fails too, the connection is lost, and the next query reports that.
-                let _ = snapshot::abandon(client).await;
-                Err(error)
-            }
-        }
+        self.reading.run(self.connection, async |moment| self.read(moment).await).await
     }
 
     async fn read(&self, moment: Moment) -> Result<FreeSpace, LiveError> {

@@ -21,10 +21,11 @@ const AGAIN_FOR: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// The first session, from which the others are made, and facts about the server.
-pub(crate) struct Sessions {
+pub(crate) struct Sessions<'a> {
     pub(crate) first: Arc<Connection>,
     pub(crate) server: Server,
     pub(crate) control: Arc<Control>,
+    pub(crate) listener: &'a dyn Listener,
     /// How long a batch may wait for this program before the server ends its session and releases its locks.
     pub(crate) idle_limit: Duration,
     /// When the server was started.
@@ -35,10 +36,10 @@ pub(crate) struct Sessions {
 }
 
 /// The sessions of one worker, which sweeps one table at a time.
-pub(crate) struct WorkerSessions {
+pub(crate) struct WorkerSessions<'a> {
     pub(crate) connections: Connections,
     /// Measures in a session of its own.
-    pub(crate) throttle: Throttle,
+    pub(crate) throttle: Throttle<'a>,
     /// When the server of these sessions was started.
     started: String,
 }
@@ -52,7 +53,7 @@ pub(crate) struct SessionEnd {
     pub(crate) by_administrator: bool,
 }
 
-impl Sessions {
+impl<'a> Sessions<'a> {
     /// Also returns a connection for measuring.
     ///
     /// # Errors
@@ -60,8 +61,9 @@ impl Sessions {
     pub(crate) async fn open(
         first: &Arc<Connection>,
         control: Arc<Control>,
+        listener: &'a dyn Listener,
         origin: Option<String>,
-    ) -> Result<(Sessions, Connection), RetoastError> {
+    ) -> Result<(Sessions<'a>, Connection), RetoastError> {
         let first = Arc::clone(first);
         let measuring = measuring(&first).await?;
         // This comes first: until it has succeeded, nothing may be set that outlives a transaction.
@@ -72,7 +74,8 @@ impl Sessions {
         let started = metrics::started(first.client()).await?;
         let ours = Arc::new(OwnProcesses::default());
         ours.add(&first).await?;
-        let sessions = Sessions { first, server, control, idle_limit, started, origin, ours };
+        let sessions =
+            Sessions { first, server, control, listener, idle_limit, started, origin, ours };
         Ok((sessions, measuring))
     }
 
@@ -84,13 +87,12 @@ impl Sessions {
         &self,
         measuring: Connection,
         options: &ThrottleOptions,
-        note: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Throttle, RetoastError> {
+    ) -> Result<Throttle<'a>, RetoastError> {
         measuring.make_own().await?;
         self.ours.add(&measuring).await?;
         let control = Arc::clone(&self.control);
         let ours = Arc::clone(&self.ours);
-        Throttle::open(Arc::new(measuring), control, ours, options.clone(), note).await
+        Throttle::open(Arc::new(measuring), control, ours, options.clone(), self.listener).await
     }
 
     /// Makes the first session write with the replication origin, if one is requested.
@@ -110,10 +112,11 @@ impl Sessions {
         &self,
         sweeps: u16,
         jobs: usize,
-        throttle: Throttle,
-        options: &ThrottleOptions,
-    ) -> Result<Vec<WorkerSessions>, RetoastError> {
+        throttle: Throttle<'a>,
+    ) -> Result<Vec<WorkerSessions<'a>>, RetoastError> {
         let mut all = Vec::new();
+        // what this user may not measure is not among these, and is not noted again
+        let options = throttle.options.clone();
         let mut first = Some(throttle);
         for sweep in 0..sweeps {
             let writer = match sweep {
@@ -126,11 +129,7 @@ impl Sessions {
             }
             let throttle = match first.take() {
                 Some(throttle) => throttle,
-                // The first throttle has already reported what there is to note.
-                None => {
-                    let connection = measuring(&self.first).await?;
-                    self.throttle(connection, options, &mut |_| {}).await?
-                }
+                None => self.throttle(measuring(&self.first).await?, &options).await?,
             };
             let reader = self.another(&self.first).await?;
             let connections = Connections { writer, others, reader };
@@ -140,13 +139,12 @@ impl Sessions {
     }
 
     /// What the tasks of a worker use.
-    pub(crate) fn session<'a>(
-        &'a self,
-        worker: &'a WorkerSessions,
-        options: &'a Options,
-        pages: Option<&'a Pageinspect>,
-        listener: &'a dyn Listener,
-    ) -> Session<'a> {
+    pub(crate) fn session<'s>(
+        &'s self,
+        worker: &'s WorkerSessions<'_>,
+        options: &'s Options,
+        pages: Option<&'s Pageinspect>,
+    ) -> Session<'s> {
         Session {
             connections: worker.connections.clone(),
             server: &self.server,
@@ -154,7 +152,7 @@ impl Sessions {
             pages,
             idle_limit: self.idle_limit,
             throttle: &worker.throttle,
-            listener,
+            listener: self.listener,
             stop: self.control.stopping(),
         }
     }
@@ -180,7 +178,7 @@ impl Sessions {
     }
 
     /// Whether the server was restarted since these sessions were opened; waits for it for a limited time.
-    pub(crate) async fn restarted(&self, worker: &mut WorkerSessions) -> bool {
+    pub(crate) async fn restarted(&self, worker: &mut WorkerSessions<'_>) -> bool {
         let began = Instant::now();
         while !self.control.stopped() && began.elapsed() <= AGAIN_FOR {
             let found = async {
@@ -199,7 +197,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The last error, after a limited time.
-    pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), RetoastError> {
+    pub(crate) async fn renew(&self, worker: &mut WorkerSessions<'_>) -> Result<(), RetoastError> {
         let began = Instant::now();
         for (at, old) in worker.connections.iter_mut().enumerate() {
             let origin = if at == 0 { self.origin.as_deref() } else { None };
@@ -237,7 +235,7 @@ impl Sessions {
     }
 }
 
-impl WorkerSessions {
+impl WorkerSessions<'_> {
     /// How the session that returned this error has ended, if it has.
     pub(crate) async fn end(&self, error: &LiveError) -> Option<SessionEnd> {
         let LiveError::Server(statement) = error else { return None };

@@ -12,15 +12,14 @@ use tokio_postgres::types::Type;
 use crate::retoast::departure;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::{Control, Listener};
-use crate::retoast::memory::checkpoint::{Checkpoint, Sweep};
+use crate::retoast::memory::checkpoint::{Checkpoint, RunKey};
 use crate::retoast::memory::since::Remembered;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::preflight::facts::Facts;
 use crate::retoast::preflight::parents::Parent;
 use crate::retoast::preflight::ready::{ConvertRequest, PreparedTable};
-use crate::retoast::preflight::{self, parents};
-use crate::retoast::preflight::{may_compact, may_reindex, unfit};
+use crate::retoast::preflight::{self, Preflight, may_compact, may_reindex, parents, unfit};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::DepartureReport;
 use crate::retoast::run::request::{AT_ONCE, Assignment, Request, need_pages, pages};
@@ -53,7 +52,24 @@ pub(crate) async fn run(
 ) -> Result<Option<DepartureReport>, RunError> {
     let first = Arc::new(first);
     let results = Results::new(sink);
-    match run_over(&first, request, control, listener, &results).await {
+    let done = async {
+        let origin = request.options.origin.clone();
+        let (sessions, measuring) = Sessions::open(&first, control, listener, origin).await?;
+        let untested = request.options.untested_server;
+        preflight::server(first.client(), &sessions.server, untested).await?;
+        let throttle = sessions.throttle(measuring, &request.throttle).await?;
+        match &request.work {
+            Assignment::Tables(tasks) => {
+                let run = TablesRun { sessions: &sessions, request, tasks, results: &results };
+                run.tables(throttle).await.map(|()| None)
+            }
+            Assignment::Departure(toaster) => {
+                departure::run::run(&sessions, request, toaster, throttle, &results).await.map(Some)
+            }
+        }
+    };
+    let done: Result<_, RetoastError> = done.await;
+    match done {
         Ok(departure) => results.end().map(|()| departure),
         Err(error) => Err(error.failed(&[first]).await.into()),
     }
@@ -71,38 +87,30 @@ pub(crate) async fn examine(
     control: Arc<Control>,
     listener: &dyn Listener,
 ) -> Result<Vec<Parent>, Failed> {
+    let Assignment::Tables(tasks) = &request.work else { return Ok(Vec::new()) };
     let first = Arc::new(first);
-    let examined = examined(&first, request, shells, control, listener).await;
-    match examined {
+    let examined = async {
+        let (sessions, measuring) = Sessions::open(&first, control, listener, None).await?;
+        let untested = request.options.untested_server;
+        preflight::server(first.client(), &sessions.server, untested).await?;
+        let throttle = sessions.throttle(measuring, &request.throttle).await?;
+        let mut nothing = NoSink;
+        let results = &Results::new(&mut nothing);
+        let run = TablesRun { sessions: &sessions, request, tasks, results };
+        if !request.tables.is_empty() {
+            let (_, _, refused, _) = run.examined(&throttle).await?;
+            if !refused.is_empty() {
+                return Err(RetoastError::Refused(refused.join("\n")));
+            }
+        }
+        match tasks.convert.as_ref().filter(|wanted| !wanted.no_alter) {
+            Some(wanted) => citus_shells(first.client(), &sessions.server, shells, wanted).await,
+            None => Ok(Vec::new()),
+        }
+    };
+    match examined.await {
         Ok(shells) => Ok(shells),
         Err(error) => Err(error.failed(&[first]).await),
-    }
-}
-
-async fn examined(
-    first: &Arc<Connection>,
-    request: &Request,
-    shells: &[String],
-    control: Arc<Control>,
-    listener: &dyn Listener,
-) -> Result<Vec<Parent>, RetoastError> {
-    let Assignment::Tables(tasks) = &request.work else { return Ok(Vec::new()) };
-    let (sessions, measuring) = Sessions::open(first, control, None).await?;
-    preflight::server(first.client(), &sessions.server, request.options.untested_server).await?;
-    let note = &mut |text: &str| listener.note(text);
-    let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
-    let mut nothing = NoSink;
-    let results = &Results::new(&mut nothing);
-    let run = TablesRun { sessions: &sessions, request, tasks, listener, results };
-    if !request.tables.is_empty() {
-        let (_, _, refused, _) = run.examined(&throttle).await?;
-        if !refused.is_empty() {
-            return Err(RetoastError::Refused(refused.join("\n")));
-        }
-    }
-    match tasks.convert.as_ref().filter(|wanted| !wanted.no_alter) {
-        Some(wanted) => citus_shells(first.client(), &sessions.server, shells, wanted).await,
-        None => Ok(Vec::new()),
     }
 }
 
@@ -145,8 +153,7 @@ pub(crate) async fn set_shells(
     for Parent { name, alter } in shells {
         let tries = tries(name, request, control, listener);
         let statements = format!("SET LOCAL citus.enable_ddl_propagation = off; {alter}");
-        let what = "changing the settings";
-        let why = match tries.in_transaction(connection.client(), what, &statements).await {
+        let why = match tries.alter(connection.client(), &statements).await {
             Ok((Tried::Done(()), _)) => continue,
             Ok((Tried::Stopped, _)) => return Err(Failed::stopped()),
             Ok((Tried::NoLock | Tried::TooLong(_), _)) => {
@@ -187,32 +194,6 @@ impl Sink<Swept> for NoSink {
     fn message(&mut self, _: UserMessage) {}
 }
 
-async fn run_over(
-    first: &Arc<Connection>,
-    request: &Request,
-    control: Arc<Control>,
-    listener: &dyn Listener,
-    results: &Results<'_>,
-) -> Result<Option<DepartureReport>, RetoastError> {
-    let origin = request.options.origin.clone();
-    let (sessions, measuring) = Sessions::open(first, control, origin).await?;
-    let untested = request.options.untested_server;
-    preflight::server(first.client(), &sessions.server, untested).await?;
-    let note = &mut |text: &str| listener.note(text);
-    let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
-    match &request.work {
-        Assignment::Tables(tasks) => {
-            let run = TablesRun { sessions: &sessions, request, tasks, listener, results };
-            run.tables(throttle).await.map(|()| None)
-        }
-        Assignment::Departure(toaster) => {
-            departure::run::run(&sessions, request, toaster, throttle, listener, results)
-                .await
-                .map(Some)
-        }
-    }
-}
-
 /// Logs the decision for a table.
 fn decided(ready: &PreparedTable) {
     let name = ready.relation.display_name();
@@ -231,7 +212,7 @@ fn decided(ready: &PreparedTable) {
 type Examined<'a> = (Selection, Vec<PreparedTable>, Vec<String>, Option<&'a Pageinspect>);
 
 impl TablesRun<'_, '_> {
-    async fn tables(&self, throttle: Throttle) -> Result<(), RetoastError> {
+    async fn tables(&self, throttle: Throttle<'_>) -> Result<(), RetoastError> {
         let TablesRun { sessions, request, tasks, results, .. } = *self;
         let (selection, tables, refused, pages) = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
@@ -255,7 +236,7 @@ impl TablesRun<'_, '_> {
         let side_by_side =
             request.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
         let jobs = options.tuning.jobs;
-        let workers = sessions.workers(side_by_side, jobs, throttle, &request.throttle).await?;
+        let workers = sessions.workers(side_by_side, jobs, throttle).await?;
         for ready in &tables {
             self.announce(ready);
         }
@@ -277,7 +258,7 @@ impl TablesRun<'_, '_> {
 
     /// Examines all tables before any is changed: those that can be processed, why the others cannot, and what reads
     /// pages.
-    async fn examined(&self, throttle: &Throttle) -> Result<Examined<'_>, RetoastError> {
+    async fn examined(&self, throttle: &Throttle<'_>) -> Result<Examined<'_>, RetoastError> {
         let TablesRun { sessions, request, tasks, results, .. } = *self;
         if tasks.compact.is_some() {
             preflight::compaction(&sessions.server)?;
@@ -351,7 +332,7 @@ impl TablesRun<'_, '_> {
     /// Prepares all tables before any is changed. Returns those that can be processed, and why the others cannot.
     async fn prepare(
         &self,
-        throttle: &Throttle,
+        throttle: &Throttle<'_>,
     ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), RetoastError> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
@@ -366,7 +347,9 @@ impl TablesRun<'_, '_> {
         if self.tasks.convert.is_none() {
             for ready in &tables {
                 if let Some(note) = throttle.check_space(ready, None).await? {
-                    self.listener.note(&format!("{}: {note}", ready.relation.display_name()));
+                    self.sessions
+                        .listener
+                        .note(&format!("{}: {note}", ready.relation.display_name()));
                 }
             }
         }
@@ -378,7 +361,7 @@ impl TablesRun<'_, '_> {
                 expected = expected.saturating_add(throttle.expected_wal(ready, updates).await?);
             }
             for text in throttle.slot_warnings(expected).await? {
-                self.listener.note(&text);
+                self.sessions.listener.note(&text);
             }
         }
         Ok((selection, tables, refused))
@@ -389,7 +372,7 @@ impl TablesRun<'_, '_> {
     async fn prepare_selected(
         &self,
         selection: &Selection,
-        throttle: &Throttle,
+        throttle: &Throttle<'_>,
     ) -> Result<(Vec<PreparedTable>, Vec<String>), RetoastError> {
         let first = &self.sessions.first;
         let client = first.client();
@@ -400,21 +383,19 @@ impl TablesRun<'_, '_> {
         let mut refused = selection.failures().to_vec();
         let server = &self.sessions.server;
         let task = self.tasks.first();
-        let approval = self.request.approval;
+        let preflight = Preflight { client, server, task, approval: self.request.approval };
         let mut facts = Facts::of_session(client, server).await?;
         for together in selection.found.chunks(AT_ONCE) {
             let oids: Vec<Oid> = together.iter().map(|found| found.oid).collect();
             if !self.request.options.dry_run
-                && let Some(text) = throttle.wait_for_rewrites(&oids, self.listener).await?
+                && let Some(text) = throttle.wait_for_rewrites(&oids).await?
             {
                 return Err(RetoastError::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
             }
             facts.begin_with(client, &oids).await?;
             for found in together {
                 let wanted = |relation: &Relation| self.is_wanted(found, relation);
-                let looked = preflight::one_of(
-                    client, server, &mut facts, found.oid, task, approval, wanted,
-                );
+                let looked = preflight.one_of(&mut facts, found.oid, wanted);
                 // nothing is changed yet, so a lock that others hold need not be waited for after a request to stop
                 let stop = self.sessions.control.stopping().cancelled();
                 match until(stop, slice::from_ref(first), looked).await {
@@ -467,7 +448,7 @@ impl TablesRun<'_, '_> {
             [] => goal,
             columns => format!("{} to {goal}", columns.join(", ")),
         };
-        Ok(Some(Checkpoint::open(path, Sweep { database, choice })?))
+        Ok(Some(Checkpoint::open(path, RunKey { database, choice })?))
     }
 
     /// Reports how new values will be stored.
@@ -492,7 +473,7 @@ impl TablesRun<'_, '_> {
 
     /// Sets what the request sets on partitioned tables, or reports what would be set.
     async fn set_partitioned(&self, wanted: &ConvertRequest) -> Result<(), RetoastError> {
-        let TablesRun { sessions, request, listener, results, .. } = *self;
+        let TablesRun { sessions, request, results, .. } = *self;
         // Settings for new values under a policy are set at the end, and only on tables.
         let is_set_last =
             matches!(wanted.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
@@ -513,7 +494,7 @@ impl TablesRun<'_, '_> {
                 )));
                 continue;
             }
-            let tries = tries(&parent.name, request, &sessions.control, listener);
+            let tries = tries(&parent.name, request, &sessions.control, sessions.listener);
             match tries.alter(first.client(), &parent.alter).await?.0 {
                 Tried::Done(()) => {
                     results.message(UserMessage::Plain(format!(

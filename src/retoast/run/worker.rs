@@ -10,11 +10,10 @@ use tokio::sync::Mutex;
 
 use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
-use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::since::{Doubt, Remembered, Since};
 use crate::retoast::pace::ahead::PlanFacts;
-use crate::retoast::preflight;
+use crate::retoast::preflight::Preflight;
 use crate::retoast::preflight::ready::{PreparedTable, Task};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
@@ -44,10 +43,9 @@ const COMPACTED_LATER: &str = "how much compaction would return is known only wh
 /// What is done to tables, and where results go.
 #[derive(Clone, Copy)]
 pub(crate) struct TablesRun<'a, 'r> {
-    pub(crate) sessions: &'a Sessions,
+    pub(crate) sessions: &'a Sessions<'a>,
     pub(crate) request: &'a Request,
     pub(crate) tasks: &'a Tasks,
-    pub(crate) listener: &'a dyn Listener,
     pub(crate) results: &'a Results<'r>,
 }
 
@@ -94,7 +92,7 @@ impl Tables<'_, '_> {
 
     /// In a dry run, what its plan needs to know of the table at this position: many tables are read together. A run that
     /// writes reads what it needs of each table when it comes to it.
-    async fn ahead(&self, worker: &WorkerSessions, position: usize) -> Option<PlanFacts> {
+    async fn ahead(&self, worker: &WorkerSessions<'_>, position: usize) -> Option<PlanFacts> {
         if !self.run.request.options.dry_run || self.run.tasks.convert.is_none() {
             return None;
         }
@@ -119,7 +117,7 @@ impl Tables<'_, '_> {
 
     /// Sweeps tables that no other worker has begun, until none is left or one fails for a reason that affects them
     /// all.
-    pub(crate) async fn work(&self, mut worker: WorkerSessions) {
+    pub(crate) async fn work(&self, mut worker: WorkerSessions<'_>) {
         while let Some((position, ready)) = self.take() {
             let name = ready.relation.display_name();
             let mut doubt = None;
@@ -141,7 +139,7 @@ impl Tables<'_, '_> {
             };
             let ahead = self.ahead(&worker, position).await;
             if let Some(doubt) = &doubt {
-                self.run.listener.note(&format!("{name}: {doubt}"));
+                self.run.sessions.listener.note(&format!("{name}: {doubt}"));
             }
             let (mut report, failed) =
                 self.work_on(&mut worker, ready, since, ahead.as_ref()).await;
@@ -161,7 +159,7 @@ impl Tables<'_, '_> {
     /// Runs one task after another on a table.
     async fn work_on(
         &self,
-        worker: &mut WorkerSessions,
+        worker: &mut WorkerSessions<'_>,
         ready: &PreparedTable,
         since: Option<Since>,
         mut ahead: Option<&PlanFacts>,
@@ -179,7 +177,9 @@ impl Tables<'_, '_> {
                     report = done.map(|done| TableReport::new(subject, done));
                     // This is recorded at once, because what follows may be stopped or killed.
                     if let (Some(memory), Some(report)) = (self.memory, &report)
-                        && let Err(error) = memory.remember(ready, report)
+                        && report.outcome == Outcome::Complete
+                        && let Some(proof) = &report.converted.proof
+                        && let Err(error) = memory.remember(ready, proof)
                     {
                         failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
                     }
@@ -223,7 +223,7 @@ impl Tables<'_, '_> {
     /// Measures the free space in a table's files after a sweep.
     async fn look_for_space(
         &self,
-        worker: &WorkerSessions,
+        worker: &WorkerSessions<'_>,
         ready: &PreparedTable,
         report: &mut TableReport,
     ) {
@@ -241,29 +241,34 @@ impl Tables<'_, '_> {
                 }
                 _ => Vec::new(),
             };
-        let indexes = async || match self.run.tasks.reindex {
-            Reindex::Never => Some(
-                reindex::run::bloated(&worker.connections.reader, self.pages, page, table).await,
-            ),
-            _ => None,
-        };
-        let free = async |connection: &_| match self.pages {
-            // Chunks that no row refers to fill pages as well, so the figure would be misleading.
-            Some(_) if server.has_toasters => None,
-            Some(pageinspect) => {
-                let look = free_space::FreeSpaceScan {
-                    connection,
-                    pageinspect,
-                    server,
-                    reading: Reading { ready, known: None },
-                    settled: &settled,
-                };
-                Some(look.free_space().await)
+        let indexes = async {
+            match self.run.tasks.reindex {
+                Reindex::Never => {
+                    let reader = &worker.connections.reader;
+                    Some(reindex::run::bloated(reader, self.pages, page, table).await)
+                }
+                _ => None,
             }
-            None => None,
+        };
+        let free = async {
+            match self.pages {
+                // Chunks that no row refers to fill pages as well, so the figure would be misleading.
+                Some(_) if server.has_toasters => None,
+                Some(pageinspect) => {
+                    let look = free_space::FreeSpaceScan {
+                        connection: &worker.connections.writer,
+                        pageinspect,
+                        server,
+                        reading: Reading { ready, known: None },
+                        settled: &settled,
+                    };
+                    Some(look.free_space().await)
+                }
+                None => None,
+            }
         };
         // Both run at the same time.
-        let (bloated, free) = join(indexes(), free(&worker.connections.writer)).await;
+        let (bloated, free) = join(indexes, free).await;
         match bloated {
             Some(Ok(bloated)) => report.indexes = bloated,
             Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.subject.relation),
@@ -295,7 +300,7 @@ impl Tables<'_, '_> {
     /// Prepares a table again that was worked on.
     async fn prepare_again(
         &self,
-        worker: &mut WorkerSessions,
+        worker: &mut WorkerSessions<'_>,
         ready: &PreparedTable,
         task: Task<'_>,
     ) -> Result<PreparedTable, RetoastError> {
@@ -304,8 +309,8 @@ impl Tables<'_, '_> {
         let mut ends = 0;
         let looked = loop {
             let writer = worker.connections.writer.client();
-            let looked =
-                preflight::table(writer, server, oid, task, self.run.request.approval).await;
+            let approval = self.run.request.approval;
+            let looked = Preflight { client: writer, server, task, approval }.table(oid).await;
             let Err(RetoastError::Live(error)) = &looked else { break looked };
             ends += 1;
             if ends >= ENDS || !self.goes_on(worker, &ready.relation.display_name(), error).await {
@@ -325,7 +330,7 @@ impl Tables<'_, '_> {
     /// Runs one task on a table, in as many sessions as necessary.
     async fn run_task(
         &self,
-        worker: &mut WorkerSessions,
+        worker: &mut WorkerSessions<'_>,
         ready: &PreparedTable,
         task: Task<'_>,
         since: Option<Since>,
@@ -338,8 +343,8 @@ impl Tables<'_, '_> {
         let mut ends: u32 = 0;
         let known = KnownDefinition::default();
         loop {
-            let TablesRun { sessions, request, listener, .. } = self.run;
-            let mut session = sessions.session(worker, &request.options, self.pages, listener);
+            let TablesRun { sessions, request, .. } = self.run;
+            let mut session = sessions.session(worker, &request.options, self.pages);
             // A single job is used, because the transactions of others would wait for its lock.
             if ready.code.holds_off_statistics() {
                 session.connections.others.clear();
@@ -384,7 +389,12 @@ impl Tables<'_, '_> {
 
     /// Whether new sessions have replaced those whose end this error reports: the server ended one, the network failed,
     /// or the server was restarted.
-    async fn goes_on(&self, worker: &mut WorkerSessions, name: &str, error: &LiveError) -> bool {
+    async fn goes_on(
+        &self,
+        worker: &mut WorkerSessions<'_>,
+        name: &str,
+        error: &LiveError,
+    ) -> bool {
         if self.run.sessions.stopped() {
             return false;
         }
@@ -393,10 +403,10 @@ impl Tables<'_, '_> {
         if end.by_administrator && !self.run.sessions.restarted(worker).await {
             return false;
         }
-        self.run.listener.note(&format!("{name}: a session has ended: {}", end.reason));
+        self.run.sessions.listener.note(&format!("{name}: a session has ended: {}", end.reason));
         let renewed = self.run.sessions.renew(worker).await.is_ok();
         if renewed {
-            self.run.listener.note(&format!("{name}: continuing in a new session"));
+            self.run.sessions.listener.note(&format!("{name}: continuing in a new session"));
         }
         renewed
     }
@@ -404,7 +414,7 @@ impl Tables<'_, '_> {
     /// What the `--since` file records about a table.
     async fn since(
         &self,
-        worker: &WorkerSessions,
+        worker: &WorkerSessions<'_>,
         ready: &PreparedTable,
     ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
         match self.memory {

@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use super::{GIVES, Target};
+use super::{GIVES, Target, at_addresses};
 use crate::server::trial::{Copied, Copies, compressed_size, padding_text};
 use toast_format::disk::layout::PageSize;
 use toast_format::model::policy::MethodChoice;
@@ -16,11 +16,6 @@ use toast_format::model::sql::quote_identifier;
 
 /// The temporary table's name.
 const NAME: &str = "toastctl_policy";
-
-/// The rows at the addresses in parameter `$1`.
-fn at_addresses(table: &str) -> String {
-    format!("FROM ONLY {table} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])")
-}
 
 /// The size, in bytes, at which the temporary table (with its TOAST relation and that relation's index) is emptied: the
 /// default of `temp_buffers`.

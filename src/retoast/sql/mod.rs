@@ -140,6 +140,11 @@ pub fn prune(table: &str) -> String {
     )
 }
 
+/// The rows at the addresses in parameter `$1`.
+fn at_addresses(table: &str) -> String {
+    format!("FROM ONLY {table} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])")
+}
+
 /// The hash of a row of a table with the alias `t`, over these columns or the whole row.
 fn hash(columns: Option<&[String]>) -> String {
     let row = match columns {
@@ -152,10 +157,9 @@ fn hash(columns: Option<&[String]>) -> String {
 /// Locks the rows of a batch (`$1`) that no other session has locked; returns each row's address and hash.
 pub(crate) fn lock_and_hash(table: &str, columns: Option<&[String]>) -> String {
     format!(
-        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
-         FOR NO KEY UPDATE SKIP LOCKED",
-        hash(columns)
+        "SELECT t.ctid::pg_catalog.text, {} {} FOR NO KEY UPDATE SKIP LOCKED",
+        hash(columns),
+        at_addresses(table)
     )
 }
 
@@ -198,10 +202,7 @@ pub(crate) fn members(
     predicate: Option<&str>,
     returned: Option<(&str, &str)>,
 ) -> String {
-    let mut sql = format!(
-        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"
-    );
+    let mut sql = format!("SELECT t.ctid::pg_catalog.text {}", at_addresses(table));
     if let Some(predicate) = predicate {
         sql.push_str(&format!(" AND ({predicate})"));
     }
@@ -220,11 +221,8 @@ pub(crate) fn keys(table: &str, columns: &[String]) -> String {
         .iter()
         .map(|column| format!("t.{}::pg_catalog.text", quote_identifier(column)))
         .collect();
-    format!(
-        "SELECT t.ctid::pg_catalog.text, ARRAY[{}] FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
-        texts.join(", ")
-    )
+    let rows = at_addresses(table);
+    format!("SELECT t.ctid::pg_catalog.text, ARRAY[{}] {rows}", texts.join(", "))
 }
 
 /// Counts the rows whose chosen values alone are longer than `limit` bytes; returns the first one's address too.
@@ -251,20 +249,12 @@ pub fn unfit(table: &str, targets: &[Target], limit: usize) -> String {
 
 /// The hashes of the rows at addresses `$1`.
 pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
-    format!(
-        "SELECT {} FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
-        hash(columns)
-    )
+    format!("SELECT {} {}", hash(columns), at_addresses(table))
 }
 
 /// These expressions, about the rows at addresses `$1`.
 pub(crate) fn readings(table: &str, expressions: &[String]) -> String {
-    format!(
-        "SELECT {} FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
-        expressions.join(", ")
-    )
+    format!("SELECT {} {}", expressions.join(", "), at_addresses(table))
 }
 
 /// The statements of a batch that is verified: lock the rows (`$1`) that no other session has locked, re-toast them,
@@ -369,11 +359,10 @@ pub fn hidden(
 /// or an object that contains no objects or arrays.
 pub fn never_moved(table: &str, target: &Target) -> String {
     format!(
-        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
-         AND CASE pg_catalog.jsonb_typeof({column}) WHEN 'array' THEN false WHEN 'object' THEN \
+        "SELECT t.ctid::pg_catalog.text {rows} AND CASE pg_catalog.jsonb_typeof({column}) WHEN 'array' THEN false WHEN 'object' THEN \
          NOT EXISTS (SELECT FROM pg_catalog.jsonb_each({column}) AS e \
          WHERE pg_catalog.jsonb_typeof(e.value) IN ('array', 'object')) ELSE true END",
+        rows = at_addresses(table),
         column = target.column()
     )
 }

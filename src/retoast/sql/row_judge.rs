@@ -1,6 +1,6 @@
 //! The temporary table in which the server shows how it stores whole rows (pure).
 
-use super::Target;
+use super::{Target, at_addresses};
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::quote_identifier;
@@ -32,10 +32,7 @@ pub fn make_row_judge(
 
 /// Those addresses of `$1` at which a row exists, in order.
 pub fn there(table: &str) -> String {
-    format!(
-        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"
-    )
+    format!("SELECT t.ctid::pg_catalog.text {} ORDER BY t.ctid", at_addresses(table))
 }
 
 /// Inserts the rows at addresses `$1` into the temporary table as the sweep would store them, in order. Values of the
@@ -53,11 +50,11 @@ pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String 
         names.push(name);
     }
     format!(
-        "INSERT INTO pg_temp.toastctl_judge AS j ({}) SELECT {} FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid \
+        "INSERT INTO pg_temp.toastctl_judge AS j ({}) SELECT {} {} ORDER BY t.ctid \
          RETURNING j.ctid::pg_catalog.text",
         names.join(", "),
-        values.join(", ")
+        values.join(", "),
+        at_addresses(table)
     )
 }
 

@@ -15,7 +15,7 @@ use crate::retoast::memory::since::{CutOff, Since, proven_now};
 use crate::retoast::pace::course::Course;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
-use crate::retoast::plan::{FirstScan, Forecast, Plan, Sizes};
+use crate::retoast::plan::{FirstScan, Forecast, Plan, RunForecast, Sizes};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
@@ -94,35 +94,6 @@ impl Progress {
             is_unfit: false,
             index_refusal: None,
             found_runs: SpreadBlocks::new(RUNS),
-        }
-    }
-}
-
-/// The state of a sweep next to its machine.
-struct SweepState {
-    /// When the sweep and its current scan began.
-    began: Instant,
-    scan: u32,
-    scan_began: Instant,
-    course: Course,
-    keys: Keys,
-    /// Whether batches are prepared.
-    prepared: bool,
-    /// The error that ends the sweep once all jobs have ended.
-    failed: Option<RetoastError>,
-}
-
-impl SweepState {
-    fn new() -> SweepState {
-        let now = Instant::now();
-        SweepState {
-            began: now,
-            scan: 0,
-            scan_began: now,
-            course: Course::default(),
-            keys: Keys::default(),
-            prepared: false,
-            failed: None,
         }
     }
 }
@@ -267,7 +238,7 @@ impl Conversion<'_> {
         report: &mut Progress,
     ) -> Result<(), RetoastError> {
         let began = Instant::now();
-        let options = self.guard.session.options;
+        let Session { options, .. } = *self.guard.session;
         let jobs = self.guard.session.jobs();
         let mut machine = Machine::new(Tuning { jobs, ..options.tuning });
         if !self.choice.judge.new_values_comply() {
@@ -286,7 +257,21 @@ impl Conversion<'_> {
             Some(self.guard.files().await?)
         };
         let scans = report.common.effort.scans;
-        let mut end = self.steps(&mut machine, scanner, report, saved).await;
+        let mut sweep = Sweep {
+            conversion: self,
+            machine,
+            scanner,
+            report,
+            saved,
+            began,
+            scan_began: (0, began),
+            course: Course::default(),
+            keys: Keys::default(),
+            prepared: false,
+            failed: None,
+        };
+        let mut end = sweep.steps().await;
+        let Sweep { machine, scanner, report, .. } = sweep;
         report.common.effort.scans = scans + machine.counts.scans;
         report.common.effort.retries += machine.counts.retries;
         report.common.effort.longest_batch_ms =
@@ -341,250 +326,6 @@ impl Conversion<'_> {
         let is_whole = report.common.skipped.is_empty();
         report.outcome = verdict::of_conversion(end, is_whole, options.dry_run);
         Ok(())
-    }
-
-    /// Carries out the machine's actions until it ends.
-    async fn steps(
-        &self,
-        machine: &mut Machine,
-        scanner: &mut Scanner<'_>,
-        report: &mut Progress,
-        saved: Option<(&Checkpoint, TableFile)>,
-    ) -> Result<SweepEnd, RetoastError> {
-        let mut under_way = FuturesUnordered::new();
-        let mut state = SweepState::new();
-        let session = self.guard.session;
-        loop {
-            if session.stopped() {
-                machine.note(Event::Stop, 0.0);
-            }
-            let action = machine.next_action();
-            self.tell_of(&action);
-            let event = match action {
-                Action::Finish(end) => return state.failed.map_or(Ok(end), Err),
-                Action::Sleep(time, reason) => {
-                    if time > Duration::from_secs(1) {
-                        self.guard.note(&reason.note());
-                    }
-                    self.guard.wait(time, &reason).await;
-                    continue;
-                }
-                Action::BeginScan => {
-                    state.keys.clear();
-                    let Some(begun) = self.begin_scan(machine, scanner, report).await? else {
-                        continue;
-                    };
-                    begun
-                }
-                Action::Scan(blocks) => {
-                    self.pass_scan(machine, scanner).await?;
-                    if let Some((checkpoint, place)) = saved {
-                        checkpoint.at(place, blocks.start)?;
-                    }
-                    let rows = self.scan_chunk(machine, scanner, &mut state.course, blocks).await?;
-                    self.note_found(machine, scanner, report, &rows);
-                    if machine.insists() {
-                        state.keys.note(&self.guard, scanner, &rows).await?;
-                    }
-                    // a plan is based on a single scan
-                    Event::Scanned(if session.options.dry_run { Vec::new() } else { rows })
-                }
-                Action::Batch(job, rows) => {
-                    let task = self.batch_task(rows, false, report, &mut state).await?;
-                    under_way.push(self.run_job(job, task));
-                    continue;
-                }
-                Action::Insist(job, rows) => {
-                    let task = self.batch_task(rows, true, report, &mut state).await?;
-                    under_way.push(self.run_job(job, task));
-                    continue;
-                }
-                Action::Vacuum(job, extent, part) => {
-                    under_way.push(self.run_job(job, Job::Vacuum(extent, part)));
-                    continue;
-                }
-                Action::Wait => {
-                    let Some((job, finished)) = under_way.next().await else { continue };
-                    self.note_finished(job, finished, machine, scanner, report, &mut state)
-                }
-            };
-            machine.note(event, rand::rng().random());
-            if !machine.may_prove() {
-                scanner.release().await?;
-            }
-            machine.beside_others(session.throttle.beside_others());
-            self.report_progress(machine, report, &mut state);
-        }
-    }
-
-    /// A batch of these rows. It waits for their locks if it `insists` and need not take them in the versions that the
-    /// scan has seen.
-    async fn batch_task(
-        &self,
-        rows: Vec<Row>,
-        insists: bool,
-        report: &Progress,
-        state: &mut SweepState,
-    ) -> Result<Job, RetoastError> {
-        // with a policy, there is only one job
-        if !std::mem::replace(&mut state.prepared, true) {
-            self.prepare_batches().await?;
-            self.dead_entries.learn(&self.guard).await?;
-        }
-        let computed = self.guard.ready.computed();
-        let verify = self.guard.verifies(report.common.effort.batches, &computed);
-        let insists = insists && !self.needs_versions();
-        let insist_on = insists.then(|| state.keys.condition(&rows));
-        Ok(Job::Batch { rows, verify, insist_on })
-    }
-
-    /// Records what a job has done, or the error with which it ended.
-    fn note_finished(
-        &self,
-        job: usize,
-        finished: Result<JobResult, RetoastError>,
-        machine: &mut Machine,
-        scanner: &mut Scanner<'_>,
-        report: &mut Progress,
-        state: &mut SweepState,
-    ) -> Event {
-        if let Ok(JobResult::Vacuum(_, done, _)) = &finished {
-            machine.still_dead(self.guard.session.throttle.still_dead());
-            if let Some((Extent::Table, took)) = done {
-                state.course.has_vacuumed(*took);
-            }
-        }
-        let mut event = finished.map(|finished| self.account(job, finished, report));
-        if let (Some(row), None) = (&report.index_refusal, &state.failed) {
-            event = self.stop_at_index(row);
-        }
-        if let Ok(Event::BatchDone { xid, .. }) = &event {
-            scanner.ours.insert(*xid);
-            scanner.own.insert(*xid);
-        }
-        event.unwrap_or_else(|error| {
-            state.failed.get_or_insert(error);
-            Event::Failed(job)
-        })
-    }
-
-    /// Returns the rows of these blocks that do not comply.
-    async fn scan_chunk(
-        &self,
-        machine: &mut Machine,
-        scanner: &mut Scanner<'_>,
-        course: &mut Course,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, RetoastError> {
-        let held = scanner.held.is_some();
-        let began = Instant::now();
-        let rows = scanner.read(&self.guard, blocks.clone()).await?;
-        course.has_read(blocks.len() as u32, began.elapsed());
-        tracing::debug!("{}: blocks {blocks:?}: {} rows differ", self.guard.name(), rows.len());
-        if held && scanner.held.is_none() {
-            machine.note(Event::SnapshotLost, 0.0);
-        }
-        Ok(rows)
-    }
-
-    fn report_progress(&self, machine: &Machine, report: &Progress, state: &mut SweepState) {
-        let session = self.guard.session;
-        let scan = machine.counts.scans;
-        if state.scan != scan {
-            state.scan = scan;
-            state.scan_began = Instant::now();
-        }
-        let (read, blocks) = machine.position();
-        let rows = report.common.rows.stored;
-        let now = Advance { scan, read, blocks, rows, ..Advance::default() };
-        let advance = state.course.at(now, state.began.elapsed(), state.scan_began.elapsed());
-        session.throttle.at(advance.part());
-        session.listener.progress(&report.relation, &advance);
-    }
-
-    /// Begins a scan, in a snapshot of its own if it may prove something. Returns `None` once a stop is requested.
-    async fn begin_scan(
-        &self,
-        machine: &mut Machine,
-        scanner: &mut Scanner<'_>,
-        report: &mut Progress,
-    ) -> Result<Option<Event>, RetoastError> {
-        let guard = &self.guard;
-        let dry_run = guard.session.options.dry_run;
-        if report.common.effort.scans == 0 && machine.counts.scans == 2 {
-            report.converted.forms_before = scanner.seen.tally.form_reports(&report.columns);
-        }
-        scanner.seen = Scanned::default();
-        scanner.own.clear();
-        self.seen_rows.clear();
-        self.begin_proof(machine, &mut scanner.by_rule, report).await?;
-        // a dry run proves nothing
-        if !dry_run && !machine.is_cut_off() {
-            let hold = async || guard.tried("reading", async || scanner.hold().await).await;
-            if guard.unless_changed(0, hold).await?.is_none() {
-                return Ok(None);
-            }
-        }
-        if !dry_run && !guard.is_unchanged().await? {
-            return Err(RetoastError::Changing);
-        }
-        // by now, the file has every block that the snapshot can see
-        let Some(sizes) = guard.sizes_before().await? else { return Ok(None) };
-        report.common.is_larger(sizes);
-        let blocks = sizes.heap_pages(guard.session.server.page_size);
-        // the forecast of a plan then needs no second look at the pages
-        if dry_run && blocks.div_ceil(RUN) as usize <= RUNS {
-            scanner.sampled = Some(Sampled::default());
-        }
-        Ok(Some(Event::Begun { blocks, bytes: sizes.heap + sizes.toast }))
-    }
-
-    /// Waits until the throttle allows the scan to continue. Gives up its snapshot if that takes long, or if other
-    /// sessions wait for what it holds.
-    async fn pass_scan(
-        &self,
-        machine: &mut Machine,
-        scanner: &mut Scanner<'_>,
-    ) -> Result<(), RetoastError> {
-        let session = self.guard.session;
-        let mut pass = std::pin::pin!(session.pass(WorkKind::Scan, 0));
-        let asked = Instant::now();
-        loop {
-            if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
-                passed?;
-                break;
-            }
-            let gives_up = session.throttle.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
-            if gives_up && scanner.held.is_some() {
-                scanner.release().await?;
-                machine.note(Event::SnapshotLost, 0.0);
-            }
-        }
-        if scanner.held.is_some() && self.keeps_others_from_reading().await? {
-            scanner.release().await?;
-            machine.note(Event::SnapshotLost, 0.0);
-        }
-        Ok(())
-    }
-
-    /// Records the rows that a scan has found for the report and, in a dry run, for the forecast.
-    fn note_found(
-        &self,
-        machine: &Machine,
-        scanner: &mut Scanner<'_>,
-        report: &mut Progress,
-        rows: &[Row],
-    ) {
-        if report.common.effort.scans == 0 && machine.is_first_scan() {
-            report.common.rows.found += rows.len() as u64;
-            report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
-        }
-        if self.guard.session.options.dry_run {
-            rows.iter().for_each(|row| report.found_runs.add(row.ctid.block.0 / RUN));
-            if let Some(sampled) = &mut scanner.sampled {
-                sampled.rows.extend(rows);
-            }
-        }
     }
 
     /// Whether the lock that prevents the creation of statistics keeps other sessions waiting while a scan holds it.
@@ -665,20 +406,18 @@ impl Conversion<'_> {
         let rows = report.common.rows.found;
         let runs = report.found_runs.blocks();
         let found = self.forecast(scanner, report.common.before, runs, Some(rows)).await?;
-        let known = found.map(|(_, wal, growth)| (growth, wal));
-        self.check_space(known).await?;
-        let (growth, wal) = match known {
-            Some(known) => known,
+        self.check_space(found).await?;
+        let expected = match found {
+            Some(expected) => expected,
             None => {
                 self.guard.note(NO_FORECAST);
-                let wal = session.throttle.expected_wal(ready, rows > 0).await?;
+                let wal = at_most(session.throttle.expected_wal(ready, rows > 0).await?);
                 let growth = (report.common.before.sum() as f64 * bloat * 2.0) as u64;
-                (at_most(growth), at_most(wal))
+                RunForecast { rows, wal, growth: at_most(growth) }
             }
         };
         let found = FirstScan {
-            rows,
-            forecast: (wal, growth),
+            expected,
             scan,
             alter: report.converted.alter.clone(),
             statements,
@@ -727,31 +466,6 @@ impl Conversion<'_> {
         }
     }
 
-    /// Records what a job has done.
-    fn account(&self, job: usize, finished: JobResult, report: &mut Progress) -> Event {
-        match finished {
-            JobResult::Batch { done: BatchEnd::Stored { rows, verified, xid }, took, .. } => {
-                report.common.rows.stored += rows;
-                report.common.rows.verified += verified;
-                report.common.effort.batches += u64::from(rows > 0);
-                Event::BatchDone { job, rows, xid, took }
-            }
-            JobResult::Batch { done: BatchEnd::Busy, .. } => Event::BatchBusy(job),
-            JobResult::Batch { done: BatchEnd::Refused(reason), rows, insists, .. } => {
-                if let ([row], false) = (rows.as_slice(), insists) {
-                    self.set_aside(*row, reason, report);
-                }
-                Event::BatchRefused(job)
-            }
-            JobResult::Vacuum(sizes, done, times) => {
-                report.common.is_larger(sizes);
-                report.common.effort.vacuums += times;
-                Event::Vacuumed { job, done }
-            }
-            JobResult::Nothing => Event::Failed(job),
-        }
-    }
-
     /// Ends the conversion at a row that does not fit in an index: new rows with such values do not either.
     fn stop_at_index(&self, row: &str) -> Result<Event, RetoastError> {
         refused(format!(
@@ -760,16 +474,6 @@ impl Conversion<'_> {
              one USING hash, or on an expression such as md5(column) or left(column, 500).",
             self.choice.judge.choice()
         ))
-    }
-
-    fn set_aside(&self, row: Row, reason: Reason, report: &mut Progress) {
-        report.is_unfit |=
-            reason.sqlstate == LIMIT && self.choice.toaster.storage() == Storage::Plain;
-        if reason.is_of_index {
-            report.is_unfit = true;
-            report.index_refusal = Some(format!("row {}: {}", row.ctid, reason.text));
-        }
-        self.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
     }
 
     /// With a policy, determines which rows the scan that begins now covers. Later scans cover the same rows as the
@@ -790,5 +494,265 @@ impl Conversion<'_> {
         report.converted.horizon = Some(now.xmin);
         report.converted.proof = Some(now);
         Ok(())
+    }
+}
+
+/// A sweep: the machine, what it works with, and what it has done.
+struct Sweep<'s, 'a, 'b> {
+    conversion: &'s Conversion<'a>,
+    machine: Machine,
+    scanner: &'s mut Scanner<'b>,
+    report: &'s mut Progress,
+    saved: Option<(&'s Checkpoint, TableFile)>,
+    began: Instant,
+    /// The current scan, and when it began.
+    scan_began: (u32, Instant),
+    course: Course,
+    keys: Keys,
+    /// Whether batches are prepared.
+    prepared: bool,
+    /// The error that ends the sweep once all jobs have ended.
+    failed: Option<RetoastError>,
+}
+
+impl<'s> Sweep<'s, '_, '_> {
+    /// Carries out the machine's actions until it ends.
+    async fn steps(&mut self) -> Result<SweepEnd, RetoastError> {
+        let mut under_way = FuturesUnordered::new();
+        let conversion: &'s Conversion<'_> = self.conversion;
+        let guard = &conversion.guard;
+        let session = guard.session;
+        loop {
+            if session.stopped() {
+                self.machine.note(Event::Stop, 0.0);
+            }
+            let action = self.machine.next_action();
+            conversion.tell_of(&action);
+            let event = match action {
+                Action::Finish(end) => return self.failed.take().map_or(Ok(end), Err),
+                Action::Sleep(time, reason) => {
+                    if time > Duration::from_secs(1) {
+                        guard.note(&reason.note());
+                    }
+                    guard.wait(time, &reason).await;
+                    continue;
+                }
+                Action::BeginScan => {
+                    let Some(begun) = self.begin_scan().await? else { continue };
+                    begun
+                }
+                Action::Scan(blocks) => self.scan(blocks).await?,
+                Action::Batch(job, rows) => {
+                    under_way.push(conversion.run_job(job, self.batch(rows, false).await?));
+                    continue;
+                }
+                Action::Insist(job, rows) => {
+                    let insists = !conversion.needs_versions();
+                    under_way.push(conversion.run_job(job, self.batch(rows, insists).await?));
+                    continue;
+                }
+                Action::Vacuum(job, extent, part) => {
+                    under_way.push(conversion.run_job(job, Job::Vacuum(extent, part)));
+                    continue;
+                }
+                Action::Wait => {
+                    let Some((job, finished)) = under_way.next().await else { continue };
+                    self.note_finished(job, finished)
+                }
+            };
+            self.machine.note(event, rand::rng().random());
+            if !self.machine.may_prove() {
+                self.scanner.release().await?;
+            }
+            self.machine.beside_others(session.throttle.beside_others());
+            self.report_progress();
+        }
+    }
+
+    /// Reads these blocks, once the throttle allows it, and returns the rows that do not comply.
+    async fn scan(&mut self, blocks: Range<u32>) -> Result<Event, RetoastError> {
+        let guard = &self.conversion.guard;
+        self.pass_scan().await?;
+        if let Some((checkpoint, place)) = self.saved {
+            checkpoint.at(place, blocks.start)?;
+        }
+        let held = self.scanner.held.is_some();
+        let began = Instant::now();
+        let rows = self.scanner.read(guard, blocks.clone()).await?;
+        self.course.has_read(blocks.len() as u32, began.elapsed());
+        tracing::debug!("{}: blocks {blocks:?}: {} rows differ", guard.name(), rows.len());
+        if held && self.scanner.held.is_none() {
+            self.machine.note(Event::SnapshotLost, 0.0);
+        }
+        self.note_found(&rows);
+        if self.machine.insists() {
+            self.keys.note(guard, self.scanner, &rows).await?;
+        }
+        // a plan is based on a single scan
+        Ok(Event::Scanned(if guard.session.options.dry_run { Vec::new() } else { rows }))
+    }
+
+    /// A batch of these rows, which waits for their locks if it `insists`.
+    async fn batch(&mut self, rows: Vec<Row>, insists: bool) -> Result<Job, RetoastError> {
+        let conversion = self.conversion;
+        let guard = &conversion.guard;
+        // with a policy, there is only one job
+        if !std::mem::replace(&mut self.prepared, true) {
+            conversion.prepare_batches().await?;
+            conversion.dead_entries.learn(guard).await?;
+        }
+        let computed = guard.ready.computed();
+        let verify = guard.verifies(self.report.common.effort.batches, &computed);
+        let insist_on = insists.then(|| self.keys.condition(&rows));
+        Ok(Job::Batch { rows, verify, insist_on })
+    }
+
+    /// Records what a job has done, or the error with which it ended.
+    fn note_finished(&mut self, job: usize, finished: Result<JobResult, RetoastError>) -> Event {
+        if let Ok(JobResult::Vacuum(_, done, _)) = &finished {
+            self.machine.still_dead(self.conversion.guard.session.throttle.still_dead());
+            if let Some((Extent::Table, took)) = done {
+                self.course.has_vacuumed(*took);
+            }
+        }
+        let mut event = finished.map(|finished| self.account(job, finished));
+        if let (Some(row), None) = (&self.report.index_refusal, &self.failed) {
+            event = self.conversion.stop_at_index(row);
+        }
+        if let Ok(Event::BatchDone { xid, .. }) = &event {
+            self.scanner.ours.insert(*xid);
+            self.scanner.own.insert(*xid);
+        }
+        event.unwrap_or_else(|error| {
+            self.failed.get_or_insert(error);
+            Event::Failed(job)
+        })
+    }
+
+    fn report_progress(&mut self) {
+        let session = self.conversion.guard.session;
+        let scan = self.machine.counts.scans;
+        if self.scan_began.0 != scan {
+            self.scan_began = (scan, Instant::now());
+        }
+        let (read, blocks) = self.machine.position();
+        let rows = self.report.common.rows.stored;
+        let now = Advance { scan, read, blocks, rows, ..Advance::default() };
+        let advance = self.course.at(now, self.began.elapsed(), self.scan_began.1.elapsed());
+        session.throttle.at(advance.part());
+        session.listener.progress(&self.report.relation, &advance);
+    }
+
+    /// Begins a scan, in a snapshot of its own if it may prove something. Returns `None` once a stop is requested.
+    async fn begin_scan(&mut self) -> Result<Option<Event>, RetoastError> {
+        self.keys.clear();
+        let conversion = self.conversion;
+        let guard = &conversion.guard;
+        let dry_run = guard.session.options.dry_run;
+        let Sweep { machine, scanner, report, .. } = self;
+        if report.common.effort.scans == 0 && machine.counts.scans == 2 {
+            report.converted.forms_before = scanner.seen.tally.form_reports(&report.columns);
+        }
+        scanner.seen = Scanned::default();
+        scanner.own.clear();
+        conversion.seen_rows.clear();
+        conversion.begin_proof(machine, &mut scanner.by_rule, report).await?;
+        // a dry run proves nothing
+        if !dry_run && !machine.is_cut_off() {
+            let hold = async || guard.tried("reading", async || scanner.hold().await).await;
+            if guard.unless_changed(0, hold).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        if !dry_run && !guard.is_unchanged().await? {
+            return Err(RetoastError::Changing);
+        }
+        // by now, the file has every block that the snapshot can see
+        let Some(sizes) = guard.sizes_before().await? else { return Ok(None) };
+        report.common.is_larger(sizes);
+        let blocks = sizes.heap_pages(guard.session.server.page_size);
+        // the forecast of a plan then needs no second look at the pages
+        if dry_run && blocks.div_ceil(RUN) as usize <= RUNS {
+            scanner.sampled = Some(Sampled::default());
+        }
+        Ok(Some(Event::Begun { blocks, bytes: sizes.heap + sizes.toast }))
+    }
+
+    /// Waits until the throttle allows the scan to continue. Gives up its snapshot if that takes long, or if other
+    /// sessions wait for what it holds.
+    async fn pass_scan(&mut self) -> Result<(), RetoastError> {
+        let conversion = self.conversion;
+        let session = conversion.guard.session;
+        let Sweep { machine, scanner, .. } = self;
+        let mut pass = std::pin::pin!(session.pass(WorkKind::Scan, 0));
+        let asked = Instant::now();
+        loop {
+            if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
+                passed?;
+                break;
+            }
+            let gives_up = session.throttle.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
+            if gives_up && scanner.held.is_some() {
+                scanner.release().await?;
+                machine.note(Event::SnapshotLost, 0.0);
+            }
+        }
+        if scanner.held.is_some() && conversion.keeps_others_from_reading().await? {
+            scanner.release().await?;
+            machine.note(Event::SnapshotLost, 0.0);
+        }
+        Ok(())
+    }
+
+    /// Records the rows that a scan has found for the report and, in a dry run, for the forecast.
+    fn note_found(&mut self, rows: &[Row]) {
+        let Sweep { conversion, machine, scanner, report, .. } = self;
+        if report.common.effort.scans == 0 && machine.is_first_scan() {
+            report.common.rows.found += rows.len() as u64;
+            report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
+        }
+        if conversion.guard.session.options.dry_run {
+            rows.iter().for_each(|row| report.found_runs.add(row.ctid.block.0 / RUN));
+            if let Some(sampled) = &mut scanner.sampled {
+                sampled.rows.extend(rows);
+            }
+        }
+    }
+
+    /// Records what a job has done.
+    fn account(&mut self, job: usize, finished: JobResult) -> Event {
+        let report = &mut self.report;
+        match finished {
+            JobResult::Batch { done: BatchEnd::Stored { rows, verified, xid }, took, .. } => {
+                report.common.rows.stored += rows;
+                report.common.rows.verified += verified;
+                report.common.effort.batches += u64::from(rows > 0);
+                Event::BatchDone { job, rows, xid, took }
+            }
+            JobResult::Batch { done: BatchEnd::Busy, .. } => Event::BatchBusy(job),
+            JobResult::Batch { done: BatchEnd::Refused(reason), rows, insists, .. } => {
+                if let ([row], false) = (rows.as_slice(), insists) {
+                    self.set_aside(*row, reason);
+                }
+                Event::BatchRefused(job)
+            }
+            JobResult::Vacuum(sizes, done, times) => {
+                report.common.is_larger(sizes);
+                report.common.effort.vacuums += times;
+                Event::Vacuumed { job, done }
+            }
+            JobResult::Nothing => Event::Failed(job),
+        }
+    }
+
+    fn set_aside(&mut self, row: Row, reason: Reason) {
+        let Sweep { conversion, report, .. } = self;
+        report.is_unfit |=
+            reason.sqlstate == LIMIT && conversion.choice.toaster.storage() == Storage::Plain;
+        if reason.is_of_index {
+            report.is_unfit = true;
+            report.index_refusal = Some(format!("row {}: {}", row.ctid, reason.text));
+        }
+        conversion.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
     }
 }

@@ -407,21 +407,22 @@ impl Scanner<'_> {
             Some(format!("t.{}", quote_identifier(&column.name)))
         });
         let role = self.ready.code.role().map(sql::set_role);
-        let ask = async |_| {
-            if let Some(role) = &role {
-                client.batch_execute(role).await?;
-            }
-            let parameters =
-                [(&index.shape.name as &(dyn ToSql + Sync), Type::TEXT), (&number, Type::INT4)];
-            let found = client.query_typed(sql::INDEX_TEXTS, &parameters).await?;
-            let Some(row) = found.first() else { return Ok(Vec::new()) };
-            let predicate: Option<String> = row.try_get(0)?;
-            let expression: String = row.try_get(1)?;
-            let returned = target.as_ref().map(|target| (expression.as_str(), target.as_str()));
-            let sql = sql::members(&table, predicate.as_deref(), returned);
-            Ok(client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?)
-        };
-        let found = guard.in_reading(ask).await?;
+        let found = guard
+            .in_reading(async |_| {
+                if let Some(role) = &role {
+                    client.batch_execute(role).await?;
+                }
+                let parameters =
+                    [(&index.shape.name as &(dyn ToSql + Sync), Type::TEXT), (&number, Type::INT4)];
+                let found = client.query_typed(sql::INDEX_TEXTS, &parameters).await?;
+                let Some(row) = found.first() else { return Ok(Vec::new()) };
+                let predicate: Option<String> = row.try_get(0)?;
+                let expression: String = row.try_get(1)?;
+                let returned = target.as_ref().map(|target| (expression.as_str(), target.as_str()));
+                let sql = sql::members(&table, predicate.as_deref(), returned);
+                Ok(client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?)
+            })
+            .await?;
         found.iter().map(|row| Ok(address(row.try_get(0)?)?)).collect()
     }
 }

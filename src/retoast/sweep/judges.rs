@@ -23,7 +23,6 @@ impl Scanner<'_> {
         &mut self,
         judge: &FormJudge,
         mut open: Vec<Candidate>,
-        rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
         let (indexes, follow) = self.indexes();
         if matches!(judge, FormJudge::Stock(_)) && self.hands_values_over_uncompressed() {
@@ -58,7 +57,7 @@ impl Scanner<'_> {
                         };
                         let left = |index| if is_left(index) { Some(None) } else { answer(index) };
                         let spared = judge.compliance(&row, &left) == Compliance::Complies;
-                        rows.push(Row { spared, ..found });
+                        self.found.push(Row { spared, ..found });
                     }
                     Compliance::Depends(mut more) => {
                         more.retain(|&index| answer(index).is_none());
@@ -108,7 +107,7 @@ impl Scanner<'_> {
             let column = (target.index, target.name.as_str());
             let page = self.choice.model.page;
             let trial = Trial::of(table.clone(), column, fresh, &[target.method], page);
-            if self.judges.insert(target.index) {
+            if self.trials.columns.insert(target.index) {
                 trial.make(client).await?;
             }
             for group in judged_groups(&asked, |candidate| candidate.row.bytes) {
@@ -144,26 +143,23 @@ impl Scanner<'_> {
     }
 
     /// Makes the server store whole rows, because too little is known for the model if pages cannot be read.
-    pub(super) async fn judge_rows(
-        &mut self,
-        open: Vec<Candidate>,
-        rows: &mut Vec<Row>,
-    ) -> Result<(), LiveError> {
+    pub(super) async fn judge_rows(&mut self, open: Vec<Candidate>) -> Result<(), LiveError> {
         if open.is_empty() {
             return Ok(());
         }
         let table = self.ready.relation.quoted();
         let targets = &self.ready.targets;
         let fresh: Vec<&Target> = targets.iter().chain(&self.choice.follow).collect();
-        let insert = row_judge::judge_rows(&table, &self.choice.stored_columns, &fresh);
-        let copy = row_judge::judge_rows(&table, &self.choice.stored_columns, &[]);
+        let stored = self.ready.stored_columns();
+        let insert = row_judge::judge_rows(&table, &stored, &fresh);
+        let copy = row_judge::judge_rows(&table, &stored, &[]);
         let update = row_judge::judge_update(&fresh, self.choice.model.target);
         let client = self.connection.client();
-        if !self.row_judge {
+        if !self.trials.rows {
             let target = self.choice.model.target;
             let make = row_judge::make_row_judge(&table, self.choice.toaster, targets, target);
             client.batch_execute(&make).await?;
-            self.row_judge = true;
+            self.trials.rows = true;
         }
         for now in judged_groups(&open, |candidate| candidate.row.bytes) {
             let ctids: Vec<String> = now.iter().map(|one| one.row.ctid.to_string()).collect();
@@ -198,7 +194,7 @@ impl Scanner<'_> {
             for candidate in
                 doubted.iter().filter(|candidate| differs(candidate, targets, &compressed))
             {
-                rows.push(Row { by_copy: true, ..candidate.row });
+                self.found.push(Row { by_copy: true, ..candidate.row });
             }
         }
         Ok(())
@@ -249,24 +245,20 @@ impl Scanner<'_> {
     }
 
     /// Adds the rows that have compressed fields inside composite values.
-    pub(super) async fn hidden(
-        &self,
-        blocks: Range<u32>,
-        rows: &mut Vec<Row>,
-    ) -> Result<(), LiveError> {
+    pub(super) async fn hidden(&mut self, blocks: Range<u32>) -> Result<(), LiveError> {
         let table = self.ready.relation.quoted();
         let Some(sql) = sql::hidden(&table, self.choice.toaster, &self.ready.targets, blocks)
         else {
             return Ok(());
         };
-        let known: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
+        let known: HashSet<ItemPointer> = self.found.iter().map(|row| row.ctid).collect();
         for row in self.connection.client().query_typed(&sql, &[]).await? {
             let ctid = address(row.try_get(0)?)?;
             if !known.contains(&ctid) {
                 let bytes: i64 = row.try_get(1)?;
                 let bytes = u64::try_from(bytes).unwrap_or(0);
                 let xmin = transaction(row.try_get(2)?)?;
-                rows.push(Row::new(ctid, xmin, bytes, bytes));
+                self.found.push(Row::new(ctid, xmin, bytes, bytes));
             }
         }
         Ok(())

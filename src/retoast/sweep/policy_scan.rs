@@ -29,23 +29,20 @@ impl Scanner<'_> {
         rule: &Rule,
         moment: &Moment,
         blocks: Range<u32>,
-    ) -> Result<Vec<Row>, LiveError> {
+    ) -> Result<(), LiveError> {
         self.by_rule.next_xid = moment.snapshot.next_xid();
         self.by_rule.open.clear();
         self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
-        let mut rows = Vec::new();
         match self.pages {
-            Some(pageinspect) => {
-                self.read_pages(pageinspect, moment, blocks, &mut rows).await?;
-            }
-            None => self.rows_by_functions(rule, &blocks, &mut rows).await?,
+            Some(pageinspect) => self.read_pages(pageinspect, moment, blocks).await?,
+            None => self.rows_by_functions(rule, &blocks).await?,
         }
         let mut open = std::mem::take(&mut self.by_rule.open);
         open.retain(|open| self.may_ask(open.row.ctid));
         while !open.is_empty() {
-            open = self.ask(rule, open, &mut rows).await?;
+            open = self.ask(rule, open).await?;
         }
-        Ok(rows)
+        Ok(())
     }
 
     pub(super) async fn rows_with_compressed_fields(
@@ -69,7 +66,6 @@ impl Scanner<'_> {
         row: Row,
         values: Vec<StoredValue>,
         placed: Vec<bool>,
-        rows: &mut Vec<Row>,
     ) {
         let Row { ctid, xmin, .. } = row;
         let targets = self.indexes().0;
@@ -87,13 +83,13 @@ impl Scanner<'_> {
         let seen = Seen { xmin, values, placed, contents: vec![None; targets.len()], inner };
         if !self.by_rule.judge_all && rule.surely_differs(&targets, &seen) {
             self.by_rule.seen_rows.note(ctid, seen);
-            rows.push(row);
+            self.found.push(row);
             return;
         }
-        self.decide_seen(rule, Open { row, seen, targets }, rows);
+        self.decide_seen(rule, Open { row, seen, targets });
     }
 
-    pub(super) fn decide_seen(&mut self, rule: &Rule, row: Open, rows: &mut Vec<Row>) {
+    fn decide_seen(&mut self, rule: &Rule, row: Open) {
         let targets = self.indexes().0;
         let decision = rule.decide(&self.choice.model, &targets, &row.seen);
         if let Decision::Depends(open) = decision {
@@ -104,7 +100,7 @@ impl Scanner<'_> {
             self.count(&decision, &targets, &row.seen);
         }
         if !decision.complies() {
-            rows.push(row.row);
+            self.found.push(row.row);
             self.by_rule.seen_rows.note(row.row.ctid, row.seen);
         }
     }
@@ -140,12 +136,7 @@ impl Scanner<'_> {
 
     /// Makes the server compress what the decisions on these rows depend on. Returns the rows for which more must be
     /// compressed. A row that has changed is left to the next scan.
-    pub(super) async fn ask(
-        &mut self,
-        rule: &Rule,
-        open: Vec<Open>,
-        rows: &mut Vec<Row>,
-    ) -> Result<Vec<Open>, LiveError> {
+    async fn ask(&mut self, rule: &Rule, open: Vec<Open>) -> Result<Vec<Open>, LiveError> {
         let table = self.ready.relation.quoted();
         if !self.by_rule.made {
             let make = by_policy::make(&table, &self.ready.targets, &rule.methods);
@@ -181,7 +172,7 @@ impl Scanner<'_> {
                     .iter()
                     .all(|&at| row.seen.contents.get(at).is_some_and(Option::is_some));
                 if answered {
-                    self.decide_seen(rule, row, rows);
+                    self.decide_seen(rule, row);
                 }
             }
         }
@@ -221,11 +212,10 @@ impl Scanner<'_> {
     }
 
     /// Judges the rows of these blocks as functions describe them.
-    pub(super) async fn rows_by_functions(
+    async fn rows_by_functions(
         &mut self,
         rule: &Rule,
         blocks: &Range<u32>,
-        rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
         let probe = Probe::new(self.server, &self.ready.relation);
         let columns = probe.columns();
@@ -254,7 +244,7 @@ impl Scanner<'_> {
                 }
             }
             let row = Row::new(row.ctid, row.xmin, bytes, stored);
-            self.decide_by_rule(rule, row, values, placed, rows);
+            self.decide_by_rule(rule, row, values, placed);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::retoast::forecast::{
     BatchSizes, ForecastBasis, Gin, IndexFacts, Method, RowChange, SampledKeys, SampledPage, Tuple,
 };
 use crate::retoast::pace::ahead::ForecastFacts;
-use crate::retoast::plan::{FirstScan, Forecast, Sizes, seconds};
+use crate::retoast::plan::{FirstScan, RunForecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
 use crate::retoast::sql::gin;
 use crate::retoast::sweep::conversion::Conversion;
@@ -76,7 +76,7 @@ impl Conversion<'_> {
         sizes: Sizes,
         runs: &[u32],
         rows: Option<u64>,
-    ) -> Result<Option<(u64, Forecast, Forecast)>, RetoastError> {
+    ) -> Result<Option<RunForecast>, RetoastError> {
         let error = match self.foretell(scanner, sizes, runs, rows).await {
             Ok(found) => return Ok(Some(found)),
             Err(error) => error,
@@ -102,7 +102,7 @@ impl Conversion<'_> {
         sizes: Sizes,
         runs: &[u32],
         rows: Option<u64>,
-    ) -> Result<(u64, Forecast, Forecast), RetoastError> {
+    ) -> Result<RunForecast, RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let facts = match self.guard.ahead {
             Some(known) => known.forecast.clone(),
@@ -158,7 +158,7 @@ impl Conversion<'_> {
         };
         let (wal, growth) = found.forecast();
         tracing::debug!("{}: forecast: {wal:?}, {growth:?}", self.guard.name());
-        Ok((rows.whole().estimate, wal, growth))
+        Ok(RunForecast { rows: rows.whole().estimate, wal, growth })
     }
 
     /// Predicts a run from a sample of pages, and fails if there is too little space for it. There is no prediction
@@ -177,15 +177,15 @@ impl Conversion<'_> {
         let is_all = drawn.is_all();
         let runs: Vec<u32> = drawn.map(|run| run.0).collect();
         let found = self.forecast(scanner, sizes, &runs, None).await?;
-        let found = found.filter(|&(rows, ..)| rows > 0 || is_all);
-        self.check_space(found.map(|(_, wal, growth)| (growth, wal))).await?;
-        let Some((rows, wal, growth)) = found else { return Ok(None) };
+        let found = found.filter(|expected| expected.rows > 0 || is_all);
+        self.check_space(found).await?;
+        let Some(expected) = found else { return Ok(None) };
         let scan = Duration::from_secs_f64(sizes.heap as f64 / READ_SPEED);
-        let found = FirstScan { rows, forecast: (wal, growth), scan, ..self.first_scan() };
+        let found = FirstScan { expected, scan, ..self.first_scan() };
         Ok(Some(Predicted {
             seconds: seconds(&found),
-            wal_bytes: wal,
-            growth_bytes: growth,
+            wal_bytes: expected.wal,
+            growth_bytes: expected.growth,
             ..Predicted::default()
         }))
     }
@@ -194,10 +194,9 @@ impl Conversion<'_> {
     /// unless nothing is changed.
     pub(super) async fn check_space(
         &self,
-        expected: Option<(Forecast, Forecast)>,
+        expected: Option<RunForecast>,
     ) -> Result<(), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
-        let expected = expected.map(|(growth, wal)| (growth.all.high, wal.all.high));
         if let Some(note) = session.throttle.check_space(ready, expected).await? {
             self.guard.note(&note);
         }
@@ -208,7 +207,7 @@ impl Conversion<'_> {
     pub(super) fn first_scan(&self) -> FirstScan {
         let Session { options, throttle, .. } = self.guard.session;
         FirstScan {
-            nice: throttle.limits().nice,
+            nice: throttle.options.limits.nice,
             lock_timeout: options.lock_timeout,
             origin: options.origin.clone(),
             ..FirstScan::default()
@@ -336,7 +335,7 @@ impl Conversion<'_> {
             let answered = scanner.answer(judge, &some, &mut answers).await;
             // Temporary tables that were kept would be dropped at the end of the session, which then waits for a
             // synchronous standby.
-            (scanner.judges, scanner.row_judge) = (held.judges, held.row_judge);
+            scanner.trials = held.trials;
             snapshot::abandon(scanner.connection.client()).await?;
             answered.map(|()| answers)
         });

@@ -167,7 +167,7 @@ impl Scanner<'_> {
                 Ok(rows)
             }
             Err(error) => {
-                (self.judges, self.row_judge) = (held.judges, held.row_judge);
+                self.trials = held.trials;
                 // if this fails too, the connection is lost, as the next query will report
                 let _ = snapshot::abandon(self.connection.client()).await;
                 Err(error)
@@ -181,43 +181,39 @@ impl Scanner<'_> {
         blocks: Range<u32>,
     ) -> Result<Vec<Row>, LiveError> {
         self.customs.clear();
-        let rows = self.noncompliant(moment, blocks).await?;
+        self.found.clear();
+        self.open.clear();
+        self.find(moment, blocks).await?;
+        let rows = std::mem::take(&mut self.found);
         self.note_readings(moment, rows).await
     }
 
-    async fn noncompliant(
-        &mut self,
-        moment: &Moment,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, LiveError> {
+    /// Finds the rows that do not comply.
+    async fn find(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<(), LiveError> {
         if let (Some(_), Some(pageinspect)) = (&self.seen.long_rows, self.pages) {
-            self.read_pages(pageinspect, moment, blocks, &mut Vec::new()).await?;
-            return Ok(Vec::new());
+            return self.read_pages(pageinspect, moment, blocks).await;
         }
         let judge = match &self.choice.judge {
             Judge::Policy(rule) => return self.read_by_rule(rule, moment, blocks).await,
             Judge::Forms(judge) => judge,
         };
         if let (Some(_), Some(pageinspect)) = (&self.seen.unfit, self.pages) {
-            self.read_pages(pageinspect, moment, blocks, &mut Vec::new()).await?;
-            return Ok(Vec::new());
+            return self.read_pages(pageinspect, moment, blocks).await;
         }
-        let mut rows = Vec::new();
-        let mut open = match self.pages {
-            Some(pageinspect) => {
-                self.read_pages(pageinspect, moment, blocks.clone(), &mut rows).await?
-            }
-            None => self.functions(blocks.clone(), &mut rows).await?,
-        };
+        match self.pages {
+            Some(pageinspect) => self.read_pages(pageinspect, moment, blocks.clone()).await?,
+            None => self.functions(blocks.clone()).await?,
+        }
+        let mut open = std::mem::take(&mut self.open);
         open.retain(|candidate| self.may_ask(candidate.row.ctid));
         match self.pages {
-            Some(_) => self.judge(judge, open, &mut rows).await?,
-            None => self.judge_rows(open, &mut rows).await?,
+            Some(_) => self.judge(judge, open).await?,
+            None => self.judge_rows(open).await?,
         }
         if judge.counts_fields() {
-            self.hidden(blocks, &mut rows).await?;
+            self.hidden(blocks).await?;
         }
-        Ok(rows)
+        Ok(())
     }
 
     pub(crate) async fn read_pages(
@@ -225,8 +221,7 @@ impl Scanner<'_> {
         pageinspect: &Pageinspect,
         moment: &Moment,
         blocks: Range<u32>,
-        rows: &mut Vec<Row>,
-    ) -> Result<Vec<Candidate>, LiveError> {
+    ) -> Result<(), LiveError> {
         let mut reader = PageReader::new(
             Arc::clone(&self.connection),
             pageinspect,
@@ -238,18 +233,17 @@ impl Scanner<'_> {
         // the table may have been truncated since the scan began
         let end = blocks.end.min(reader.block_count().await?);
         let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
-        let mut open = Vec::new();
         if !list.is_empty() {
             let pages = reader.read(&list).await?;
             for (block, message) in &pages.unreadable {
                 self.seen.problems.push(format!("block {block}: {message}"));
             }
-            self.decode(&pages, rows, &mut open);
+            self.decode(&pages);
         }
-        Ok(open)
+        Ok(())
     }
 
-    pub(super) fn decode(&mut self, pages: &Pages, rows: &mut Vec<Row>, open: &mut Vec<Candidate>) {
+    fn decode(&mut self, pages: &Pages) {
         for (block, bytes) in pages.iter() {
             let page = match Page::parse(bytes) {
                 Ok(PageState::Used(page)) => page,
@@ -271,7 +265,7 @@ impl Scanner<'_> {
                             sampled.lengths.insert(ctid, u32::from(length));
                         }
                         if pages.visibility(ctid, &tuple) != Visibility::Dead {
-                            self.decide(ctid, &tuple, rows, open);
+                            self.decide(ctid, &tuple);
                         }
                     }
                     Item::Damaged(message) => {
@@ -282,13 +276,7 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) fn decide(
-        &mut self,
-        ctid: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        rows: &mut Vec<Row>,
-        open: &mut Vec<Candidate>,
-    ) {
+    fn decide(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>) {
         let Some((values, clears)) = self.stored_values(ctid, tuple) else { return };
         if self.seen.long_rows.is_some() {
             self.note_long_row(ctid, &values);
@@ -328,7 +316,7 @@ impl Scanner<'_> {
                     return;
                 }
                 let placed = vec![true; indexes.len()];
-                return self.decide_by_rule(rule, found, values, placed, rows);
+                return self.decide_by_rule(rule, found, values, placed);
             }
             Judge::Forms(judge) => judge,
         };
@@ -341,9 +329,9 @@ impl Scanner<'_> {
         }
         match compliance {
             Compliance::Complies => {}
-            Compliance::Differs => rows.push(found),
+            Compliance::Differs => self.found.push(found),
             Compliance::Depends(columns) => {
-                open.push(Candidate { row: found, values, open: columns });
+                self.open.push(Candidate { row: found, values, open: columns });
             }
         }
     }
@@ -377,17 +365,12 @@ impl Scanner<'_> {
         Some((values, clears))
     }
 
-    pub(super) async fn functions(
-        &mut self,
-        blocks: Range<u32>,
-        rows: &mut Vec<Row>,
-    ) -> Result<Vec<Candidate>, LiveError> {
+    async fn functions(&mut self, blocks: Range<u32>) -> Result<(), LiveError> {
         let targets = &self.ready.targets;
         let threshold = self.server.page_size.toast_tuple_threshold() as u64;
         let limit = self.choice.model.target.bytes() as u64;
         let probe = Probe::new(self.server, &self.ready.relation);
         let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
-        let mut open = Vec::new();
         for row in functions::rows(self.connection.client(), &probe, &indexes, &blocks).await? {
             let mut differs = false;
             let mut depends = Vec::new();
@@ -413,12 +396,12 @@ impl Scanner<'_> {
             }
             let found = Row::new(row.ctid, row.xmin, bytes, bytes);
             if differs {
-                rows.push(found);
+                self.found.push(found);
             } else if !depends.is_empty() {
-                open.push(Candidate { row: found, values: Vec::new(), open: depends });
+                self.open.push(Candidate { row: found, values: Vec::new(), open: depends });
             }
         }
-        Ok(open)
+        Ok(())
     }
 
     /// Scans the whole table for rows that cannot be stored as requested, before anything is changed.

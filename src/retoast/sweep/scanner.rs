@@ -59,10 +59,10 @@ pub struct Scanner<'a> {
     pub(super) reading: Reading<'a>,
     /// How to read pages; without it, SQL functions describe the rows.
     pub pages: Option<&'a Pageinspect>,
-    /// The columns for which a temporary table for trials exists.
-    pub(super) judges: HashSet<usize>,
-    /// Whether the temporary table for trials of whole rows exists.
-    pub(super) row_judge: bool,
+    pub(super) trials: TrialTables,
+    /// The rows of the current chunk that do not comply, and those on which the server must decide.
+    pub(super) found: Vec<Row>,
+    pub(super) open: Vec<Candidate>,
     /// What the current scan has seen.
     pub seen: Scanned,
     /// What is kept of the pages read; only while they are read for a forecast.
@@ -104,11 +104,19 @@ pub struct Scanned {
     pub(super) outside: u64,
 }
 
+/// The temporary tables for trials.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TrialTables {
+    /// The columns for which there is one.
+    pub(super) columns: HashSet<usize>,
+    /// Whether there is one for whole rows.
+    pub(super) rows: bool,
+}
+
 /// An open transaction, and the trial tables from before it, the only ones that remain if it fails.
 pub struct Held {
     pub(super) moment: Moment,
-    pub(super) judges: HashSet<usize>,
-    pub(super) row_judge: bool,
+    pub(super) trials: TrialTables,
 }
 
 /// A row that may have to be re-toasted.
@@ -145,8 +153,9 @@ impl<'a> Scanner<'a> {
             choice,
             reading: Reading { ready, known: None },
             pages,
-            judges: HashSet::new(),
-            row_judge: false,
+            trials: TrialTables::default(),
+            found: Vec::new(),
+            open: Vec::new(),
             seen: Scanned::default(),
             sampled: None,
             own: HashSet::new(),
@@ -181,7 +190,7 @@ impl Scanner<'_> {
 
     pub(super) async fn begin(&self, reads: Reads) -> Result<Held, LiveError> {
         let moment = self.reading.begin(&self.connection, reads).await?;
-        Ok(Held { moment, judges: self.judges.clone(), row_judge: self.row_judge })
+        Ok(Held { moment, trials: self.trials.clone() })
     }
 
     /// The indexes of the chosen columns, and of the columns that are computed from them.

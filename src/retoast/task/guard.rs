@@ -21,7 +21,7 @@ use crate::retoast::plan::Sizes;
 use crate::retoast::preflight::definition::{Definition, Files, Settings, check, has_changed};
 use crate::retoast::preflight::ready::{PLACES_NOT_SEEN, PreparedTable};
 use crate::retoast::preflight::shapes::computes_all;
-use crate::retoast::result::{Common, RowSource, SkippedRow, Subject, TaskReport};
+use crate::retoast::result::{Common, ScanSource, SkippedRow, Subject, TaskReport};
 use crate::retoast::sql;
 use crate::retoast::sql::BatchSettings;
 use crate::retoast::task::session::{Session, millis};
@@ -76,6 +76,29 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// Runs `work` in a transaction with a snapshot.
+    ///
+    /// # Errors
+    /// Like [`Reading::begin`], or those of `work`.
+    pub(crate) async fn run<T>(
+        &self,
+        connection: &Connection,
+        work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
+    ) -> Result<T, LiveError> {
+        let moment = self.begin(connection, Reads::Only).await?;
+        match work(moment).await {
+            Ok(found) => {
+                snapshot::end(connection.client()).await?;
+                Ok(found)
+            }
+            Err(error) => {
+                // If this fails too, the connection is lost, and the next query reports that.
+                let _ = snapshot::abandon(connection.client()).await;
+                Err(error)
+            }
+        }
+    }
+
     /// Begins a transaction with a snapshot.
     ///
     /// # Errors
@@ -210,9 +233,7 @@ impl<'a> Guard<'a> {
 
     /// Waits for other sessions. If the waits exceed the limit, the run ends.
     pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
-        let why = why.to_string();
-        let session = self.session;
-        session.throttle.patience.wait(time, &self.name(), &why, session.listener).await;
+        self.session.throttle.patience.wait(time, &self.name(), &why.to_string()).await;
     }
 
     fn settings(&self) -> BatchSettings {
@@ -397,8 +418,7 @@ impl<'a> Guard<'a> {
             Tried::Stopped => Ok(None),
             Tried::TooLong(waited) => {
                 let why = Wait::NoLock(what.to_owned()).to_string();
-                let session = self.session;
-                session.throttle.patience.give_up(&self.name(), waited, &why, session.listener);
+                self.session.throttle.patience.give_up(&self.name(), waited, &why);
                 Ok(None)
             }
             Tried::NoLock => refused(format!(
@@ -449,19 +469,7 @@ impl<'a> Guard<'a> {
         &self,
         work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
     ) -> Result<T, LiveError> {
-        let reader = self.session.reader();
-        let moment = self.reading().begin(reader, Reads::Only).await?;
-        match work(moment).await {
-            Ok(found) => {
-                snapshot::end(reader.client()).await?;
-                Ok(found)
-            }
-            Err(error) => {
-                // If this fails too, the connection is lost, and the next query reports that.
-                let _ = snapshot::abandon(reader.client()).await;
-                Err(error)
-            }
-        }
+        self.reading().run(self.session.reader(), work).await
     }
 
     /// The table's current files.
@@ -579,8 +587,7 @@ impl<'a> Guard<'a> {
             session.connection(job).client().batch_execute(&set).await?;
         }
         if !session.options.dry_run
-            && let Some(text) =
-                session.throttle.wait_for_rewrite(ready.relation.oid, session.listener).await?
+            && let Some(text) = session.throttle.wait_for_rewrites(&[ready.relation.oid]).await?
         {
             return Err(RetoastError::Stopped(text));
         }
@@ -638,7 +645,6 @@ impl<'a> Guard<'a> {
         if self.ready.code.triggers_fire() {
             notes.push("triggers fire for every re-toasted row".to_owned());
         }
-        notes.extend(self.ready.choice.iter().flat_map(|choice| choice.toaster_notes.clone()));
         notes
     }
 }
@@ -714,8 +720,8 @@ pub(crate) fn subject(
         toaster: ready.choice.as_ref().map_or(AS_STORED.to_owned(), |choice| choice.judge.choice()),
         policy: ready.choice.as_ref().and_then(|choice| choice.judge.policy()),
         source: match pages {
-            Some(_) => RowSource::Pageinspect,
-            None => RowSource::Functions,
+            Some(_) => ScanSource::Pageinspect,
+            None => ScanSource::Functions,
         },
         places_seen: ready.places_are_seen(pages.is_some(), server),
         places_are_chosen: ready.places_are_chosen(server),

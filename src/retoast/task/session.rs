@@ -50,7 +50,7 @@ pub(crate) struct Session<'a> {
     pub(crate) pages: Option<&'a Pageinspect>,
     /// How long a transaction may wait for this program before the server ends its session and releases its locks.
     pub(crate) idle_limit: Duration,
-    pub(crate) throttle: &'a Throttle,
+    pub(crate) throttle: &'a Throttle<'a>,
     pub(crate) listener: &'a dyn Listener,
     pub(crate) stop: &'a CancellationToken,
 }
@@ -87,7 +87,7 @@ impl Session<'_> {
 
     /// Returns once the throttle allows this work to begin, or a stop is requested.
     pub(crate) async fn pass(&self, work: WorkKind, job: usize) -> Result<(), RetoastError> {
-        self.throttle.pass(work, self.connection(job), self.listener).await
+        self.throttle.pass(work, self.connection(job)).await
     }
 
     pub(crate) async fn rollback(&self, job: usize) -> Result<(), RetoastError> {

@@ -114,8 +114,10 @@ impl Guard<'_> {
         let Some(time) = patience.lock_timeout() else {
             return self.run_and_watch(connection, sql, patience).await;
         };
-        let run = async || self.run_and_watch(connection, sql, patience).await;
-        with_lock_timeout(connection, time, run).await
+        with_lock_timeout(connection, time, async || {
+            self.run_and_watch(connection, sql, patience).await
+        })
+        .await
     }
 
     async fn run_and_watch(

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toastctl::retoast::pace::rules::Cause;
 use toastctl::retoast::plan::Sizes;
 pub(crate) use toastctl::retoast::result::{
-    DepartureReport, FileEnd, FileKind, FileReport, FormReport, Gives, IndexEnd, IndexReport,
+    CompactedFile, DepartureReport, FileEnd, FileReport, FormReport, Gives, IndexEnd, IndexReport,
     Outcome, PauseReport, SkippedRow,
 };
 
