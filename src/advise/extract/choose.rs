@@ -104,7 +104,7 @@ impl Reading<'_> {
         let plan = SamplePlan::few(options.seed, total, bytes_per_block);
         // no other candidate is compared here
         let all = v.all.first().cloned().into_iter().collect();
-        let bare = Variants { all, methods: Vec::new(), ..v.clone() };
+        let bare = [Variants { all, methods: Vec::new(), ..v.clone() }];
         self.documents.scout = Some(Scout::default());
         let looked = self.tallies(&plan, &bare, stored.fillfactor).await;
         let scout = self.documents.scout.take().unwrap_or_default();
