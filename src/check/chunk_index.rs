@@ -49,8 +49,6 @@ pub struct ChunkIndex {
     is_full: bool,
     /// Blocks whose chunks are not known.
     lost: Vec<BlockNumber>,
-    /// Blocks with a chunk whose `t_hoff` is wrong, in order.
-    misread: Vec<BlockNumber>,
 }
 
 /// A value without rows that refer to it.
@@ -88,9 +86,6 @@ impl ChunkIndex {
         if whole.iter().any(|finding| finding.place.item.is_none()) {
             self.lost.push(block);
             return;
-        }
-        if whole.iter().any(|finding| finding.code == Code::HeaderLength) {
-            self.misread.push(block);
         }
         let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
         for (tid, item) in scan::items(block, &page) {
@@ -133,11 +128,6 @@ impl ChunkIndex {
     /// Blocks whose chunks are not known.
     pub fn lost(&self) -> &[BlockNumber] {
         &self.lost
-    }
-
-    /// Blocks with chunks that are not in the index, as their `t_hoff` is wrong.
-    pub(super) fn misread(&self) -> &[BlockNumber] {
-        &self.misread
     }
 
     /// To be called when all pages were learned.
@@ -195,12 +185,9 @@ impl ChunkIndex {
         })
     }
 
-    /// What is damaged in the TOAST relation but for chunks that are `claimed` by findings of their
-    /// values, and how many findings are not told.
-    pub fn findings(&self, claimed: &HashSet<ItemPointer>) -> (Vec<Finding>, u64) {
-        let mut unclaimed = self.findings.clone();
-        unclaimed.retain(|finding| !finding.tid().is_some_and(|tid| claimed.contains(&tid)));
-        (unclaimed, self.more)
+    /// What is damaged in the TOAST relation itself, and how many findings are not told.
+    pub fn findings(&self) -> (&[Finding], u64) {
+        (&self.findings, self.more)
     }
 
     fn keep(&mut self, finding: Finding) {

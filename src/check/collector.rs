@@ -2,17 +2,17 @@
 
 use super::code::Code;
 use super::content::check_content;
-use super::finding::{CheckedAmounts, Finding, Remarks};
+use super::finding::{CheckedAmounts, Finding, MAX_KNOWN, Remarks};
 use super::subject::{External, PageFindings, Subject};
 use super::tuple::at_value;
-use super::value::Damage;
+use super::value::{ChunkSeen, Damage, external_content};
 use crate::value::reading::CustomDatum;
 use toast_format::disk::custom::CustomPointer;
 use toast_format::disk::desc::Attribute;
 use toast_format::disk::jsonb_text::TextSink;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::varlena::Varlena;
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId, ValueId};
 use toast_format::heap::problem::Place;
 use toast_format::model::toaster::catalog::{Handler, Toasters};
 use toast_format::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
@@ -131,46 +131,67 @@ impl Zeros {
     }
 }
 
-/// The results of checking some pages of a table.
-pub struct Collector<'a> {
-    subject: &'a Subject<'a>,
-    customs: Option<&'a (dyn Customs + Sync)>,
-    pub findings: Vec<Finding>,
-    pub looked: CheckedAmounts,
-    /// Values out of line whose chunks are still to be looked at.
-    pub externals: Vec<External>,
-    /// Values that rows refer to, and those that live rows do.
-    pub known: Vec<u64>,
-    pub live: Vec<u64>,
-    /// New blocks, and the last one in use.
-    pub zeros: Zeros,
-    /// Whether `known` is all that rows refer to, but for chunks that are known by their addresses.
-    pub is_complete: bool,
+/// What was found in some blocks of a table or of its TOAST relation, or in all.
+#[derive(Debug, Default)]
+pub(super) struct CheckedBlocks {
+    pub(super) findings: Vec<Finding>,
+    pub(super) looked: CheckedAmounts,
+    /// Values of the TOAST relation that rows refer to, and those that live rows do.
+    pub(super) known: Vec<u64>,
+    pub(super) live: Vec<u64>,
+    /// Whether rows refer to more than `known`, apart from chunks that are known by their addresses.
+    pub(super) is_incomplete: bool,
+    pub(super) zeros: Zeros,
     /// Notes about values that are not damaged.
-    pub remarks: Remarks,
+    pub(super) remarks: Remarks,
+    /// Values whose chunks are missing or cannot be read, with their findings: whether the index alone is damaged is still
+    /// to be seen.
+    pub(super) missing: Vec<(Finding, External)>,
+    /// Values in another TOAST relation than the table's, which were not looked at.
+    pub(super) elsewhere: u64,
+    /// The end of the write-ahead log when the blocks were read, if the table's changes are in it.
+    pub(super) lsn: Option<u64>,
+    /// Live chunks in blocks of the TOAST relation: whose, and inserted by whom.
+    pub(super) chunks: Vec<(u64, TransactionId)>,
     /// Sound values of pluggable toasters, which the server may misread.
-    pub(super) customs_read: Vec<(Place, CustomDatum)>,
+    pub(super) customs: Vec<(Place, CustomDatum)>,
+}
+
+impl CheckedBlocks {
+    /// Adds what is known of the rows of other blocks.
+    pub(super) fn add_rows(&mut self, other: CheckedBlocks) {
+        self.zeros.add(other.zeros);
+        self.is_incomplete |= other.is_incomplete || other.elsewhere > 0;
+        if self.known.len() < MAX_KNOWN {
+            self.known.extend(other.known);
+            self.live.extend(other.live);
+        } else {
+            self.is_incomplete = true;
+        }
+    }
+
+    /// Whether the IDs of all values that rows refer to are known.
+    pub(super) fn tells_all(&self) -> bool {
+        let Remarks { unknown, by_address, .. } = &self.remarks;
+        unknown.count + by_address.count == 0 && self.known.len() < MAX_KNOWN
+    }
+}
+
+/// Collects the results of checking some pages.
+pub(super) struct Collector<'a> {
+    pub(super) subject: &'a Subject<'a>,
+    customs: Option<&'a (dyn Customs + Sync)>,
+    pub(super) blocks: CheckedBlocks,
+    /// Values out of line whose chunks are still to be looked at.
+    pub(super) externals: Vec<External>,
 }
 
 impl<'a> Collector<'a> {
-    /// Nothing is met yet.
-    pub fn new(
+    pub(super) fn new(
         subject: &'a Subject<'a>,
         customs: Option<&'a (dyn Customs + Sync)>,
     ) -> Collector<'a> {
-        Collector {
-            subject,
-            customs,
-            findings: Vec::new(),
-            looked: CheckedAmounts::default(),
-            externals: Vec::new(),
-            known: Vec::new(),
-            live: Vec::new(),
-            zeros: Zeros::default(),
-            is_complete: true,
-            remarks: Remarks::default(),
-            customs_read: Vec::new(),
-        }
+        Collector { subject, customs, blocks: CheckedBlocks::default(), externals: Vec::new() }
     }
 
     fn column(&self, value: &External) -> Option<&'a Attribute> {
@@ -185,30 +206,56 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Reports a damaged value out of line. A row that may be dead can lack chunks without damage.
-    pub fn damaged(&mut self, value: &External, damage: Damage) {
-        if value.is_live || !damage.is_absence() {
-            self.findings.push(at_value(damage, self.place(value)));
-        }
+    /// The finding for a damaged value out of line; `None` for a row that may be dead, which can lack chunks without damage.
+    pub(super) fn finding_of(&self, value: &External, damage: Damage) -> Option<Finding> {
+        let is_damage = value.is_live || !damage.is_absence();
+        is_damage.then(|| at_value(damage, self.place(value)))
+    }
+
+    pub(super) fn damaged(&mut self, value: &External, damage: Damage) {
+        let finding = self.finding_of(value, damage);
+        self.blocks.findings.extend(finding);
     }
 
     /// Whether the chunks' data are wanted, not only their sizes.
-    pub fn wants_content(&self, value: &External) -> bool {
+    pub(super) fn wants_content(&self, value: &External) -> bool {
         let depth = self.subject.depth;
         depth.content || depth.decompress && value.pointer.is_compressed()
     }
 
-    /// Checks the content of a value out of line.
-    pub fn content(&mut self, value: &External, content: &[u8]) {
+    /// Checks the content of a value out of line whose chunks are these, in order. `append` adds the data of the one at an
+    /// address to that of the others; `false` if there is none.
+    pub(super) fn content_of(
+        &mut self,
+        value: &External,
+        chunks: &[ChunkSeen],
+        mut append: impl FnMut(ItemPointer, &mut Vec<u8>) -> bool,
+    ) {
+        self.blocks.looked.values += 1;
+        self.blocks.looked.chunks += chunks.len() as u64;
+        if !self.wants_content(value) {
+            return;
+        }
+        let mut stored = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
+        for chunk in chunks {
+            if !append(chunk.tid, &mut stored) {
+                let found = format!("none at {}", chunk.tid);
+                let damage = Damage::new(Code::ChunkUnreadable, "the chunk's page", found);
+                return self.damaged(value, damage);
+            }
+        }
+        let content = match external_content(&value.pointer, stored, value.order) {
+            Ok(content) => content,
+            Err(damage) => return self.damaged(value, damage),
+        };
         if value.pointer.is_compressed() {
             self.decompressed(content.len());
         }
         let Some(column) = self.column(value) else { return };
-        let depth = self.subject.depth;
+        let Subject { depth, types, .. } = self.subject;
         if depth.content
             && !column.dropped
-            && let Some(damage) =
-                check_content(column, content, value.order, depth.utf8, self.subject.types)
+            && let Some(damage) = check_content(column, &content, value.order, depth.utf8, types)
         {
             self.damaged(value, damage);
         }
@@ -225,7 +272,12 @@ impl<'a> Collector<'a> {
         if failure == Some(KnownFailure::CompressedTwice) {
             let expected = "a value that the server can read";
             let found = "one that is compressed as a whole and chunk by chunk, on which the server fails or crashes";
-            self.findings.push(Finding::new(Code::CustomMisread, place.clone(), expected, found));
+            self.blocks.findings.push(Finding::new(
+                Code::CustomMisread,
+                place.clone(),
+                expected,
+                found,
+            ));
             return;
         }
         let index =
@@ -234,23 +286,23 @@ impl<'a> Collector<'a> {
             let order = pointer.order;
             let bytes = pointer.datum.to_vec();
             let datum = CustomDatum { index, order, bytes };
-            self.customs_read.push((place.clone(), datum));
+            self.blocks.customs.push((place.clone(), datum));
         }
     }
 
     /// Notes what a custom pointer at `place` refers to.
     fn refer(&mut self, place: &Place, described: Result<&Description, &ToastError>) {
         let Ok(description) = described else {
-            self.is_complete = false;
+            self.blocks.is_incomplete = true;
             return;
         };
         if description.toaster.handler == Handler::Unknown {
-            self.is_complete = false;
+            self.blocks.is_incomplete = true;
         }
         for part in &description.parts {
             match part.value {
-                Some(value) => self.known.push(value.value_id.0),
-                None if part.relation.is_some() => self.remarks.by_address.note(place),
+                Some(value) => self.blocks.known.push(value.value_id.0),
+                None if part.relation.is_some() => self.blocks.remarks.by_address.note(place),
                 None => {}
             }
         }
@@ -260,27 +312,27 @@ impl<'a> Collector<'a> {
 impl PageFindings for Collector<'_> {
     fn finding(&mut self, finding: Finding) {
         if self.subject.is_newer && matches!(finding.code, Code::Tag | Code::Method) {
-            self.remarks.unknown.note(&finding.place);
+            self.blocks.remarks.unknown.note(&finding.place);
         } else {
-            self.findings.push(finding);
+            self.blocks.findings.push(finding);
         }
     }
 
     fn row(&mut self, is_live: bool) {
         if is_live {
-            self.looked.rows += 1;
+            self.blocks.looked.rows += 1;
         } else {
-            self.looked.undecided += 1;
+            self.blocks.looked.undecided += 1;
         }
     }
 
     fn page(&mut self, block: BlockNumber, is_used: bool) {
-        self.zeros.note(block, is_used);
+        self.blocks.zeros.note(block, is_used);
     }
 
     fn external(&mut self, value: External) {
         if value.is_live {
-            self.live.push(value.pointer.value_id.0);
+            self.blocks.live.push(value.pointer.value_id.0);
         }
         self.externals.push(value);
     }
@@ -296,7 +348,7 @@ impl PageFindings for Collector<'_> {
         self.refer(&place, described.as_ref());
         let failure = described.as_ref().ok().and_then(Description::known_failure);
         if failure == Some(KnownFailure::ChangedInPlace) {
-            self.remarks.stale.note(&place);
+            self.blocks.remarks.stale.note(&place);
         }
         let in_row = described.as_ref().is_ok_and(|description| {
             description.parts.iter().all(|part| part.value.is_none() && part.relation.is_none())
@@ -322,17 +374,17 @@ impl PageFindings for Collector<'_> {
             match damage {
                 Ok(_) if in_row => {}
                 Ok(chunks) => {
-                    self.looked.values += 1;
-                    self.looked.chunks += chunks;
+                    self.blocks.looked.values += 1;
+                    self.blocks.looked.chunks += chunks;
                 }
-                Err(Some(damage)) => self.findings.push(at_value(damage, place)),
-                Err(None) => self.remarks.unknown.note(&place),
+                Err(Some(damage)) => self.blocks.findings.push(at_value(damage, place)),
+                Err(None) => self.blocks.remarks.unknown.note(&place),
             }
         }
     }
 
     fn refers_to(&mut self, value_id: ValueId) {
-        self.known.push(value_id.0);
+        self.blocks.known.push(value_id.0);
     }
 
     fn refers_by(&mut self, place: &Place, pointer: &CustomPointer<'_>) {
@@ -341,12 +393,12 @@ impl PageFindings for Collector<'_> {
     }
 
     fn is_incomplete(&mut self) {
-        self.is_complete = false;
+        self.blocks.is_incomplete = true;
     }
 
     fn decompressed(&mut self, bytes: usize) {
-        self.looked.decompressed += 1;
-        self.looked.raw_bytes += bytes as u64;
+        self.blocks.looked.decompressed += 1;
+        self.blocks.looked.raw_bytes += bytes as u64;
     }
 }
 

@@ -641,13 +641,6 @@ pub(super) struct Reference {
     pub(super) rewrite: Option<String>,
 }
 
-/// The values that live rows have twice, in order, among all that they have.
-pub(super) fn twice(mut live: Vec<u64>) -> Vec<u64> {
-    live.sort_unstable();
-    let same = live.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
-    same.filter_map(|same| same.first().copied()).collect()
-}
-
 /// A finding for each live row of `source` whose value another one has too.
 pub(super) fn shared_values(source: &str, mut pointing: Vec<Reference>) -> Vec<Finding> {
     pointing.retain(|one| one.rewrite.is_some());

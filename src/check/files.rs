@@ -1,27 +1,21 @@
 //! A check of relation files: the TOAST relation first, then the heap's blocks on several threads. A check of saved pages.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use super::chunk_index::{ChunkIndex, Orphan, append_chunk};
 use super::code::Code;
-use super::collector::{self, Collector, Customs, Zeros};
-use super::damaged_row::{Reference, RewriteTarget, references_on_page, shared_values, twice};
+use super::collector::{self, CheckedBlocks, Collector, Customs};
+use super::files_evidence::{FileEvidence, save};
 use super::finding::{
-    CheckError, Checked, CheckedAmounts, Finding, MAX_KNOWN, Remarks, chunks_without_row, place_at,
-    zeros,
+    CheckError, Checked, Finding, MAX_KNOWN, Remarks, chunks_without_row, place_at, zeros,
 };
-use super::repair::{commented, left_over};
-use super::salvage::{
-    self, Cell, ChunkDoubt, DamagedValue, MAX_WITHOUT, Orphans, RowDamage, SalvagedRow, SavedChunk,
-    by_row, on_page, unread_pieces,
-};
-use super::salvage_custom::ChunkPlace;
-use super::salvage_dir::{self, SalvageDir, TableSalvage};
+use super::relation_run::{RelationRun, Tell};
+use super::salvage_dir::SalvageDir;
 use super::subject::{Depth, External, PageOwner, Subject, XidLimits};
-use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
+use super::value::{ChunkSeen, Toast, check_chunks};
 use super::visibility_map::{LostBlocks, lost_in_file};
 use crate::offline::file::RelationFile;
 use crate::offline::saved::{
@@ -43,20 +37,12 @@ use toast_format::heap::progress::Progress;
 use toast_format::heap::scan::{self, Item};
 use toast_format::model::toaster::catalog::Toasters;
 use toast_format::model::toaster::chunks::Chunk as StoredChunk;
-use toast_format::model::toaster::chunks::{ChunkStore, Fate, StoreError};
+use toast_format::model::toaster::chunks::{ChunkStore, StoreError};
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::visibility::{HintBits, Transactions};
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
-/// The table's name in statements, which a file does not tell.
-const TABLE: &str = "mytable";
-/// The comment that stands in place of statements.
-const IN_FILES: &str = "No statements: these are files, and whether SQL can still read a value is known by the server alone. If \
-     it starts, check its table. rows.sql has the rows.";
-/// The name of the table that takes saved rows.
-const SAVED_ROWS: &str = "mytable_salvaged";
-
 /// How files are checked.
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
@@ -65,9 +51,6 @@ pub struct FileOptions {
     /// Threads that read the heap.
     pub threads: usize,
 }
-
-/// Receives the findings of a check; an error ends the check.
-pub type Tell<'a> = dyn FnMut(Finding) -> std::io::Result<()> + 'a;
 
 /// Checks a relation's file with that of its TOAST relation.
 ///
@@ -106,15 +89,10 @@ pub fn relation_file(
         depth: options.depth,
         types: &types,
     };
-    let mut checked = Checked::new(&name);
-    note_state(target, &mut checked);
-    let mut out = FindingOutput {
-        tell,
-        checked: &mut checked,
-        salvage: TableSalvage::new(salvage),
-        by_code: BTreeMap::new(),
-    };
-    check_heap_and_chunks(target, &subject, options.threads, progress, &mut out)?;
+    let mut run = RelationRun::new(&name, salvage, tell);
+    note_state(target, &mut run.checked);
+    check_heap_and_chunks(target, &subject, options.threads, progress, &mut run)?;
+    let mut checked = run.checked;
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
         checked.note(format!(
@@ -150,7 +128,7 @@ fn check_heap_and_chunks(
     subject: &Subject<'_>,
     threads: usize,
     progress: &dyn Progress,
-    out: &mut FindingOutput<'_, '_>,
+    out: &mut RelationRun<'_>,
 ) -> Result<(), CheckError> {
     let name = subject.source;
     let chunks = learn(target, subject, progress, out)?;
@@ -161,40 +139,29 @@ fn check_heap_and_chunks(
         next: AtomicU32::new(0),
         stop: AtomicBool::new(false),
     };
-    let mut heap = scan.run(threads, progress, out)?;
-    out.checked.remark(&heap.remarks);
-    heap.known.sort_unstable();
-    let lost = lost_blocks(target, name, &heap, out)?;
-    let twice = twice(std::mem::take(&mut heap.live));
+    scan.run(threads, progress, out)?;
+    let twice = out.end_rows();
+    let lost = lost_blocks(target, name, out)?;
     if !twice.is_empty() {
-        let mut all = Vec::new();
-        RangeWorker::open(&scan)?.references(&twice, TABLE, &HashSet::new(), &mut all);
-        for finding in shared_values(name, all) {
-            out.tell(finding)?;
-        }
+        out.tell_all(FileEvidence::open(target, subject, &chunks)?.shared_values(&twice)?)?;
     }
     let mut has_orphans = false;
     if let Some(path) = target.toast {
-        has_orphans = orphans(target, &path.display().to_string(), &heap, &chunks, out)?;
+        has_orphans = orphans(target, &path.display().to_string(), &chunks, out)?;
     }
-    let mut front = heap.zeros.in_front();
+    let mut front = out.rows.zeros.in_front();
     front.retain(|block| lost.zeros.binary_search(block).is_err());
     let is_lost = has_orphans && is_first_toast(target, subject.toast);
-    if let Some(finding) = zeros(name, &front, is_lost) {
-        out.tell(finding)?;
-    }
+    out.tell_all(zeros(name, &front, is_lost))?;
     if let Some(path) = target.toast {
-        let toast_name = path.display().to_string();
-        let claimed = std::mem::take(&mut out.checked.claimed);
-        let (findings, more) = chunks.findings(&claimed);
-        for finding in findings {
-            out.tell(finding)?;
-        }
+        let (findings, more) = chunks.findings();
+        out.tell_all(findings.iter().cloned())?;
         if more > 0 {
-            out.checked.leave_out(format!("{more} more findings in {toast_name} are not listed"));
+            let toast = path.display();
+            out.checked.leave_out(format!("{more} more findings in {toast} are not listed"));
         }
     }
-    save(&scan, &heap, out)
+    save(FileEvidence::open(target, subject, &chunks)?, out)
 }
 
 /// Reports blocks that had rows, according to the visibility map. The map of a server that was not shut down may be ahead of
@@ -202,19 +169,16 @@ fn check_heap_and_chunks(
 fn lost_blocks(
     target: &FileTarget<'_>,
     name: &str,
-    heap: &HeapResult,
-    out: &mut FindingOutput<'_, '_>,
+    out: &mut RelationRun<'_>,
 ) -> Result<LostBlocks, CheckError> {
-    if let Some(left_out) = heap.zeros.left_out() {
+    if let Some(left_out) = out.rows.zeros.left_out() {
         out.checked.leave_out(left_out);
     }
     if target.needs_recovery() {
         return Ok(LostBlocks::default());
     }
-    let lost = lost_in_file(target, &heap.zeros.blocks())?;
-    for finding in lost.findings(name) {
-        out.tell(finding)?;
-    }
+    let lost = lost_in_file(target, &out.rows.zeros.blocks())?;
+    out.tell_all(lost.findings(name))?;
     Ok(lost)
 }
 
@@ -269,133 +233,12 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
     if target.xact.is_none() { " (give --xact)" } else { "" }
 }
 
-/// Writes what is left of the values that findings name, and their rows, and SQL for these. Where anything was found, values
-/// without a row are saved too: those of lost rows may be among them.
-fn save(
-    scan: &HeapScan<'_, '_>,
-    heap: &HeapResult,
-    out: &mut FindingOutput<'_, '_>,
-) -> Result<(), CheckError> {
-    let all = out.salvage.take_wanted(out.checked);
-    let Some(salvage) = &mut out.salvage.dir else { return Ok(()) };
-    let mut worker = RangeWorker::open(scan)?;
-    save_rows(scan, &mut worker, &all, &heap.known, salvage)?;
-    let toast = if heap.remarks.tells_all(heap.known.len()) && out.checked.has_findings() {
-        scan.target.toast
-    } else {
-        None
-    };
-    if let (Some(path), Some(index)) = (toast, scan.index) {
-        let toast = path.display().to_string();
-        let mut orphans = index.orphans(&heap.known);
-        for Orphan { value_id, first, .. } in orphans.by_ref().take(MAX_WITHOUT) {
-            let pieces = worker.pieces(value_id);
-            let saved = salvage::without_row(
-                value_id,
-                scan.target.desc.id_type,
-                pieces,
-                scan.target.page_size,
-            );
-            salvage.without_row(&toast, first, &saved)?;
-        }
-        if let Some(left_out) = salvage::not_saved(&toast, orphans.count() as u64) {
-            out.checked.leave_out(left_out);
-        }
-    }
-    // what SQL reads, and what an UPDATE would delete, is not known without a server
-    let comments = out.by_code.iter().map(|(code, (count, first))| left_over(*code, *count, first));
-    let comments: Vec<String> = comments.collect();
-    if !comments.is_empty() {
-        salvage.repair(vec![commented(IN_FILES)])?;
-    }
-    Ok(salvage.repair(comments)?)
-}
-
-/// Writes what is left of rows and their values. `known`, in order, are the values that rows refer to.
-fn save_rows(
-    scan: &HeapScan<'_, '_>,
-    worker: &mut RangeWorker<'_, '_, '_>,
-    wanted: &[DamagedValue],
-    known: &[u64],
-    salvage: &mut SalvageDir,
-) -> Result<(), CheckError> {
-    let rows = worker.rows_of(&by_row(wanted));
-    let subject = scan.subject;
-    let page_size = scan.target.page_size;
-    let mut ids: Vec<u64> = Vec::new();
-    for (ctid, _) in &rows {
-        let row = worker.row(*ctid);
-        ids.extend(row.iter().flat_map(SalvagedRow::value_ids));
-    }
-    ids.sort_unstable();
-    ids.dedup();
-    let unread = worker.unread_pieces(&ids);
-    let mut orphans = Orphans::default();
-    for orphan in scan.index.into_iter().flat_map(|index| index.orphans(known)) {
-        orphans.add(orphan.value_id.0, orphan.chunks, orphan.bytes);
-    }
-    let relation = salvage_dir::SavedRelation {
-        name: subject.source,
-        quoted: TABLE,
-        copy: SAVED_ROWS,
-        desc: subject.desc,
-        types: subject.types,
-        encoding: subject.depth.utf8.then_some("UTF8"),
-    };
-    let mut saving = salvage.rows_of(relation);
-    for (ctid, damaged) in &rows {
-        let Some(mut row) = worker.row(*ctid) else { continue };
-        for (_, cell) in &mut row.cells {
-            if let Cell::Custom(value) = cell {
-                let parts = value.elsewhere.iter().map(|part| match part {
-                    ChunkPlace::Value(id) => worker.all_pieces(*id, &unread),
-                    ChunkPlace::At(tids) => worker.pieces_at(tids),
-                });
-                let saved = salvage::custom(value, parts.collect(), page_size, row.order);
-                *cell = Cell::inline(saved);
-                continue;
-            }
-            let Cell::External(pointer) = cell else { continue };
-            let mut pieces = worker.all_pieces(pointer.value_id.0, &unread);
-            let instead =
-                if pieces.is_empty() { orphans.instead_of(pointer, page_size) } else { None };
-            if let Some(id) = instead {
-                pieces = worker.pieces(ValueId(id));
-            }
-            let mut saved = salvage::external(pointer, pieces, page_size, row.order);
-            if let Some(id) = instead {
-                saved.takes_instead(id);
-            }
-            *cell = Cell::inline(saved);
-        }
-        saving.row(*ctid, damaged, &row)?;
-    }
-    Ok(saving.end()?)
-}
-
-struct FindingOutput<'a, 't> {
-    tell: &'a mut Tell<'t>,
-    checked: &'a mut Checked,
-    salvage: TableSalvage<'a>,
-    /// The kinds of findings, how many there are of each, and where the first is.
-    by_code: BTreeMap<Code, (u64, Place)>,
-}
-
-impl FindingOutput<'_, '_> {
-    fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
-        self.checked.count(&finding);
-        self.salvage.note(&self.checked.relation, &finding);
-        self.by_code.entry(finding.code).or_insert((0, finding.place.clone())).0 += 1;
-        Ok((self.tell)(finding)?)
-    }
-}
-
 /// Reads the TOAST relation.
 fn learn(
     target: &FileTarget<'_>,
     heap: &Subject<'_>,
     progress: &dyn Progress,
-    out: &mut FindingOutput<'_, '_>,
+    out: &mut RelationRun<'_>,
 ) -> Result<ChunkIndex, CheckError> {
     let mut index = ChunkIndex::default();
     let Some(path) = target.toast else { return Ok(index) };
@@ -434,55 +277,36 @@ fn learn(
     Ok(index)
 }
 
-fn truncated(
-    name: &str,
-    file: &RelationFile,
-    out: &mut FindingOutput<'_, '_>,
-) -> Result<(), CheckError> {
+fn truncated(name: &str, file: &RelationFile, out: &mut RelationRun<'_>) -> Result<(), CheckError> {
     for (block, error) in file.truncated_blocks() {
         out.tell(unreadable(name, block, &error.to_string()))?;
     }
     Ok(())
 }
 
-/// The results of reading the heap's blocks.
-struct HeapResult {
-    /// Values that rows refer to; in order once all blocks were read.
-    known: Vec<u64>,
-    /// Whether these are all.
-    is_complete: bool,
-    /// Those that live rows refer to.
-    live: Vec<u64>,
-    zeros: Zeros,
-    /// Notes about values that are not damaged.
-    remarks: Remarks,
-}
-
 /// Reports chunks that no row refers to, if that is certain. Returns whether there are any.
 fn orphans(
     target: &FileTarget<'_>,
     name: &str,
-    heap: &HeapResult,
     chunks: &ChunkIndex,
-    out: &mut FindingOutput<'_, '_>,
+    out: &mut RelationRun<'_>,
 ) -> Result<bool, CheckError> {
-    if !heap.is_complete || out.checked.errors > 0 || chunks.is_full() {
-        let is_full = chunks.is_full() || heap.known.len() >= MAX_KNOWN;
+    if out.rows.is_incomplete || out.checked.errors > 0 || chunks.is_full() {
+        let is_full = chunks.is_full() || out.rows.known.len() >= MAX_KNOWN;
         out.checked.orphans_unseen(name, is_full);
         return Ok(false);
     }
-    if heap.remarks.by_address.count > 0 {
+    if out.rows.remarks.by_address.count > 0 {
         out.checked.orphans_by_address(name);
         return Ok(false);
     }
-    let mut has_orphans = false;
-    for orphan in chunks.orphans(&heap.known) {
-        has_orphans = true;
+    let orphans: Vec<Orphan> = chunks.orphans(&out.rows.known).collect();
+    for orphan in &orphans {
         let place = place_at(name, orphan.first);
         let found = chunks_without_row(orphan.chunks, orphan.value_id, orphan.bytes);
         out.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
     }
-    let undecided = chunks.undecided(&heap.known);
+    let undecided = chunks.undecided(&out.rows.known);
     if undecided > 0 {
         let (s, their) = if undecided == 1 { ("", "its") } else { ("s", "their") };
         out.checked.note(format!(
@@ -491,7 +315,7 @@ fn orphans(
             give_xact(target)
         ));
     }
-    Ok(has_orphans)
+    Ok(!orphans.is_empty())
 }
 
 impl HeapScan<'_, '_> {
@@ -499,8 +323,8 @@ impl HeapScan<'_, '_> {
         &self,
         threads: usize,
         progress: &dyn Progress,
-        out: &mut FindingOutput<'_, '_>,
-    ) -> Result<HeapResult, CheckError> {
+        out: &mut RelationRun<'_>,
+    ) -> Result<(), CheckError> {
         let name = self.subject.source;
         let mut file = RelationFile::open(self.target.heap, self.target.page_size)?;
         let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
@@ -510,13 +334,6 @@ impl HeapScan<'_, '_> {
         }
         truncated(name, &file, out)?;
         progress.begin(name, u64::from(blocks));
-        let mut heap = HeapResult {
-            known: Vec::new(),
-            is_complete: true,
-            live: Vec::new(),
-            zeros: Zeros::default(),
-            remarks: Remarks::default(),
-        };
         let done = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(4 * threads.max(1));
             for _ in 0..threads.max(1) {
@@ -524,11 +341,11 @@ impl HeapScan<'_, '_> {
                 scope.spawn(move || self.work(blocks, &sender));
             }
             drop(sender);
-            self.collect(&receiver, progress, &mut heap, out)
+            self.collect(&receiver, progress, out)
         });
         progress.end();
         out.checked.looked.blocks += u64::from(blocks);
-        done.map(|()| heap)
+        done
     }
 
     /// Reports what the threads found, in the order of blocks.
@@ -536,8 +353,7 @@ impl HeapScan<'_, '_> {
         &self,
         receiver: &mpsc::Receiver<Result<RangeResult, CheckError>>,
         progress: &dyn Progress,
-        heap: &mut HeapResult,
-        out: &mut FindingOutput<'_, '_>,
+        out: &mut RelationRun<'_>,
     ) -> Result<(), CheckError> {
         let mut early = BTreeMap::new();
         let mut next = 0;
@@ -553,22 +369,11 @@ impl HeapScan<'_, '_> {
             };
             progress.advance(range.blocks);
             early.insert(range.number, range);
-            while let Some(range) = early.remove(&next) {
+            while let Some(RangeResult { mut result, .. }) = early.remove(&next) {
                 next += 1;
-                heap.zeros.add(range.zeros);
-                if heap.known.len() < MAX_KNOWN {
-                    heap.known.extend(range.known);
-                    heap.live.extend(range.live);
-                } else {
-                    heap.is_complete = false;
-                }
-                heap.is_complete &= range.is_complete;
-                out.checked.looked.add(&range.looked);
-                heap.remarks.add(range.remarks);
-                for finding in range.findings {
-                    if ended.is_ok() {
-                        ended = out.tell(finding);
-                    }
+                if ended.is_ok() {
+                    ended = out.add(&mut result).map_err(CheckError::from);
+                    out.rows.add_rows(result);
                 }
                 if ended.is_err() {
                     self.stop.store(true, Ordering::Relaxed);
@@ -617,13 +422,7 @@ pub(super) struct HeapScan<'s, 't> {
 pub(super) struct RangeResult {
     pub(super) number: u32,
     pub(super) blocks: u64,
-    pub(super) findings: Vec<Finding>,
-    pub(super) looked: CheckedAmounts,
-    pub(super) known: Vec<u64>,
-    pub(super) live: Vec<u64>,
-    pub(super) zeros: Zeros,
-    pub(super) is_complete: bool,
-    pub(super) remarks: Remarks,
+    pub(super) result: CheckedBlocks,
 }
 
 pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
@@ -673,177 +472,34 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
                 Ok(false) => {}
                 Err(error) => {
                     let finding = unreadable(subject.source, block, &error.to_string());
-                    collector.findings.push(finding);
-                    collector.is_complete = false;
+                    collector.blocks.findings.push(finding);
+                    collector.blocks.is_incomplete = true;
                 }
             }
             for value in std::mem::take(&mut collector.externals) {
                 self.external(&value, &mut collector);
             }
         }
-        collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
-        let Collector { findings, looked, known, live, zeros, is_complete, remarks, .. } =
-            collector;
-        RangeResult {
-            number,
-            blocks: count,
-            findings,
-            looked,
-            known,
-            live,
-            zeros,
-            is_complete,
-            remarks,
-        }
-    }
-
-    /// Adds the pointers of the table to these values, as [`references_on_page`]; `false` if rows could not be read.
-    fn references(
-        &mut self,
-        value_ids: &[u64],
-        table: &str,
-        generated: &HashSet<String>,
-        all: &mut Vec<Reference>,
-    ) -> bool {
-        let blocks = u32::try_from(self.heap.blocks()).unwrap_or(u32::MAX);
-        let HeapScan { subject, target, .. } = self.scan;
-        let mut is_whole = true;
-        for block in (0..blocks).map(BlockNumber) {
-            is_whole &= match self.heap.read(block, &mut self.page) {
-                Ok(true) => {
-                    let written = RewriteTarget { table, generated };
-                    references_on_page(
-                        written,
-                        subject,
-                        &target.xact,
-                        block,
-                        &self.page,
-                        value_ids,
-                        all,
-                    )
-                }
-                Ok(false) => true,
-                Err(_) => false,
-            };
-        }
-        is_whole
-    }
-
-    /// The tuple at `ctid`, if it can be read.
-    fn row(&mut self, ctid: ItemPointer) -> Option<SalvagedRow> {
-        let is_there = matches!(self.heap.read(ctid.block, &mut self.page), Ok(true));
-        is_there.then(|| SalvagedRow::read(&self.page, self.scan.subject, ctid)).flatten()
-    }
-
-    /// The rows that these are, and those of pages that are asked for as a whole.
-    fn rows_of(&mut self, asked: &[RowDamage]) -> Vec<RowDamage> {
-        let mut rows = Vec::new();
-        for own in asked.chunk_by(|(a, _), (b, _)| a.block == b.block) {
-            let Some((ctid, _)) = own.first() else { continue };
-            if matches!(self.heap.read(ctid.block, &mut self.page), Ok(true)) {
-                rows.extend(on_page(&self.page, own));
-            }
-        }
-        rows
-    }
-
-    /// The chunks of a value that can be read, deleted ones too.
-    fn pieces(&mut self, value_id: ValueId) -> Vec<SavedChunk> {
-        let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
-            return Vec::new();
-        };
-        index.chunks(value_id, &mut self.chunks);
-        let mut pieces = Vec::new();
-        for ChunkSeen { tid, seq, fate, .. } in &self.chunks {
-            let mut data = Vec::new();
-            if toast.append(*tid, &mut data) {
-                let doubt = (*fate == Fate::NotCommitted).then_some(ChunkDoubt::Deleted);
-                pieces.push(SavedChunk { tid: *tid, seq: *seq, data, doubt });
-            }
-        }
-        pieces
-    }
-
-    /// The chunks with this ID: those in the index, and the `unread` ones.
-    fn all_pieces(&mut self, id: u64, unread: &HashMap<u64, Vec<SavedChunk>>) -> Vec<SavedChunk> {
-        let mut pieces = self.pieces(ValueId(id));
-        pieces.extend(unread.get(&id).into_iter().flatten().cloned());
-        pieces
-    }
-
-    /// The chunks at these addresses that can be read, numbered in this order.
-    fn pieces_at(&mut self, tids: &[ItemPointer]) -> Vec<SavedChunk> {
-        let Some(toast) = &mut self.toast else { return Vec::new() };
-        let pieces = (0..).zip(tids).filter_map(|(seq, tid)| {
-            let mut data = Vec::new();
-            toast.append(*tid, &mut data).then_some(SavedChunk {
-                tid: *tid,
-                seq,
-                data,
-                doubt: None,
-            })
-        });
-        pieces.collect()
-    }
-
-    /// The chunks of these values, whose IDs are in order, that are not in the index: those on pages that the check
-    /// refused, as for a wrong checksum, and those whose `t_hoff` is wrong.
-    fn unread_pieces(&mut self, value_ids: &[u64]) -> HashMap<u64, Vec<SavedChunk>> {
-        let mut pieces = HashMap::new();
-        let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
-            return pieces;
-        };
-        let mut page = vec![0; toast.size];
-        let refused = index.lost().iter().map(|block| (*block, ChunkDoubt::PageRefused));
-        let misread = index.misread().iter().map(|block| (*block, ChunkDoubt::Misread));
-        for (block, doubt) in refused.chain(misread) {
-            if !matches!(toast.file.read(block, &mut page), Ok(true)) {
-                continue;
-            }
-            unread_pieces(
-                self.scan.subject,
-                block,
-                &page,
-                value_ids,
-                |chunk| (doubt == ChunkDoubt::PageRefused || chunk.is_misread).then_some(doubt),
-                &mut pieces,
-            );
-        }
-        pieces
+        let mut result = collector.blocks;
+        result.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
+        RangeResult { number, blocks: count, result }
     }
 
     fn external(&mut self, value: &External, collector: &mut Collector<'_>) {
         let Some(index) = self.scan.index.filter(|index| !index.is_full()) else {
-            collector.looked.values += 1;
+            collector.blocks.looked.values += 1;
             return;
         };
         index.chunks(value.pointer.value_id, &mut self.chunks);
         let page_size = self.scan.target.page_size;
-        let chunks = match check_chunks(&value.pointer, &self.chunks, page_size) {
-            Ok(chunks) => chunks,
-            Err(damage) => return collector.damaged(value, damage),
-        };
-        collector.looked.values += 1;
-        collector.looked.chunks += chunks.len() as u64;
-        if !collector.wants_content(value) {
-            return;
-        }
-        let Some(toast) = &mut self.toast else { return };
-        let mut stored = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
-        for chunk in &chunks {
-            if !toast.append(chunk.tid, &mut stored) {
-                let found = format!("none at {}", chunk.tid);
-                let damage = Damage::new(Code::ChunkUnreadable, "the chunk's page", found);
-                return collector.damaged(value, damage);
-            }
-        }
-        match external_content(&value.pointer, stored, value.order) {
-            Ok(content) => collector.content(value, &content),
+        match check_chunks(&value.pointer, &self.chunks, page_size) {
+            Ok(chunks) => collector.content_of(value, &chunks, |tid, stored| {
+                self.toast.as_mut().is_some_and(|toast| toast.append(tid, stored))
+            }),
             Err(damage) => collector.damaged(value, damage),
         }
     }
 }
-
 /// Pages of the TOAST relation, the last few of them kept.
 struct ToastPages {
     file: RelationFile,
@@ -1019,10 +675,10 @@ impl SavedSink for SavedPagesCheck<'_, '_> {
         let block = page.block.unwrap_or_default();
         subject.check_page(block, &page.bytes, &HintBits, &mut collector);
         checked.looked.blocks += 1;
-        checked.looked.add(&collector.looked);
+        checked.looked.add(&collector.blocks.looked);
         checked.looked.values += collector.externals.len() as u64;
-        self.remarks.add(collector.remarks);
-        for finding in collector.findings {
+        self.remarks.add(collector.blocks.remarks);
+        for finding in collector.blocks.findings {
             checked.count(&finding);
             if let Err(error) = (self.tell)(finding) {
                 self.untold = Some(error);

@@ -153,11 +153,6 @@ impl Remarks {
         self.by_address.add(other.by_address);
         self.unread.add(other.unread);
     }
-
-    /// Whether the IDs of all values that rows refer to are known, if `known` of them were collected.
-    pub(super) fn tells_all(&self, known: usize) -> bool {
-        self.unknown.count + self.by_address.count == 0 && known < MAX_KNOWN
-    }
 }
 
 /// What was looked at in a relation, and how much of it is damaged.

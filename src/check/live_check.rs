@@ -8,10 +8,10 @@ use tokio_postgres::error::SqlState;
 
 use super::chunk_index::live_chunks;
 use super::code::Code;
-use super::collector::{self, Collector, Customs, Zeros};
-use super::finding::{CheckedAmounts, Finding, Remarks, place_at};
-use super::subject::{Depth, External, PageOwner, Subject, XidLimits};
-use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
+use super::collector::{self, CheckedBlocks, Collector, Customs};
+use super::finding::{CheckedAmounts, Finding, place_at};
+use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
+use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks};
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::checking::{self, Standing, Storage};
@@ -20,7 +20,6 @@ use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::{LiveError, owner_facts, snapshot};
-use crate::value::reading::CustomDatum;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::TupleDesc;
 use toast_format::disk::layout::PageSize;
@@ -59,13 +58,6 @@ pub struct About {
     pub depth: Depth,
 }
 
-/// The relation whose blocks are checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    Heap,
-    Toast,
-}
-
 /// A check of one table over one connection.
 pub struct LiveCheck {
     pub(super) connection: Arc<Connection>,
@@ -84,34 +76,6 @@ pub struct LiveCheck {
     pub(super) reads_rows: bool,
     /// Whether a query takes the lock, because LOCK TABLE is refused for this relation.
     locks_by_query: bool,
-}
-
-/// The results of checking some blocks.
-#[derive(Debug, Default)]
-pub struct CheckedBlocks {
-    pub findings: Vec<Finding>,
-    pub looked: CheckedAmounts,
-    /// Values of the TOAST relation that rows refer to.
-    pub known: Vec<u64>,
-    /// Those that live rows refer to.
-    pub live: Vec<u64>,
-    /// Blocks of zeros of the table.
-    pub zeros: Zeros,
-    /// Whether `known` is all that rows of these blocks refer to.
-    pub is_complete: bool,
-    /// Values by the places of findings that miss chunks, or cannot read them: whether it is the index
-    /// alone that is damaged is still to be seen.
-    pub missing: Vec<(Finding, External)>,
-    /// Values in another TOAST relation than the table's, which were not looked at.
-    pub elsewhere: u64,
-    /// Notes about values that are not damaged.
-    pub remarks: Remarks,
-    /// The end of the write-ahead log when the look began, if the table's changes are in it.
-    pub lsn: Option<u64>,
-    /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
-    pub chunks: Vec<(u64, TransactionId)>,
-    /// Sound values of pluggable toasters, which the server may misread.
-    pub(super) customs: Vec<(Place, CustomDatum)>,
 }
 
 impl LiveCheck {
@@ -168,29 +132,34 @@ impl LiveCheck {
         let mut tries = 0;
         loop {
             tries += 1;
-            let looked = match self.begin().await {
-                Ok(Some(standing)) => self.inside(&standing, which, blocks).await,
-                Ok(None) => {
-                    snapshot::abandon(self.connection.client()).await?;
-                    return Ok(None);
-                }
-                Err(error) => Err(error),
-            };
+            let looked = self
+                .in_snapshot(async |check, standing| check.inside(standing, which, blocks).await)
+                .await;
             match looked {
-                Ok(result) => {
-                    snapshot::end(self.connection.client()).await?;
-                    return Ok(Some(result));
-                }
-                Err(error) => {
-                    // If that fails too the connection is gone, as the next query will say.
-                    let _ = snapshot::abandon(self.connection.client()).await;
-                    if tries >= TRIES || !is_passing(&error) {
-                        return Err(error);
-                    }
-                    self.fingerprint = None;
-                }
+                Err(error) if tries < TRIES && is_passing(&error) => self.fingerprint = None,
+                looked => return looked,
             }
         }
+    }
+
+    /// Does `work` in a transaction with the table described as it is in it; `None` if it is gone.
+    pub(super) async fn in_snapshot<T, E: From<LiveError>>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut LiveCheck, &Standing) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let connection = Arc::clone(&self.connection);
+        snapshot::ended(connection.client(), async {
+            match self.begin().await? {
+                Some(standing) => work(self, &standing).await.map(Some),
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// The table as it is now.
+    pub(super) async fn standing(&mut self) -> Result<Option<Standing>, LiveError> {
+        self.in_snapshot(async |_, standing| Ok(standing.clone())).await
     }
 
     /// Begins a transaction with the table described as it is in it; `None` if it is gone.
@@ -269,7 +238,10 @@ impl LiveCheck {
         if which == Which::Heap && !externals.is_empty() {
             let name = self.name(which);
             let subject = self.subject(standing, which, &name);
-            self.values(&subject, externals, &mut result).await?;
+            let mut collector = Collector::new(&subject, None);
+            collector.blocks = result;
+            self.values(externals, &mut collector).await?;
+            result = collector.blocks;
         }
         self.misread(standing, &mut result).await?;
         if which == Which::Heap {
@@ -374,10 +346,7 @@ impl LiveCheck {
         };
         let there: Vec<BlockNumber> = blocks.iter().copied().filter(|b| b.0 < end).collect();
         if there.is_empty() {
-            return Ok((
-                CheckedBlocks { is_complete: true, ..CheckedBlocks::default() },
-                Vec::new(),
-            ));
+            return Ok((CheckedBlocks::default(), Vec::new()));
         }
         let pages = reader.read(&there).await?;
         let mut fates = pages.transactions().clone();
@@ -398,9 +367,9 @@ impl LiveCheck {
                     });
                 }
             }
-            let mut result = take(&mut collector);
-            result.chunks = chunks;
             let count = there.len() as u64;
+            let mut result = collector.blocks;
+            result.chunks = chunks;
             result.looked = match which {
                 Which::Heap => CheckedAmounts { blocks: count, ..result.looked },
                 Which::Toast => CheckedAmounts { toast_blocks: count, ..CheckedAmounts::default() },
@@ -408,7 +377,7 @@ impl LiveCheck {
             (result, collector.externals)
         };
         for (block, message) in &pages.unreadable {
-            result.is_complete = false;
+            result.is_incomplete = true;
             self.unreadable(&subject, which, *block, message, &mut result).await?;
         }
         Ok((result, externals))
@@ -424,7 +393,8 @@ impl LiveCheck {
         let about = Arc::new(About { depth, ..(*self.about).clone() });
         let quick = LiveCheck::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
         let result = quick.pages(standing, Which::Heap, blocks).await?.0;
-        Ok((result.known, result.is_complete && result.remarks.by_address.count == 0))
+        let is_whole = !result.is_incomplete && result.remarks.by_address.count == 0;
+        Ok((result.known, is_whole))
     }
 
     /// What is wrong with a block that the server refuses to read, by its bytes on disk.
@@ -452,7 +422,7 @@ impl LiveCheck {
         if bytes.len() == server.page_size.bytes() {
             subject.check_page(block, &bytes, &HintBits, &mut collector);
         }
-        let header = collector.findings.into_iter().find(|f| f.place.item.is_none());
+        let header = collector.blocks.findings.into_iter().find(|f| f.place.item.is_none());
         result.findings.push(header.unwrap_or_else(|| {
             let place = Place { block: Some(block), ..Place::new(subject.source) };
             Finding::new(Code::Unreadable, place, "a page that the server can read", message)
@@ -471,20 +441,6 @@ pub(super) fn is_passing(error: &LiveError) -> bool {
     })
 }
 
-fn take(collector: &mut Collector<'_>) -> CheckedBlocks {
-    CheckedBlocks {
-        findings: std::mem::take(&mut collector.findings),
-        looked: std::mem::take(&mut collector.looked),
-        known: std::mem::take(&mut collector.known),
-        live: std::mem::take(&mut collector.live),
-        zeros: std::mem::take(&mut collector.zeros),
-        is_complete: collector.is_complete,
-        remarks: std::mem::take(&mut collector.remarks),
-        customs: std::mem::take(&mut collector.customs_read),
-        ..CheckedBlocks::default()
-    }
-}
-
 /// Values whose chunks are asked for with one statement, with their data or without, and the bytes or
 /// chunks that they may have.
 const VALUES: usize = 4096;
@@ -496,9 +452,8 @@ impl LiveCheck {
     /// The chunks of values, which the index leads to, some at a time.
     pub(super) async fn values(
         &self,
-        subject: &Subject<'_>,
         mut values: Vec<External>,
-        result: &mut CheckedBlocks,
+        collector: &mut Collector<'_>,
     ) -> Result<(), LiveError> {
         // the check of the TOAST relation reports a layout that is not known
         let server = &self.about.server;
@@ -508,87 +463,80 @@ impl LiveCheck {
         // rows of unknown fate have chunks that this transaction may not see
         values.retain(|value| value.is_live);
         let count = values.len() as u64;
-        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
-        values.retain(|value| Some(value.pointer.toast_relation) == own);
-        result.elsewhere += count - values.len() as u64;
-        let (mut with, mut without): (Vec<External>, Vec<External>) = values
-            .into_iter()
-            .partition(|value| Collector::new(subject, None).wants_content(value));
-        with.sort_by_key(|value| value.pointer.value_id);
-        without.sort_by_key(|value| value.pointer.value_id);
+        values.retain(|value| self.is_own(&value.pointer));
+        collector.blocks.elsewhere += count - values.len() as u64;
+        values.sort_by_key(|value| value.pointer.value_id);
+        let (with, without): (Vec<External>, Vec<External>) =
+            values.into_iter().partition(|value| collector.wants_content(value));
         let page = self.about.server.page_size;
         for part in parts(&without, OUTLINES, CHUNKS, |value| {
             u64::from(page.chunks(value.pointer.stored_size()))
         }) {
-            self.by_outlines(subject, part, result).await?;
+            self.by_outlines(part, collector).await?;
         }
         for part in parts(&with, VALUES, BYTES, |value| u64::from(value.pointer.stored_size())) {
-            self.some(subject, part, true, result).await?;
+            self.some(part, true, collector).await?;
         }
         Ok(())
+    }
+
+    /// Whether a pointer leads to the table's own TOAST relation.
+    pub(super) fn is_own(&self, pointer: &ToastPointer) -> bool {
+        self.relation.toast.as_ref().is_some_and(|toast| toast.oid == pointer.toast_relation)
     }
 
     /// Checks values, in order, by the numbers and sizes of their chunks; those that look wrong are read chunk by chunk.
     async fn by_outlines(
         &self,
-        subject: &Subject<'_>,
         values: &[External],
-        result: &mut CheckedBlocks,
+        collector: &mut Collector<'_>,
     ) -> Result<(), LiveError> {
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
-        let rows = match self
+        let rows = self
             .attempt(async || {
-                if self.by_index {
-                    let relation = (relation.as_str(), self.id_type());
-                    chunk_rows::outlines(self.connection.client(), relation, &ids).await
-                } else {
-                    Ok(None)
+                if !self.by_index {
+                    return Ok(None);
                 }
+                let relation = (relation.as_str(), self.id_type());
+                chunk_rows::outlines(self.connection.client(), relation, &ids).await
             })
-            .await?
-        {
-            Ok(Some(rows)) => rows,
-            Ok(None) | Err(_) => Vec::new(),
-        };
+            .await?;
+        let rows = rows.ok().flatten().unwrap_or_default();
         let (odd, chunks) = odd_ones(values, &rows, self.about.server.page_size);
-        result.looked.values += (values.len() - odd.len()) as u64;
-        result.looked.chunks += chunks;
+        collector.blocks.looked.values += (values.len() - odd.len()) as u64;
+        collector.blocks.looked.chunks += chunks;
         for part in odd.chunks(VALUES) {
-            self.some(subject, part, false, result).await?;
+            self.some(part, false, collector).await?;
         }
         Ok(())
     }
 
     async fn some(
         &self,
-        subject: &Subject<'_>,
         values: &[External],
         with_data: bool,
-        result: &mut CheckedBlocks,
+        collector: &mut Collector<'_>,
     ) -> Result<(), LiveError> {
         let mut left = vec![values];
         while let Some(values) = left.pop() {
+            let (first, second) = values.split_at(values.len() / 2);
             match self.fetch(values, with_data).await? {
                 // which value the index leads to another's chunks for is seen where one alone is asked for
                 Ok(rows) if ids(values).len() > 1 && !are_in_order(values, &rows) => {
-                    let (first, second) = values.split_at(values.len() / 2);
                     left.extend([second, first]);
                 }
-                Ok(rows) => self.judge(subject, values, rows, with_data, result),
+                Ok(rows) => self.judge(values, rows, collector),
                 // one of them it is
-                Err(_) if values.len() > 1 => {
-                    let (first, second) = values.split_at(values.len() / 2);
-                    left.extend([second, first]);
-                }
+                Err(_) if values.len() > 1 => left.extend([second, first]),
                 Err(message) => {
                     let expected = "chunks that the server can read";
                     let damage = Damage::new(Code::ChunkUnreadable, expected, message);
-                    let mut collector = Collector::new(subject, None);
-                    values.iter().for_each(|value| collector.damaged(value, damage.clone()));
                     // it may be the index that cannot be read
-                    let found = std::mem::take(&mut collector.findings);
-                    result.missing.extend(found.into_iter().zip(values.iter().copied()));
+                    for value in values {
+                        let finding = collector.finding_of(value, damage.clone());
+                        collector.blocks.missing.extend(finding.map(|finding| (finding, *value)));
+                    }
                 }
             }
         }
@@ -650,83 +598,63 @@ impl LiveCheck {
         }
     }
 
-    fn judge(
-        &self,
-        subject: &Subject<'_>,
-        values: &[External],
-        rows: Vec<ChunkRow>,
-        with_data: bool,
-        result: &mut CheckedBlocks,
-    ) {
-        let mut collector = Collector::new(subject, None);
+    fn judge(&self, values: &[External], rows: Vec<ChunkRow>, collector: &mut Collector<'_>) {
         let mut by_value: HashMap<ValueId, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
         for row in rows {
             by_value.entry(row.value_id).or_default().push(row);
         }
-        let mut asked = values.iter().map(|value| value.pointer.value_id).peekable();
-        let mut strangers: Vec<ValueId> = by_value.keys().copied().collect();
+        let asked: HashSet<ValueId> = values.iter().map(|value| value.pointer.value_id).collect();
+        let mut strangers: Vec<ValueId> =
+            by_value.keys().copied().filter(|id| !asked.contains(id)).collect();
         strangers.sort_unstable();
-        strangers.retain(|id| {
-            while asked.next_if(|own| own < id).is_some() {}
-            asked.peek() != Some(id)
-        });
         for row in strangers.iter().filter_map(|id| by_value.get(id)).flatten() {
-            collector.findings.push(self.led_to(row));
+            collector.blocks.findings.push(self.led_to(row));
         }
-        let page = self.about.server.page_size;
         for value in values {
             let rows = by_value.get(&value.pointer.value_id).map_or(&[][..], Vec::as_slice);
-            let mut all: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
-            // SQL takes chunks in the index's order
-            let places = all.iter().zip(0i64..).find(|(chunk, at)| i64::from(chunk.seq) != *at);
-            let is_all = rows.iter().all(|row| row.seq.is_some());
-            let mut checked = check_chunks(&value.pointer, &all, page);
-            if let (Ok(_), Some((chunk, at)), true) = (&checked, places, is_all) {
-                let expected = format!("chunk {at}");
-                let found = format!("chunk {}", chunk.seq);
-                let damage = Damage::new(Code::IndexEntryWrong, expected, found);
-                collector.damaged(value, damage);
-                continue;
-            }
-            if matches!(&checked, Err(damage) if damage.code == Code::ChunkTwice) {
-                // the entry of another chunk may lead to one of these
-                let mut places = HashSet::new();
-                let twice = rows.iter().filter(|row| !places.insert(row.tid));
-                let twice: Vec<Finding> = twice.map(|row| self.led_to(row)).collect();
-                if !twice.is_empty() {
-                    all.retain(|chunk| places.remove(&chunk.tid));
-                    checked = check_chunks(&value.pointer, &all, page);
-                    twice.into_iter().for_each(|finding| collector.findings.push(finding));
-                }
-            }
-            let chunks = match checked {
-                Ok(chunks) => chunks,
-                Err(damage) => {
-                    let is_absence = damage.is_absence();
-                    collector.damaged(value, damage);
-                    if is_absence && let Some(finding) = collector.findings.pop() {
-                        result.missing.push((finding, *value));
-                    }
-                    continue;
-                }
-            };
-            collector.looked.values += 1;
-            collector.looked.chunks += chunks.len() as u64;
-            if !with_data {
-                continue;
-            }
-            let data: HashMap<ItemPointer, &[u8]> =
-                rows.iter().filter_map(|row| Some((row.tid, row.data.as_deref()?))).collect();
-            let mut stored = Vec::with_capacity(value.pointer.stored_size() as usize);
-            for chunk in &chunks {
-                stored.extend_from_slice(data.get(&chunk.tid).unwrap_or(&&[][..]));
-            }
-            match external_content(&value.pointer, stored, value.order) {
-                Ok(content) => collector.content(value, &content),
-                Err(damage) => collector.damaged(value, damage),
+            self.judge_value(value, rows, collector);
+        }
+    }
+
+    /// Checks a value to which the index gives these chunks.
+    fn judge_value(&self, value: &External, rows: &[ChunkRow], collector: &mut Collector<'_>) {
+        let page = self.about.server.page_size;
+        let mut all: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
+        // SQL takes chunks in the index's order
+        let misplaced = all.iter().zip(0i64..).find(|(chunk, at)| i64::from(chunk.seq) != *at);
+        let has_numbers = rows.iter().all(|row| row.seq.is_some());
+        let mut checked = check_chunks(&value.pointer, &all, page);
+        if let (Ok(_), Some((chunk, at)), true) = (&checked, misplaced, has_numbers) {
+            let found = format!("chunk {}", chunk.seq);
+            let damage = Damage::new(Code::IndexEntryWrong, format!("chunk {at}"), found);
+            return collector.damaged(value, damage);
+        }
+        if matches!(&checked, Err(damage) if damage.code == Code::ChunkTwice) {
+            // the entry of another chunk may lead to one of these
+            let mut places = HashSet::new();
+            let twice = rows.iter().filter(|row| !places.insert(row.tid));
+            let twice: Vec<Finding> = twice.map(|row| self.led_to(row)).collect();
+            if !twice.is_empty() {
+                all.retain(|chunk| places.remove(&chunk.tid));
+                checked = check_chunks(&value.pointer, &all, page);
+                collector.blocks.findings.extend(twice);
             }
         }
-        add(result, &mut collector);
+        match checked {
+            Ok(chunks) => {
+                let data: HashMap<ItemPointer, &[u8]> =
+                    rows.iter().filter_map(|row| Some((row.tid, row.data.as_deref()?))).collect();
+                collector.content_of(value, &chunks, |tid, stored| {
+                    stored.extend_from_slice(data.get(&tid).copied().unwrap_or_default());
+                    true
+                });
+            }
+            Err(damage) if damage.is_absence() => {
+                let finding = collector.finding_of(value, damage);
+                collector.blocks.missing.extend(finding.map(|finding| (finding, *value)));
+            }
+            Err(damage) => collector.damaged(value, damage),
+        }
     }
 
     /// A chunk that the index leads to from an entry that is not the chunk's own.
@@ -796,11 +724,6 @@ pub(super) fn seen_chunk(row: &ChunkRow) -> ChunkSeen {
         size: u32::try_from(size).unwrap_or(0),
         fate: Fate::Committed,
     }
-}
-
-fn add(result: &mut CheckedBlocks, collector: &mut Collector<'_>) {
-    result.findings.append(&mut collector.findings);
-    result.looked.add(&collector.looked);
 }
 
 impl LiveCheck {

@@ -4,12 +4,14 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::code::Code;
 use super::finding::{self, Finding, chunks_without_row, place_at};
-use super::live_check::{BATCH, LiveCheck, Which};
+use super::live_check::{BATCH, LiveCheck};
 use super::live_repair::{self, InRelation};
+use super::subject::Which;
 use super::value::ChunkSeen;
 use crate::server::checking::{self, Standing};
 use crate::server::{LiveError, snapshot};
@@ -92,9 +94,9 @@ pub(super) async fn decide(
         }
         // without a log there are no rounds
         let holds = rounds >= ROUNDS || !is_logged;
-        let done = round(check, holds, &mut marks, &mut left).await;
-        snapshot::abandon(check.connection.client()).await?;
-        match done? {
+        let connection = Arc::clone(&check.connection);
+        let round = round(check, holds, &mut marks, &mut left);
+        match snapshot::abandoned(connection.client(), round).await? {
             RoundEnd::Changed(changed) if changed == 0 || holds => break,
             RoundEnd::Changed(_) => rounds += 1,
             RoundEnd::Lost(why) => return Ok(Decided::Open(left.len(), why)),

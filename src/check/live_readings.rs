@@ -5,8 +5,10 @@ use std::sync::Arc;
 use tokio_postgres::types::Type;
 
 use super::code::Code;
+use super::collector::CheckedBlocks;
 use super::finding::Finding;
-use super::live_check::{About, CheckedBlocks, LiveCheck, Which};
+use super::live_check::{About, LiveCheck};
+use super::subject::Which;
 use crate::server::checking::Standing;
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::sqlstate::is_sudden;

@@ -5,56 +5,30 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
-use super::chunk_index::{ChunkTuple, append_chunk, chunks_of};
+use super::chunk_index::ChunkTuple;
 use super::code::Code;
-use super::content::check_content;
 use super::damaged_row::{
-    Reference, RewriteTarget, RowAt, ValueAt, by_key, is_readable, live_pointers,
-    references_on_page, row_at, shared_values, value_ids,
+    Reference, RewriteTarget, RowAt, ValueAt, by_key, live_pointers, references_on_page, row_at,
+    shared_values, value_ids,
 };
-use super::finding::{CheckError, Finding, place_at};
-use super::live_check::{About, BATCH, LiveCheck, Which, is_unreadable, seen_chunk};
-use super::reading::{ValueReading, is_read, is_sound, numbered_by_index};
-use super::repair::{self, RepairFacts, ToastIndexState, Unread, left_over, may_crash_at_pglz};
-use super::salvage::{
-    self, Cell, ChunkDoubt, DamagedValue, MAX_WITHOUT, Orphans, RowDamage, SalvagedRow,
-    SalvagedValue, SavedChunk, by_row, on_page, unread_pieces,
-};
-use super::salvage_custom::ChunkPlace;
-use super::salvage_dir::{self, SalvageDir};
-use super::subject::Subject;
+use super::evidence::ChunksByValue;
+use super::finding::{Finding, place_at};
+use super::live_check::{LiveCheck, is_unreadable, seen_chunk};
+use super::reading::{ValueReading, is_read, is_sound};
+use super::relation_run::TableDamage;
+use super::repair::{self, RepairFacts, Unread, may_crash_at_pglz};
+use super::salvage::RowFindings;
+use super::subject::Which;
 use super::value::{ChunkForm, ChunkSeen, uses_all};
+use crate::server::LiveError;
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
-use crate::server::pages::Pages;
-use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::type_kind::Types;
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
+use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
-use toast_format::model::visibility::Snapshot;
-
-/// The chunks of values by their IDs, and the blocks that could not be read.
-pub(super) type ChunksByValue = (HashMap<u64, Vec<ChunkTuple>>, Vec<BlockNumber>);
-
-/// Damage of a table as a whole, taken from its findings.
-#[derive(Debug, Clone, Default)]
-pub(super) struct TableDamage {
-    pub(super) index: ToastIndexState,
-    /// Whether pages have wrong checksums.
-    pub(super) wrong_checksums: bool,
-    /// Pages of the table and of its TOAST relation that the check could not judge; the server may read them.
-    pub(super) refused: [Vec<BlockNumber>; 2],
-    /// Tuples of the TOAST relation that do not begin where they should, or their columns.
-    pub(super) unreadable_chunks: Vec<ItemPointer>,
-    /// Whether pg_class does not name the table's TOAST relation.
-    pub(super) has_wrong_toast: bool,
-    /// Findings, as far as they are kept.
-    pub(super) told: Vec<(Code, Place)>,
-}
 
 /// Statements, and comments that say why there are none.
 #[derive(Debug, Default)]
@@ -65,39 +39,38 @@ pub(super) struct Repairs {
 }
 
 /// The chunks that the index leads to, by the value that was asked for, in its order.
-type LedTo = HashMap<u64, Vec<ChunkRow>>;
+pub(super) type LedTo = HashMap<u64, Vec<ChunkRow>>;
 
 impl LiveCheck {
     /// The SQL for damaged values, after checking what else it would touch. `referred`, in order, are the values that
     /// rows refer to.
     pub(super) async fn repairs(
         &mut self,
-        wanted: &[DamagedValue],
+        rows: &[RowFindings],
         referred: &[u64],
-        damage: TableDamage,
+        damage: &TableDamage,
     ) -> Result<Repairs, LiveError> {
-        if damage.told.is_empty() {
+        if !damage.has_findings() {
             return Ok(Repairs::default());
         }
         if self.has_wrong_toast {
-            let first = damage.told.iter().find(|(code, _)| *code == Code::ToastCatalog);
-            let why = first.map(|(code, place)| left_over(*code, 1, place));
-            return Ok(Repairs { script: why.into_iter().collect(), risk: None });
+            let script = damage.left_over(|code, _| code != Code::ToastCatalog);
+            return Ok(Repairs { script, risk: None });
         }
-        let repairs = match self.begin_reading_rows().await? {
-            Some(standing) => self.script(&standing, wanted, referred, damage).await,
-            None => Ok(Repairs::default()),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        repairs
+        let repairs = self
+            .reading_rows(async |check, standing| {
+                check.script(standing, rows, referred, damage).await
+            })
+            .await?;
+        Ok(repairs.unwrap_or_default())
     }
 
     async fn script(
         &self,
         standing: &Standing,
-        wanted: &[DamagedValue],
+        rows: &[RowFindings],
         referred: &[u64],
-        damage: TableDamage,
+        damage: &TableDamage,
     ) -> Result<Repairs, LiveError> {
         let toast = self.relation.toast.as_ref();
         let mut facts = RepairFacts {
@@ -126,7 +99,7 @@ impl LiveCheck {
         }
         facts.unreadable_chunks =
             self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
-        let rows = self.rows(standing, wanted, &facts.columns.generated).await?;
+        let rows = self.rows(standing, rows, &facts.columns.generated).await?;
         let led_to = self.chunks_by_index(&value_ids(&rows)).await?;
         self.chunks_and_rows(standing, &value_ids(&rows), &led_to, &mut facts).await?;
         self.read_values(&rows, &led_to, &mut facts).await?;
@@ -135,7 +108,7 @@ impl LiveCheck {
             facts.index.risk = self.risk_of_reindex(standing, &rows, referred, &facts).await?;
         }
         let mut script = repair::script(&facts, &rows);
-        script.extend(self.left_over(&damage, &rows, &facts));
+        script.extend(self.left_over(damage, &rows, &facts));
         Ok(Repairs { script, risk: facts.index.risk })
     }
 
@@ -149,8 +122,7 @@ impl LiveCheck {
         let removed: HashSet<ItemPointer> = removed.collect();
         let none = HashSet::new();
         let is_zeroed = !facts.has_toasters && !facts.unread.wrong_checksums;
-        let mut left: BTreeMap<Code, (u64, &Place)> = BTreeMap::new();
-        for (code, place) in &damage.told {
+        damage.left_over(|code, place| {
             let (items, blocks) = if place.source == heap {
                 (&rows, facts.unread.heap_blocks.as_slice())
             } else if place.source == toast {
@@ -163,15 +135,12 @@ impl LiveCheck {
                 (Some(block), None) => is_zeroed && blocks.contains(&block),
                 (None, _) => false,
             };
-            if !code.is_of_index() && !is_covered {
-                left.entry(*code).or_insert((0, place)).0 += 1;
-            }
-        }
-        left.into_iter().map(|(code, (count, first))| left_over(code, count, first)).collect()
+            is_covered || code.is_of_index()
+        })
     }
 
     /// The chunks that the index leads to for these values and for those whose chunks are among them.
-    async fn chunks_by_index(&self, ids: &[u64]) -> Result<LedTo, LiveError> {
+    pub(super) async fn chunks_by_index(&self, ids: &[u64]) -> Result<LedTo, LiveError> {
         let mut led_to = LedTo::new();
         if !self.by_index || self.relation.toast.is_none() {
             return Ok(led_to);
@@ -267,10 +236,6 @@ impl LiveCheck {
             }
         }
         Ok(())
-    }
-
-    fn is_own(&self, pointer: &ToastPointer) -> bool {
-        self.relation.toast.as_ref().is_some_and(|toast| toast.oid == pointer.toast_relation)
     }
 
     /// Whether an UPDATE of a value would delete chunks that another one needs: those of one that is read by them, or that
@@ -432,7 +397,7 @@ impl LiveCheck {
     }
 
     /// The chunks that the index leads to for a value; `None` if the server cannot read them. `data`: with their data.
-    async fn by_index(
+    pub(super) async fn by_index(
         &self,
         value_id: u64,
         data: Option<PageSize>,
@@ -442,57 +407,6 @@ impl LiveCheck {
         let ids = [value_id];
         let relation = (quoted.as_str(), self.id_type());
         Ok(self.attempt(|| chunk_rows::chunks(client, relation, &ids, By::Index, data)).await?.ok())
-    }
-
-    /// The chunks of a value as the index leads to them, if it does so in another way than their IDs and numbers say; with
-    /// what was taken for granted, and whether that hangs on damaged numbers.
-    async fn pieces_by_index(
-        &self,
-        standing: &Standing,
-        pointer: &ToastPointer,
-        chunks: &Chunks,
-    ) -> Result<Option<(Option<Vec<SavedChunk>>, bool)>, LiveError> {
-        let id = pointer.value_id.0;
-        let size = self.about.server.page_size;
-        if !self.by_index || !self.is_own(pointer) {
-            return Ok(None);
-        }
-        let led_to = self.chunks_by_index(&[id]).await?;
-        let Some(led) = led_to.get(&id) else { return Ok(None) };
-        let own = chunks.by_value.get(&id).map_or(&[][..], Vec::as_slice);
-        let mut moved = moved(&chunks.by_value);
-        let strangers = led.iter().filter(|row| row.value_id.0 != id).map(|row| row.tid.block);
-        let blocks: BTreeSet<BlockNumber> = strangers.collect();
-        if !blocks.is_empty() {
-            self.each_chunk(
-                standing,
-                Some(blocks.into_iter().collect()),
-                |_| true,
-                |_, chunk| {
-                    if chunk.is_moved || chunk.is_misread {
-                        moved.insert(chunk.seen.tid);
-                    }
-                },
-            )
-            .await?;
-        }
-        let misled = misled(id, led, &led_to, &moved);
-        let reading = ValueReading::new(pointer, led, own, &misled, size);
-        if !reading.is_open {
-            return Ok(None);
-        }
-        let Some(rows) = self.by_index(id, Some(size)).await? else { return Ok(None) };
-        let rows = if reading.by_index {
-            Some(rows)
-        } else if reading.by_chunks {
-            // both orders are complete: neither is better
-            None
-        } else {
-            numbered_by_index(pointer, &rows, size)
-        };
-        let pieces = rows.and_then(|rows| rows.into_iter().map(saved_chunk).collect());
-        let is_proven = reading.by_index && !reading.by_chunks;
-        Ok(Some((pieces, is_proven)))
     }
 
     /// Those of these tuples of the TOAST relation of which the server reads nothing right.
@@ -523,12 +437,10 @@ impl LiveCheck {
         &mut self,
         tids: &[ItemPointer],
     ) -> Result<Vec<Finding>, LiveError> {
-        let found = match self.begin().await? {
-            Some(standing) => self.values_of_misread(&standing, tids).await,
-            None => Ok(Vec::new()),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        found
+        let found = self
+            .in_snapshot(async |check, standing| check.values_of_misread(standing, tids).await)
+            .await?;
+        Ok(found.unwrap_or_default())
     }
 
     async fn values_of_misread(
@@ -588,17 +500,16 @@ impl LiveCheck {
     async fn rows(
         &self,
         standing: &Standing,
-        wanted: &[DamagedValue],
+        damaged: &[RowFindings],
         generated: &HashSet<String>,
     ) -> Result<Vec<RowAt>, LiveError> {
-        let asked = by_row(wanted);
-        let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
+        let mut blocks: Vec<BlockNumber> = damaged.iter().map(|row| row.ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
         self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, pages| {
-            let own = asked.iter().filter(|(ctid, _)| ctid.block == block);
-            rows.extend(own.filter_map(|(ctid, damaged)| {
-                row_at(bytes, subject, pages, *ctid, damaged, generated)
+            let own = damaged.iter().filter(|row| row.ctid.block == block);
+            rows.extend(own.filter_map(|RowFindings { ctid, columns }| {
+                row_at(bytes, subject, pages, *ctid, columns, generated)
             }));
         })
         .await?;
@@ -614,12 +525,12 @@ impl LiveCheck {
         if value_ids.is_empty() {
             return Ok(Vec::new());
         }
-        let found = match self.begin().await? {
-            Some(standing) => self.reference_findings(&standing, value_ids, shared_values).await,
-            None => Ok(Vec::new()),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        found
+        let found = self
+            .in_snapshot(async |check, standing| {
+                check.reference_findings(standing, value_ids, shared_values).await
+            })
+            .await?;
+        Ok(found.unwrap_or_default())
     }
 
     /// The chunks of values, whose IDs are in order, deleted ones too, as they stand in the TOAST relation: no
@@ -628,7 +539,7 @@ impl LiveCheck {
         &self,
         standing: &Standing,
         ids: &[u64],
-    ) -> Result<ChunksByValue, LiveError> {
+    ) -> Result<(ChunksByValue, Vec<BlockNumber>), LiveError> {
         let mut chunks: HashMap<u64, Vec<ChunkTuple>> = HashMap::new();
         let lost = self
             .each_chunk(
@@ -682,44 +593,6 @@ impl LiveCheck {
         })
         .await
         .map(drop)
-    }
-
-    /// Calls `take` with the pages of these blocks, or of all. Returns the blocks that cannot be read.
-    pub(super) async fn each_page(
-        &self,
-        standing: &Standing,
-        which: Which,
-        blocks: Option<Vec<BlockNumber>>,
-        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Pages),
-    ) -> Result<Vec<BlockNumber>, LiveError> {
-        let mut reader = self.reader(standing, which).await?;
-        let end = reader.block_count().await?;
-        let name = self.name(which);
-        let subject = self.subject_now(standing, which, &name, false).await?;
-        let mut blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
-        blocks.retain(|block| block.0 < end);
-        let mut lost = Vec::new();
-        for some in blocks.chunks(BATCH as usize) {
-            let pages = reader.read(some).await?;
-            pages.iter().for_each(|(block, bytes)| take(&subject, block, bytes, &pages));
-            lost.extend(pages.unreadable.iter().map(|(block, _)| *block));
-        }
-        Ok(lost)
-    }
-
-    /// Calls `each` with every chunk in these blocks of the TOAST relation, or in all, whose value `is_asked` for, deleted
-    /// ones too. Returns the blocks that cannot be read.
-    async fn each_chunk(
-        &self,
-        standing: &Standing,
-        blocks: Option<Vec<BlockNumber>>,
-        is_asked: impl Fn(u64) -> bool,
-        mut each: impl FnMut(u64, ChunkTuple),
-    ) -> Result<Vec<BlockNumber>, LiveError> {
-        self.each_page(standing, Which::Toast, blocks, |toast, block, bytes, pages| {
-            chunks_of(toast, block, bytes, pages, &is_asked, &mut each);
-        })
-        .await
     }
 
     async fn columns(&self, facts: &mut RepairFacts) -> Result<(), LiveError> {
@@ -825,12 +698,9 @@ pub(super) async fn chunks(
     check: &mut LiveCheck,
     ids: &[u64],
 ) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
-    let found = match check.begin().await? {
-        Some(standing) => inside(check, &standing, ids).await,
-        None => Ok(HashMap::new()),
-    };
-    snapshot::abandon(check.connection.client()).await?;
-    found
+    let found =
+        check.in_snapshot(async |check, standing| inside(check, standing, ids).await).await?;
+    Ok(found.unwrap_or_default())
 }
 
 async fn inside(
@@ -890,446 +760,6 @@ async fn inside(
     Ok(chunks)
 }
 
-/// Chunks that values together have at the most whose places are kept at a time: 48 bytes each.
-const CHUNKS_AT_A_TIME: u64 = 2_000_000;
-/// Values without a row that are kept as candidates for one whose chunks are nowhere.
-const MAX_ORPHANS: usize = 1_000_000;
-/// Refused pages of a relation that are read from their file.
-pub(super) const MAX_REFUSED: usize = 10_000;
-
-struct DamagedRow {
-    row: RowDamage,
-    pointers: Vec<ToastPointer>,
-    /// All of its values in the TOAST relation.
-    value_ids: Vec<u64>,
-}
-
-/// The chunks of some values, however they were found.
-#[derive(Default)]
-struct Chunks {
-    by_value: HashMap<u64, Vec<ChunkTuple>>,
-    /// Those on pages that the server refuses.
-    refused: HashMap<u64, Vec<SavedChunk>>,
-    orphans: Orphans,
-}
-
-impl LiveCheck {
-    /// Saves what is left of damaged values and of their rows. No index is asked: the TOAST relation is read once for
-    /// as many values as have [`CHUNKS_AT_A_TIME`]. `known`, in order, are the values that rows refer to.
-    pub(super) async fn save(
-        &mut self,
-        wanted: &[DamagedValue],
-        known: &[u64],
-        dir: &mut SalvageDir,
-    ) -> Result<(), CheckError> {
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let saved = match self.begin_reading_rows().await? {
-            Some(standing) => self.save_rows(&standing, wanted, known, dir).await,
-            None => Ok(()),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        saved
-    }
-
-    /// Begins a transaction in which rows may be read by SQL, unless code of the table's owner would run.
-    async fn begin_reading_rows(&mut self) -> Result<Option<Standing>, LiveError> {
-        let table = self.relation.oid;
-        self.lock_mode = owner_facts::lock_mode(&self.connection, table).await?;
-        let begun = self.begin().await?;
-        self.reads_rows = owner_facts::may_read(&self.connection, table, self.lock_mode).await?;
-        self.lock_mode = owner_facts::ACCESS_SHARE;
-        Ok(begun)
-    }
-
-    async fn save_rows(
-        &self,
-        standing: &Standing,
-        wanted: &[DamagedValue],
-        known: &[u64],
-        dir: &mut SalvageDir,
-    ) -> Result<(), CheckError> {
-        let name = self.name(Which::Heap);
-        let quoted = self.quoted(Which::Heap);
-        let types = checking::types(self.connection.client(), &self.relation).await?;
-        let encoding = self.about.storage.encoding.as_str();
-        let copy = salvage_dir::copy_of(&self.relation.schema, &self.relation.name);
-        let relation = salvage_dir::SavedRelation {
-            name: &name,
-            quoted: &quoted,
-            copy: &copy,
-            desc: &self.relation.desc,
-            types: &types,
-            encoding: Some(encoding),
-        };
-        let mut saving = dir.rows_of(relation);
-        let rows = self.damaged_rows(standing, wanted).await?;
-        let size = self.about.server.page_size;
-        let mut rest = rows.as_slice();
-        while !rest.is_empty() {
-            let mut all = 0;
-            let fits = rest.iter().take_while(|row| {
-                all +=
-                    row.pointers.iter().map(|pointer| u64::from(pointer.chunks(size))).sum::<u64>();
-                all <= CHUNKS_AT_A_TIME
-            });
-            let (some, left) = rest.split_at(fits.count().max(1));
-            rest = left;
-            let chunks = self.chunks_of_rows(standing, some, known).await?;
-            for DamagedRow { row: (ctid, damaged), .. } in some {
-                if let Some(row) =
-                    self.salvage_row(standing, *ctid, damaged, &chunks, &types).await?
-                {
-                    saving.row(*ctid, damaged, &row)?;
-                }
-            }
-        }
-        Ok(saving.end()?)
-    }
-
-    /// Saves values to which no row that could be read refers: those of lost rows may be among them. `known`, in order, are the
-    /// others; `start` is from before the rows were read. Gives what is left out because it is too much.
-    pub(super) async fn save_without_row(
-        &mut self,
-        start: &Snapshot,
-        known: &[u64],
-        dir: &mut SalvageDir,
-    ) -> Result<Option<String>, CheckError> {
-        let saved = match self.begin().await? {
-            Some(standing) => self.without_row(&standing, start, known, dir).await,
-            None => Ok(None),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        saved
-    }
-
-    async fn without_row(
-        &self,
-        standing: &Standing,
-        start: &Snapshot,
-        known: &[u64],
-        dir: &mut SalvageDir,
-    ) -> Result<Option<String>, CheckError> {
-        let mut all: BTreeMap<u64, Vec<ChunkTuple>> = BTreeMap::new();
-        let mut count: u64 = 0;
-        let mut left_out: BTreeSet<u64> = BTreeSet::new();
-        self.each_chunk(
-            standing,
-            None,
-            |id| known.binary_search(&id).is_err(),
-            |id, chunk| {
-                let is_live = chunk.seen.fate == Fate::Committed && !chunk.is_refused;
-                let [xmin, _] = chunk.xids;
-                let is_old = xmin <= 2 || start.was_over(TransactionId(xmin));
-                if !is_live || !is_old {
-                    return;
-                }
-                let has_room = count < CHUNKS_AT_A_TIME && all.len() < MAX_WITHOUT;
-                if has_room || all.contains_key(&id) && count < CHUNKS_AT_A_TIME {
-                    count += 1;
-                    all.entry(id).or_default().push(chunk);
-                } else if left_out.len() < MAX_ORPHANS {
-                    left_out.insert(id);
-                }
-            },
-        )
-        .await?;
-        let toast = self.name(Which::Toast);
-        let size = self.about.server.page_size;
-        for (id, chunks) in all {
-            let Some(first) = chunks.iter().min_by_key(|chunk| chunk.seen.seq) else { continue };
-            let pieces = self.pieces(standing, Some(&chunks)).await?;
-            let saved = salvage::without_row(ValueId(id), self.id_type(), pieces, size);
-            dir.without_row(&toast, first.seen.tid, &saved)?;
-        }
-        Ok(salvage::not_saved(&toast, left_out.len() as u64))
-    }
-
-    async fn damaged_rows(
-        &self,
-        standing: &Standing,
-        wanted: &[DamagedValue],
-    ) -> Result<Vec<DamagedRow>, LiveError> {
-        let asked = by_row(wanted);
-        let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
-        blocks.dedup();
-        let mut rows = Vec::new();
-        let refused = self
-            .each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
-                rows.extend(damaged_rows_on_page(&asked, subject, block, bytes));
-            })
-            .await?;
-        let name = self.name(Which::Heap);
-        let subject = self.subject(standing, Which::Heap, &name);
-        for block in refused.into_iter().take(MAX_REFUSED) {
-            let bytes = self.on_disk(Which::Heap, block).await?;
-            rows.extend(damaged_rows_on_page(&asked, &subject, block, &bytes));
-        }
-        Ok(rows)
-    }
-
-    async fn chunks_of_rows(
-        &self,
-        standing: &Standing,
-        rows: &[DamagedRow],
-        known: &[u64],
-    ) -> Result<Chunks, LiveError> {
-        let mut chunks = Chunks::default();
-        let mut ids: Vec<u64> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
-        if self.relation.toast.is_none() || ids.is_empty() {
-            return Ok(chunks);
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        let mut orphans: HashMap<u64, (u64, u64)> = HashMap::new();
-        let by_value = &mut chunks.by_value;
-        let size = self.about.server.page_size;
-        let is_own = |id: u64| ids.binary_search(&id).is_ok();
-        let refused = self
-            .each_chunk(
-                standing,
-                None,
-                |id| is_own(id) || known.binary_search(&id).is_err(),
-                |id, chunk| {
-                    if is_own(id) {
-                        by_value.entry(id).or_default().push(chunk);
-                    } else if chunk.seen.fate == Fate::Committed
-                        && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
-                    {
-                        let own = orphans.entry(id).or_default();
-                        own.0 += 1;
-                        own.1 += u64::from(chunk.seen.size);
-                    }
-                },
-            )
-            .await?;
-        for (id, (count, bytes)) in orphans {
-            chunks.orphans.add(id, count, bytes);
-        }
-        let of_rows = rows.iter().flat_map(|row| &row.pointers);
-        let nowhere = of_rows.filter(|p| !chunks.by_value.contains_key(&p.value_id.0));
-        let mut instead: Vec<u64> =
-            nowhere.filter_map(|pointer| chunks.orphans.instead_of(pointer, size)).collect();
-        if !instead.is_empty() {
-            instead.sort_unstable();
-            instead.dedup();
-            chunks.by_value.extend(self.chunks_in_pages(standing, &instead).await?.0);
-        }
-        let toast = self.name(Which::Toast);
-        let subject = self.subject(standing, Which::Toast, &toast);
-        for block in refused.into_iter().take(MAX_REFUSED) {
-            let page = self.on_disk(Which::Toast, block).await?;
-            unread_pieces(
-                &subject,
-                block,
-                &page,
-                &ids,
-                |_| Some(ChunkDoubt::PageRefused),
-                &mut chunks.refused,
-            );
-        }
-        Ok(chunks)
-    }
-
-    /// A page as its file has it; empty where the role may not read that.
-    async fn on_disk(&self, which: Which, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
-        let About { server, storage, .. } = &*self.about;
-        let client = self.connection.client();
-        let relation = self.quoted(which);
-        let blocks = block.0..block.0.saturating_add(1);
-        Ok(self
-            .in_savepoint(async || storage.on_disk(client, server, &relation, blocks).await)
-            .await?
-            .unwrap_or_default())
-    }
-
-    /// Collects what can still be read of a row: first what the server returns, then the bytes of pages and chunks.
-    async fn salvage_row(
-        &self,
-        standing: &Standing,
-        ctid: ItemPointer,
-        damaged: &[(String, Code)],
-        chunks: &Chunks,
-        types: &Types,
-    ) -> Result<Option<SalvagedRow>, LiveError> {
-        let size = self.about.server.page_size;
-        let name = self.name(Which::Heap);
-        let mut reader = self.reader(standing, Which::Heap).await?;
-        let pages = reader.read(&[ctid.block]).await?;
-        let refused = match pages.iter().next() {
-            Some(_) => Vec::new(),
-            None => self.on_disk(Which::Heap, ctid.block).await?,
-        };
-        let (mut row, is_readable) = {
-            let subject = self.subject(standing, Which::Heap, &name);
-            let bytes = pages.iter().next().map_or(refused.as_slice(), |(_, bytes)| bytes);
-            let Some(row) = SalvagedRow::read(bytes, &subject, ctid) else { return Ok(None) };
-            (row, refused.is_empty() && is_readable(bytes, &subject, &pages, ctid))
-        };
-        let order = row.order;
-        let utf8 = self.about.depth.utf8;
-        for (index, cell) in &mut row.cells {
-            match cell {
-                Cell::Custom(value) => {
-                    if let Some(column) = self.relation.desc.attributes.get(*index)
-                        && is_readable
-                        && damaged.iter().all(|(name, _)| *name != column.name)
-                        && let Some(text) = self.text_of(&column.name, ctid).await?
-                    {
-                        *cell = Cell::Text(text);
-                        continue;
-                    }
-                    let mut parts = Vec::new();
-                    for part in &value.elsewhere {
-                        parts.push(match part {
-                            ChunkPlace::Value(id) => self.all_pieces(standing, chunks, *id).await?,
-                            ChunkPlace::At(tids) => {
-                                self.pieces(standing, Some(&chunks_at(tids))).await?
-                            }
-                        });
-                    }
-                    *cell = Cell::inline(salvage::custom(value, parts, size, row.order));
-                }
-                Cell::External(pointer) => {
-                    let pointer = *pointer;
-                    let saved = self.salvage_external(standing, &pointer, chunks, order).await?;
-                    *cell = Cell::inline(saved);
-                }
-                Cell::Null | Cell::Text(_) => {}
-                Cell::Inline(_) | Cell::Unknown => {
-                    let Some(column) = self.relation.desc.attributes.get(*index) else { continue };
-                    let has_text = cell.text(column, order, utf8).is_some();
-                    // the server's functions may crash on a damaged one
-                    let is_sound = match &*cell {
-                        Cell::Inline(saved) => saved.content().is_some_and(|content| {
-                            check_content(column, content, order, utf8, types).is_none()
-                        }),
-                        _ => true,
-                    };
-                    if is_readable
-                        && is_sound
-                        && !has_text
-                        && let Some(text) = self.text_of(&column.name, ctid).await?
-                    {
-                        *cell = Cell::Text(text);
-                    }
-                }
-            }
-        }
-        Ok(Some(row))
-    }
-
-    /// Salvages a value out of line: in the order of the TOAST index if that differs from IDs and numbers, otherwise from
-    /// all chunks with its ID, otherwise from chunks without a row whose size fits.
-    async fn salvage_external(
-        &self,
-        standing: &Standing,
-        pointer: &ToastPointer,
-        chunks: &Chunks,
-        order: ByteOrder,
-    ) -> Result<SalvagedValue, LiveError> {
-        let size = self.about.server.page_size;
-        let by_index = self.pieces_by_index(standing, pointer, chunks).await?;
-        let is_disputed = by_index.is_some();
-        if let Some((Some(pieces), is_proven)) = by_index {
-            let mut saved = salvage::external(pointer, pieces, size, order);
-            saved.guesses.push(salvage::BY_INDEX.to_owned());
-            saved.is_whole &= is_proven;
-            return Ok(saved);
-        }
-        let mut pieces = self.all_pieces(standing, chunks, pointer.value_id.0).await?;
-        let mut instead = None;
-        if pieces.is_empty() {
-            instead = chunks.orphans.instead_of(pointer, size);
-        }
-        if let Some(id) = instead {
-            pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
-        }
-        let mut saved = salvage::external(pointer, pieces, size, order);
-        if let Some(id) = instead {
-            saved.takes_instead(id);
-        }
-        if is_disputed {
-            saved.guesses.push(salvage::BY_NUMBERS.to_owned());
-            saved.is_whole = false;
-        }
-        Ok(saved)
-    }
-
-    /// The chunks with this ID, also those on pages that the server refuses.
-    async fn all_pieces(
-        &self,
-        standing: &Standing,
-        chunks: &Chunks,
-        id: u64,
-    ) -> Result<Vec<SavedChunk>, LiveError> {
-        let mut pieces = self.pieces(standing, chunks.by_value.get(&id)).await?;
-        pieces.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
-        Ok(pieces)
-    }
-
-    /// The text of a value, as the server has it, unless code of the table's owner could run.
-    async fn text_of(&self, column: &str, ctid: ItemPointer) -> Result<Option<Vec<u8>>, LiveError> {
-        if !self.reads_rows {
-            return Ok(None);
-        }
-        let sql = format!(
-            "SELECT pg_catalog.convert_to(({})::pg_catalog.text, pg_catalog.getdatabaseencoding()) \
-             FROM ONLY {} WHERE ctid = '{ctid}'",
-            quote_identifier(column),
-            self.quoted(Which::Heap)
-        );
-        let client = self.connection.client();
-        Ok(self
-            .in_savepoint(async || {
-                let rows = client.query_typed(&sql, &[]).await?;
-                Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
-            })
-            .await?
-            .unwrap_or_default())
-    }
-
-    /// The data of chunks, deleted ones too, as their pages have it.
-    async fn pieces(
-        &self,
-        standing: &Standing,
-        chunks: Option<&Vec<ChunkTuple>>,
-    ) -> Result<Vec<SavedChunk>, LiveError> {
-        let mut pieces = Vec::new();
-        let Some(chunks) = chunks else { return Ok(pieces) };
-        let mut reader = self.reader(standing, Which::Toast).await?;
-        // they were found page by page
-        let pages: Vec<&[ChunkTuple]> =
-            chunks.chunk_by(|a, b| a.seen.tid.block == b.seen.tid.block).collect();
-        let id_type = self.id_type();
-        for some in pages.chunks(BATCH as usize) {
-            let blocks = some.iter().filter_map(|own| own.first()).map(|c| c.seen.tid.block);
-            let blocks: Vec<BlockNumber> = blocks.collect();
-            let pages = reader.read(&blocks).await?;
-            let mut rest = some.iter().copied().flatten().peekable();
-            for (block, bytes) in pages.iter() {
-                while let Some(chunk) = rest.next_if(|chunk| chunk.seen.tid.block <= block) {
-                    let ChunkSeen { tid, seq, fate, .. } = chunk.seen;
-                    let mut data = Vec::new();
-                    if tid.block == block && append_chunk(bytes, tid, id_type, &mut data) {
-                        let is_hidden = fate == Fate::NotCommitted || chunk.is_refused;
-                        let misread = chunk.is_misread.then_some(ChunkDoubt::Misread);
-                        let doubt = is_hidden.then_some(ChunkDoubt::Deleted).or(misread);
-                        pieces.push(SavedChunk { tid, seq, data, doubt });
-                    }
-                }
-            }
-        }
-        Ok(pieces)
-    }
-}
-
-/// A chunk as the server has read it; `None` if a column of it is NULL.
-fn saved_chunk(row: ChunkRow) -> Option<SavedChunk> {
-    Some(SavedChunk { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
-}
-
 /// Whether two sound chunks have the same number.
 fn has_duplicate_chunks(chunks: Option<&Vec<ChunkTuple>>) -> bool {
     let sound = chunks.into_iter().flatten().filter(|chunk| is_sound(chunk));
@@ -1337,55 +767,15 @@ fn has_duplicate_chunks(chunks: Option<&Vec<ChunkTuple>>) -> bool {
     sound.map(|chunk| chunk.seen.seq).any(|seq| !numbers.insert(seq))
 }
 
-/// Chunks at these addresses, numbered in this order, as they are to be looked for.
-fn chunks_at(tids: &[ItemPointer]) -> Vec<ChunkTuple> {
-    let mut chunks: Vec<ChunkTuple> = Vec::new();
-    for (seq, tid) in (0..).zip(tids) {
-        let form = ChunkForm::Plain;
-        let fate = Fate::Committed;
-        chunks.push(ChunkTuple {
-            seen: ChunkSeen { tid: *tid, seq, form, size: 0, fate },
-            xids: [0, 0],
-            is_refused: false,
-            is_misread: false,
-            is_moved: false,
-            page_items: 0,
-        });
-    }
-    chunks.sort_by_key(|chunk| chunk.seen.tid);
-    chunks
-}
-
-/// The rows of a page that are among those `asked` for, which are in order.
-fn damaged_rows_on_page(
-    asked: &[RowDamage],
-    subject: &Subject<'_>,
-    block: BlockNumber,
-    bytes: &[u8],
-) -> Vec<DamagedRow> {
-    let start = asked.partition_point(|(ctid, _)| ctid.block < block);
-    let own = asked.get(start..).unwrap_or_default();
-    let end = own.partition_point(|(ctid, _)| ctid.block == block);
-    let mut rows = Vec::new();
-    for row in on_page(bytes, own.get(..end).unwrap_or_default()) {
-        if let Some(read) = SalvagedRow::read(bytes, subject, row.0) {
-            let pointers = read.pointers().copied().collect();
-            let value_ids = read.value_ids();
-            rows.push(DamagedRow { row, pointers, value_ids });
-        }
-    }
-    rows
-}
-
 /// The places of chunks whose tuples were moved there as they are, or of which SQL reads nothing right.
-fn moved(chunks: &HashMap<u64, Vec<ChunkTuple>>) -> HashSet<ItemPointer> {
+pub(super) fn moved(chunks: &HashMap<u64, Vec<ChunkTuple>>) -> HashSet<ItemPointer> {
     let all = chunks.values().flatten();
     all.filter(|chunk| chunk.is_moved || chunk.is_misread).map(|chunk| chunk.seen.tid).collect()
 }
 
 /// The chunks to which the index is proven to lead by wrong entries for a value: those that were moved as they are, and
 /// another value's to which its own entry leads.
-fn misled(
+pub(super) fn misled(
     id: u64,
     led: &[ChunkRow],
     led_to: &LedTo,

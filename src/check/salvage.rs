@@ -11,7 +11,7 @@ use super::finding::Finding;
 use super::page::with_fitting_header;
 use super::salvage_custom::CustomValue;
 use super::subject::Subject;
-use super::value::decompressed;
+use super::value::{ChunkSeen, decompressed};
 use toast_format::codec::{Method, datum, pglz};
 use toast_format::disk::desc::Attribute;
 use toast_format::disk::layout::PageSize;
@@ -25,6 +25,7 @@ use toast_format::disk::{
     BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
 };
 use toast_format::heap::scan::{self, Item, Visible as _};
+use toast_format::model::toaster::chunks::Fate;
 use toast_format::model::visibility::{HintBits, Visibility};
 
 /// Why a chunk is not known to be the value's; better ones come first.
@@ -36,6 +37,18 @@ pub(super) enum ChunkDoubt {
     Deleted,
     /// The server, or the check, refuses its page.
     PageRefused,
+}
+
+impl ChunkDoubt {
+    pub(super) fn of_chunk(chunk: &ChunkTuple) -> Option<ChunkDoubt> {
+        if chunk.seen.fate == Fate::NotCommitted || chunk.is_refused {
+            Some(ChunkDoubt::Deleted)
+        } else if chunk.is_misread {
+            Some(ChunkDoubt::Misread)
+        } else {
+            None
+        }
+    }
 }
 
 /// Bytes that a value can have at the most (`VARATT_EXTSIZE`).
@@ -481,28 +494,23 @@ fn up_to_damage(method: Option<Method>, raw_size: u32, stream: &[u8]) -> Vec<u8>
 /// In place of an item: all rows of the page.
 pub(super) const ALL: u16 = 0;
 
+/// A damaged row: its damaged columns, and what was found there first. Item [`ALL`] for a page that the server, or the check,
+/// refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DamagedValue {
-    /// Its row; item [`ALL`] for a page that the server, or the check, refuses.
+pub(super) struct RowFindings {
     pub(super) ctid: ItemPointer,
-    /// Its column; `None` for the row as a whole.
-    pub(super) column: Option<String>,
-    pub(super) code: Code,
+    pub(super) columns: Vec<(String, Code)>,
 }
 
-impl DamagedValue {
-    /// The value or row of `relation` that a finding names, if what is left of it is to be saved.
-    pub(super) fn from_finding(relation: &str, finding: &Finding) -> Option<DamagedValue> {
-        let place = &finding.place;
-        let code = finding.code;
-        let item = place.item.or(refuses_page(code).then_some(ALL));
-        let ctid = ItemPointer { block: place.block?, item: item? };
-        let column = place.column.clone();
-        let is_sound = matches!(code, Code::HasExternal | Code::SharedValue);
-        let is_lost = column.is_some() || ctid.item == ALL || hides_row(code);
-        let has_value = place.source == relation && !is_sound && is_lost;
-        has_value.then_some(DamagedValue { ctid, column, code })
-    }
+/// The row of `relation` that a finding is about, if what is left of it is to be saved.
+pub(super) fn damaged_row_of(relation: &str, finding: &Finding) -> Option<ItemPointer> {
+    let place = &finding.place;
+    let code = finding.code;
+    let item = place.item.or(refuses_page(code).then_some(ALL))?;
+    let is_sound = matches!(code, Code::HasExternal | Code::SharedValue);
+    let is_lost = place.column.is_some() || item == ALL || hides_row(code);
+    let has_value = place.source == relation && !is_sound && is_lost;
+    if has_value { Some(ItemPointer { block: place.block?, item }) } else { None }
 }
 
 /// Whether SQL may not see a row with such a finding, or reads it wrong, although its columns can be read.
@@ -527,12 +535,11 @@ pub(super) fn refuses_page(code: Code) -> bool {
     matches!(code, Code::PageHeader | Code::Checksum | Code::NewPage | Code::Unreadable)
 }
 
-/// A damaged row: its damaged columns, and what was found there first.
-pub(super) type RowDamage = (ItemPointer, Vec<(String, Code)>);
-
 /// The rows of a page that are asked for; all that are not known to be deleted, where the page is.
-pub(super) fn on_page(bytes: &[u8], asked: &[RowDamage]) -> Vec<RowDamage> {
-    let Some((ItemPointer { block, item: ALL }, _)) = asked.first() else { return asked.to_vec() };
+pub(super) fn on_page(bytes: &[u8], asked: &[RowFindings]) -> Vec<RowFindings> {
+    let Some(RowFindings { ctid: ItemPointer { block, item: ALL }, .. }) = asked.first() else {
+        return asked.to_vec();
+    };
     let fitting = with_fitting_header(bytes);
     let page = match Page::parse(fitting.as_deref().unwrap_or(bytes)) {
         Ok(PageState::Used(page)) => page,
@@ -543,24 +550,11 @@ pub(super) fn on_page(bytes: &[u8], asked: &[RowDamage]) -> Vec<RowDamage> {
         _ => false,
     };
     let rows = scan::items(*block, &page).filter(|row| !is_deleted(row));
-    let columns = |ctid| asked.iter().find(|(own, _)| *own == ctid).map(|(_, of)| of.clone());
-    rows.map(|(ctid, _)| (ctid, columns(ctid).unwrap_or_default())).collect()
-}
-
-/// Damaged rows, in order.
-pub(super) fn by_row<'w>(wanted: impl IntoIterator<Item = &'w DamagedValue>) -> Vec<RowDamage> {
-    let mut rows: Vec<RowDamage> = Vec::new();
-    for DamagedValue { ctid, column, code } in wanted {
-        if rows.last().is_none_or(|(last, _)| last != ctid) {
-            rows.push((*ctid, Vec::new()));
-        }
-        if let (Some((_, columns)), Some(column)) = (rows.last_mut(), column)
-            && columns.iter().all(|(known, _)| known != column)
-        {
-            columns.push((column.clone(), *code));
-        }
-    }
-    rows
+    rows.map(|(ctid, _)| {
+        let found = asked.iter().find(|row| row.ctid == ctid);
+        found.cloned().unwrap_or(RowFindings { ctid, columns: Vec::new() })
+    })
+    .collect()
 }
 
 /// What a column of a damaged row holds.
@@ -713,37 +707,23 @@ impl Orphans {
     }
 }
 
-/// Adds the chunks of these values, whose IDs are in order, that stand on a page of the TOAST relation and that the
-/// server, or the check, does not read: those of which there is a doubt.
-pub(super) fn unread_pieces(
-    subject: &Subject<'_>,
+/// Adds the chunks of these values, whose IDs are in order, that stand on a refused page of the TOAST relation.
+pub(super) fn refused_chunks(
+    toast: &Subject<'_>,
     block: BlockNumber,
     bytes: &[u8],
     value_ids: &[u64],
-    doubt_of: impl Fn(&ChunkTuple) -> Option<ChunkDoubt>,
-    pieces: &mut HashMap<u64, Vec<SavedChunk>>,
+    chunks: &mut HashMap<u64, Vec<SavedChunk>>,
 ) {
-    chunks_of(
-        subject,
-        block,
-        bytes,
-        &HintBits,
-        |id| value_ids.binary_search(&id).is_ok(),
-        |id, chunk| {
-            let Some(doubt) = doubt_of(&chunk) else { return };
-            let tid = chunk.seen.tid;
-            let seq = chunk.seen.seq;
-            let mut data = Vec::new();
-            if append_chunk(bytes, tid, subject.desc.id_type, &mut data) {
-                pieces.entry(id).or_default().push(SavedChunk {
-                    tid,
-                    seq,
-                    data,
-                    doubt: Some(doubt),
-                });
-            }
-        },
-    );
+    let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
+    chunks_of(toast, block, bytes, &HintBits, is_asked, |id, chunk| {
+        let ChunkSeen { tid, seq, .. } = chunk.seen;
+        let doubt = Some(ChunkDoubt::PageRefused);
+        let mut data = Vec::new();
+        if append_chunk(bytes, tid, toast.desc.id_type, &mut data) {
+            chunks.entry(id).or_default().push(SavedChunk { tid, seq, data, doubt });
+        }
+    });
 }
 
 /// What is said of values without a row that were too many to be saved.

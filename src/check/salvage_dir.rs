@@ -1,6 +1,7 @@
 //! The directory of `--salvage`: files for what is left of values, a manifest of them, SQL that loads the rows that they
 //! stand in, and SQL that makes these readable again. None of it is ever run.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,7 +13,9 @@ use super::code::Code;
 use super::content::check_content;
 use super::finding::{Checked, Finding};
 use super::repair::is_of_content;
-use super::salvage::{ByteRuns, Cell, DamagedValue, SalvagedRow, SalvagedValue, StoredShape};
+use super::salvage::{
+    ByteRuns, Cell, RowFindings, SalvagedRow, SalvagedValue, StoredShape, damaged_row_of,
+};
 use crate::value::contents::named;
 use toast_format::disk::ItemPointer;
 use toast_format::disk::desc::{Attribute, TupleDesc};
@@ -70,6 +73,14 @@ struct ValueFile {
     ranges: Vec<[u64; 2]>,
 }
 
+/// Where a value stands.
+#[derive(Debug, Clone, Copy)]
+struct ValuePlace<'a> {
+    relation: &'a str,
+    ctid: ItemPointer,
+    column: &'a str,
+}
+
 /// A relation whose rows are saved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SavedRelation<'a> {
@@ -90,28 +101,37 @@ pub(super) struct SavedRelation<'a> {
 pub(super) struct TableSalvage<'d> {
     /// `None` where nothing is saved.
     pub(super) dir: Option<&'d mut SalvageDir>,
-    wanted: Vec<DamagedValue>,
-    /// Damaged values beyond those that are saved.
+    damaged: BTreeMap<ItemPointer, Vec<(String, Code)>>,
+    /// Findings of them.
+    findings: usize,
+    /// Findings beyond those that are saved.
     more: u64,
 }
 
 impl<'d> TableSalvage<'d> {
     /// Nothing yet, and where it is to go.
     pub(super) fn new(dir: Option<&'d mut SalvageDir>) -> TableSalvage<'d> {
-        TableSalvage { dir, wanted: Vec::new(), more: 0 }
+        TableSalvage { dir, damaged: BTreeMap::new(), findings: 0, more: 0 }
     }
 
     /// Notes a finding in `relation`, if it is of a value.
     pub(super) fn note(&mut self, relation: &str, finding: &Finding) {
-        match DamagedValue::from_finding(relation, finding) {
-            Some(wanted) if self.wanted.len() < MAX_WANTED => self.wanted.push(wanted),
-            Some(_) => self.more += 1,
-            None => {}
+        let Some(ctid) = damaged_row_of(relation, finding) else { return };
+        if self.findings >= MAX_WANTED {
+            self.more += 1;
+            return;
+        }
+        self.findings += 1;
+        let columns = self.damaged.entry(ctid).or_default();
+        if let Some(column) = &finding.place.column
+            && columns.iter().all(|(known, _)| known != column)
+        {
+            columns.push((column.clone(), finding.code));
         }
     }
 
-    /// The values noted, in the order of their rows; that there are more is noted in `checked`.
-    pub(super) fn take_wanted(&mut self, checked: &mut Checked) -> Vec<DamagedValue> {
+    /// The rows noted, in order; that there are more is noted in `checked`.
+    pub(super) fn take_damaged(&mut self, checked: &mut Checked) -> Vec<RowFindings> {
         if self.more > 0 && self.dir.is_some() {
             checked.leave_out(format!(
                 "damaged values of {} beyond the first {MAX_WANTED} were neither saved nor repaired ({} more findings): \
@@ -119,8 +139,8 @@ impl<'d> TableSalvage<'d> {
                 checked.relation, self.more
             ));
         }
-        self.wanted.sort_by_key(|wanted| wanted.ctid);
-        std::mem::take(&mut self.wanted)
+        let damaged = std::mem::take(&mut self.damaged).into_iter();
+        damaged.map(|(ctid, columns)| RowFindings { ctid, columns }).collect()
     }
 }
 
@@ -188,23 +208,23 @@ impl SalvageDir {
         first: ItemPointer,
         saved: &SalvagedValue,
     ) -> io::Result<()> {
-        let wanted =
-            DamagedValue { ctid: first, column: Some("chunk_data".to_owned()), code: Code::Orphan };
-        self.value(toast, &wanted, saved, None)?;
+        let place = ValuePlace { relation: toast, ctid: first, column: "chunk_data" };
+        self.value(place, Code::Orphan, saved, None)?;
         self.without_row += 1;
         Ok(())
     }
 
-    /// Writes what is left of a value of `relation`, and whether that is anything; `text` is that of its content.
+    /// Writes what is left of a value, and whether that is anything; `text` is that of its content.
     fn value(
         &mut self,
-        relation: &str,
-        wanted: &DamagedValue,
+        place: ValuePlace<'_>,
+        code: Code,
         saved: &SalvagedValue,
         text: Option<&[u8]>,
     ) -> io::Result<bool> {
         let dir = &self.dir;
-        let name = file_name(relation, wanted);
+        let ValuePlace { relation, ctid, column } = place;
+        let name = file_name(place);
         let mut files = Vec::new();
         let mut write = |kind, extension: &str, parts: &[(u64, &[u8])]| {
             let parts: Vec<_> = parts.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
@@ -241,10 +261,10 @@ impl SalvageDir {
         let line = ManifestLine {
             schema: SCHEMA,
             relation,
-            block: wanted.ctid.block.0,
-            item: wanted.ctid.item,
-            column: wanted.column.as_deref().unwrap_or_default(),
-            code: wanted.code.name(),
+            block: ctid.block.0,
+            item: ctid.item,
+            column,
+            code: code.name(),
             shape: &saved.shape,
             whole: saved.is_whole,
             files,
@@ -300,13 +320,8 @@ pub(super) struct Saving<'s> {
 }
 
 impl Saving<'_> {
-    /// Writes a row; its damaged columns are those with these names.
-    pub(super) fn row(
-        &mut self,
-        ctid: ItemPointer,
-        damaged: &[(String, Code)],
-        row: &SalvagedRow,
-    ) -> io::Result<()> {
+    /// Writes a row, in which these columns are damaged.
+    pub(super) fn row(&mut self, found: &RowFindings, row: &SalvagedRow) -> io::Result<()> {
         let SavedRelation { desc, types, encoding, .. } = self.relation;
         let utf8 = encoding == Some("UTF8");
         // COPY refuses others, and all rows with them
@@ -322,16 +337,18 @@ impl Saving<'_> {
             let cell = row.cells.iter().find(|(own, _)| *own == index).map(|(_, cell)| cell);
             let loaded = cell.filter(|cell| is_loaded(column, cell));
             let text = loaded.and_then(|cell| cell.text(column, row.order, utf8));
-            let code = damaged.iter().find(|(name, _)| *name == column.name).map(|(_, code)| *code);
+            let code = found.columns.iter().find(|(name, _)| *name == column.name);
+            let code = code.map(|(_, code)| *code);
             // an assumption about a row is reported with each of its values
             let code = code.or(row.guess.map(|(code, _)| code));
             if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
-                let wanted = DamagedValue { ctid, column: Some(column.name.clone()), code };
+                let relation = self.relation.name;
+                let place = ValuePlace { relation, ctid: found.ctid, column: &column.name };
                 let own = if !is_text_like(column.type_oid) { text.as_deref() } else { None };
                 let mut saved = saved.clone();
                 saved.is_whole &= !is_of_content(code);
                 saved.guesses.extend(row.guess.map(|(_, guess)| guess.to_owned()));
-                let written = self.dir.value(self.relation.name, &wanted, &saved, own)?;
+                let written = self.dir.value(place, code, &saved, own)?;
                 self.dir.all += 1;
                 self.dir.saved += u64::from(written);
             }
@@ -441,9 +458,8 @@ impl Appended {
 
 /// `relation.block.item.column.hash`, without characters that a file system or a shell could take amiss. The hash
 /// keeps names apart that differ in others, or behind what is shown of them.
-fn file_name(relation: &str, wanted: &DamagedValue) -> String {
-    let DamagedValue { ctid, column, .. } = wanted;
-    let column = column.as_deref().unwrap_or_default();
+fn file_name(place: ValuePlace<'_>) -> String {
+    let ValuePlace { relation, ctid, column } = place;
     let shown =
         Path::new(relation).file_name().map(|name| without_special(&name.to_string_lossy()));
     let shown = shown.unwrap_or_default();
@@ -493,20 +509,20 @@ mod tests {
     use toast_format::disk::{BlockNumber, ByteOrder};
     use toast_format::heap::problem::Place;
 
-    fn wanted(item: u16, column: &str) -> DamagedValue {
+    fn name(relation: &str, item: u16, column: &str) -> String {
         let ctid = ItemPointer { block: BlockNumber(3), item };
-        DamagedValue { ctid, column: Some(column.into()), code: Code::NoChunks }
+        file_name(ValuePlace { relation, ctid, column })
     }
 
     #[test]
     fn names_are_tame_and_differ() {
-        let name = |column: &str| file_name("../public.t", &wanted(5, column));
-        assert!(name("doc").starts_with("public.t.3.5.doc."));
-        assert!(!name("../../a b").contains('/'));
-        assert_ne!(name("a b"), name("a/b"));
+        let name_of = |column: &str| name("../public.t", 5, column);
+        assert!(name_of("doc").starts_with("public.t.3.5.doc."));
+        assert!(!name_of("../../a b").contains('/'));
+        assert_ne!(name_of("a b"), name_of("a/b"));
         // a schema, a table and a column of 63 characters each
         let relation = format!("{}.{}", "s".repeat(63), "t".repeat(63));
-        let long = |item| file_name(&relation, &wanted(item, &"c".repeat(63)));
+        let long = |item| name(&relation, item, &"c".repeat(63));
         assert_ne!(long(1), long(2));
         assert!(long(1).len() < 200, "{}", long(1));
     }
@@ -536,10 +552,11 @@ mod tests {
             cells: vec![(0, Cell::inline(empty)), (1, Cell::inline(saved))],
             guess: None,
         };
-        let damaged = [("doc".to_owned(), Code::NoChunks)];
+        let ctid = ItemPointer { block: BlockNumber(3), item: 1 };
+        let found = RowFindings { ctid, columns: vec![("doc".to_owned(), Code::NoChunks)] };
         let mut save = || {
             let mut saving = salvage.rows_of(relation);
-            let saved = saving.row(wanted(1, "doc").ctid, &damaged, &row);
+            let saved = saving.row(&found, &row);
             saving.end().unwrap();
             saved
         };
@@ -571,10 +588,10 @@ mod tests {
         let finding = Finding::new(Code::HeaderLength, place, "24", "0");
         (0..MAX_WANTED).for_each(|_| salvage.note("t", &finding));
         let mut checked = Checked::new("t");
-        assert_eq!(salvage.take_wanted(&mut checked).len(), MAX_WANTED);
+        assert_eq!(salvage.take_damaged(&mut checked).len(), 1);
         assert!(!checked.is_incomplete && checked.notes.is_empty());
-        (0..=MAX_WANTED).for_each(|_| salvage.note("t", &finding));
-        assert_eq!(salvage.take_wanted(&mut checked).len(), MAX_WANTED);
+        salvage.note("t", &finding);
+        assert_eq!(salvage.take_damaged(&mut checked).len(), 0);
         assert!(checked.is_incomplete && checked.notes[0].contains("(1 more findings)"));
     }
 

@@ -77,6 +77,13 @@ impl XidLimits {
     }
 }
 
+/// One of the two relations of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Heap,
+    Toast,
+}
+
 /// What pages are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageOwner {

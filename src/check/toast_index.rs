@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code::Code;
 use super::finding::Finding;
-use super::live::LOOKS;
-use super::live_check::{LiveCheck, TRIES, Which, is_passing};
+use super::live_batches::LOOKS;
+use super::live_check::{LiveCheck, TRIES, is_passing};
+use super::subject::Which;
 use crate::server::checking::Standing;
 use crate::server::pages::{AT_ONCE, PageReader};
-use crate::server::{LiveError, catalog, snapshot};
+use crate::server::{LiveError, catalog};
 use toast_format::disk::btree::{ChunkKey, Node, TreePage, tree_page};
 use toast_format::disk::page::{Page, PageState};
 use toast_format::disk::{BlockNumber, ValueId, ValueIdType};
@@ -210,15 +211,14 @@ impl LiveCheck {
         stop: &AtomicBool,
     ) -> Result<Vec<Finding>, LiveError> {
         for _ in 0..TRIES {
-            let read = match self.begin().await? {
-                Some(standing) => self.read_index(&standing, index, stop).await,
-                None => Ok(Some(Vec::new())),
-            };
-            snapshot::abandon(self.connection.client()).await?;
+            let read = self
+                .in_snapshot(async |check, standing| check.read_index(standing, index, stop).await)
+                .await;
             match read {
-                Ok(Some(wrong)) => return Ok(findings(&format!("pg_toast.{index}"), wrong)),
+                Ok(None) => return Ok(Vec::new()),
+                Ok(Some(Some(wrong))) => return Ok(findings(&format!("pg_toast.{index}"), wrong)),
                 // rebuilt while it was read
-                Ok(None) => {}
+                Ok(Some(None)) => {}
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }

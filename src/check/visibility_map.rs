@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::live_check::{LiveCheck, Which};
+use super::live_check::LiveCheck;
+use super::subject::Which;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
+use crate::server::LiveError;
 use crate::server::checking::Standing;
-use crate::server::{LiveError, snapshot};
 use toast_format::disk::BlockNumber;
 use toast_format::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use toast_format::disk::page::{Page, PageState};
@@ -136,12 +137,9 @@ impl LiveCheck {
         &mut self,
         zeros: &[BlockNumber],
     ) -> Result<LostBlocks, LiveError> {
-        let lost = match self.begin().await? {
-            Some(standing) => self.lost_in(&standing, zeros).await,
-            None => Ok(LostBlocks::default()),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        lost
+        let lost =
+            self.in_snapshot(async |check, standing| check.lost_in(standing, zeros).await).await?;
+        Ok(lost.unwrap_or_default())
     }
 
     /// The map is read before the pages, and the lock keeps others from cutting off what has bits: a page that had one is

@@ -81,6 +81,33 @@ pub async fn abandon(client: &Client) -> Result<(), LiveError> {
     Ok(client.batch_execute("ROLLBACK").await?)
 }
 
+/// Does `work` in the transaction that the connection is in, and abandons that.
+pub async fn abandoned<T, E: From<LiveError>>(
+    client: &Client,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let done = work.await;
+    let ended = abandon(client).await;
+    let done = done?;
+    ended?;
+    Ok(done)
+}
+
+/// Does `work` in the transaction that the connection is in, and ends that: it is abandoned after an error, which counts.
+pub async fn ended<T, E: From<LiveError>>(
+    client: &Client,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let done = work.await;
+    if done.is_ok() {
+        end(client).await?;
+    } else {
+        // If this fails too, the connection is lost, and the next query reports that.
+        let _ = abandon(client).await;
+    }
+    done
+}
+
 /// Queries the status of transactions that had ended when the snapshot was taken. The status stays unknown if the
 /// server no longer has it.
 pub async fn learn(

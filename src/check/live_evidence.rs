@@ -1,0 +1,263 @@
+//! What a server has of the damaged values of a table: pages, the text of values, and chunks by the TOAST index.
+
+use std::collections::BTreeSet;
+
+use super::chunk_index::{ChunkTuple, chunks_of};
+use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
+use super::finding::CheckError;
+use super::live_check::{About, BATCH, LiveCheck};
+use super::live_repair::{misled, moved};
+use super::reading::{ValueReading, numbered_by_index};
+use super::salvage::{RowFindings, SavedChunk};
+use super::salvage_dir::{self, SalvageDir, SavedRelation};
+use super::salvage_rows::Salvage;
+use super::subject::{Subject, Which};
+use crate::server::checking::{self, Standing};
+use crate::server::chunk_rows::ChunkRow;
+use crate::server::pages::Pages;
+use crate::server::{LiveError, owner_facts};
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::model::sql::quote_identifier;
+use toast_format::model::visibility::Snapshot;
+
+/// Refused pages of a relation that are read from their file.
+pub(super) const MAX_REFUSED: usize = 10_000;
+
+impl LiveCheck {
+    /// Saves what is left of damaged rows and their values. `known`, in order, are the values that rows refer to.
+    pub(super) async fn save(
+        &mut self,
+        damaged: &[RowFindings],
+        known: &[u64],
+        dir: &mut SalvageDir,
+    ) -> Result<(), CheckError> {
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let saved = self.reading_rows(async |check, standing| {
+            check
+                .salvage(standing, known, async |salvage| salvage.save_rows(damaged, dir).await)
+                .await
+        });
+        saved.await.map(drop)
+    }
+
+    /// Saves values to which no row that could be read refers. `start` is from before the rows were read. Gives what is left
+    /// out because it is too much.
+    pub(super) async fn save_without_row(
+        &mut self,
+        start: &Snapshot,
+        known: &[u64],
+        dir: &mut SalvageDir,
+    ) -> Result<Option<String>, CheckError> {
+        let toast = self.name(Which::Toast);
+        let saved = self.in_snapshot(async |check, standing| {
+            check
+                .salvage(standing, known, async |salvage| {
+                    salvage.save_without_row(&toast, |xmin| start.was_over(xmin), dir).await
+                })
+                .await
+        });
+        Ok(saved.await?.flatten())
+    }
+
+    async fn salvage<T>(
+        &self,
+        standing: &Standing,
+        known: &[u64],
+        work: impl AsyncFnOnce(&mut Salvage<'_, LiveEvidence<'_>>) -> Result<T, CheckError>,
+    ) -> Result<T, CheckError> {
+        let types = checking::types(self.connection.client(), &self.relation).await?;
+        let relation = SavedRelation {
+            name: &self.name(Which::Heap),
+            quoted: &self.quoted(Which::Heap),
+            copy: &salvage_dir::copy_of(&self.relation.schema, &self.relation.name),
+            desc: &self.relation.desc,
+            types: &types,
+            encoding: Some(&self.about.storage.encoding),
+        };
+        let evidence = LiveEvidence { check: self, standing };
+        let page_size = self.about.server.page_size;
+        work(&mut Salvage { evidence, relation, page_size, known }).await
+    }
+
+    /// Does `work` in a transaction in which rows may be read by SQL, unless code of the table's owner would run.
+    pub(super) async fn reading_rows<T, E: From<LiveError>>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut LiveCheck, &Standing) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let table = self.relation.oid;
+        self.lock_mode = owner_facts::lock_mode(&self.connection, table).await?;
+        self.in_snapshot(async |check, standing| {
+            let mode = std::mem::replace(&mut check.lock_mode, owner_facts::ACCESS_SHARE);
+            check.reads_rows = owner_facts::may_read(&check.connection, table, mode).await?;
+            work(check, standing).await
+        })
+        .await
+    }
+
+    /// Calls `take` with the pages of these blocks, or of all. Returns the blocks that cannot be read.
+    pub(super) async fn each_page(
+        &self,
+        standing: &Standing,
+        which: Which,
+        blocks: Option<Vec<BlockNumber>>,
+        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Pages),
+    ) -> Result<Vec<BlockNumber>, LiveError> {
+        let mut reader = self.reader(standing, which).await?;
+        let end = reader.block_count().await?;
+        let name = self.name(which);
+        let subject = self.subject_now(standing, which, &name, false).await?;
+        let mut blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
+        blocks.retain(|block| block.0 < end);
+        let mut lost = Vec::new();
+        for some in blocks.chunks(BATCH as usize) {
+            let pages = reader.read(some).await?;
+            pages.iter().for_each(|(block, bytes)| take(&subject, block, bytes, &pages));
+            lost.extend(pages.unreadable.iter().map(|(block, _)| *block));
+        }
+        Ok(lost)
+    }
+
+    /// Calls `each` with every chunk in these blocks of the TOAST relation, or in all, whose value `is_asked` for, deleted
+    /// ones too. Returns the blocks that cannot be read.
+    pub(super) async fn each_chunk(
+        &self,
+        standing: &Standing,
+        blocks: Option<Vec<BlockNumber>>,
+        is_asked: impl Fn(u64) -> bool,
+        mut each: impl FnMut(u64, ChunkTuple),
+    ) -> Result<Vec<BlockNumber>, LiveError> {
+        self.each_page(standing, Which::Toast, blocks, |toast, block, bytes, pages| {
+            chunks_of(toast, block, bytes, pages, &is_asked, &mut each);
+        })
+        .await
+    }
+
+    /// A page as its file has it; empty where the role may not read that.
+    async fn on_disk(&self, which: Which, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
+        let About { server, storage, .. } = &*self.about;
+        let client = self.connection.client();
+        let relation = self.quoted(which);
+        let blocks = block.0..block.0.saturating_add(1);
+        Ok(self
+            .in_savepoint(async || storage.on_disk(client, server, &relation, blocks).await)
+            .await?
+            .unwrap_or_default())
+    }
+}
+
+/// A table in a transaction.
+pub(super) struct LiveEvidence<'a> {
+    check: &'a LiveCheck,
+    standing: &'a Standing,
+}
+
+impl Evidence for LiveEvidence<'_> {
+    type Visible = Pages;
+
+    async fn each_page(
+        &mut self,
+        which: Which,
+        blocks: Option<Vec<BlockNumber>>,
+        take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Pages),
+    ) -> Result<Vec<BlockNumber>, CheckError> {
+        if which == Which::Toast && self.check.relation.toast.is_none() {
+            return Ok(Vec::new());
+        }
+        Ok(self.check.each_page(self.standing, which, blocks, take).await?)
+    }
+
+    async fn each_refused(
+        &mut self,
+        which: Which,
+        blocks: Vec<BlockNumber>,
+        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8]),
+    ) -> Result<(), CheckError> {
+        let name = self.check.name(which);
+        let subject = self.check.subject(self.standing, which, &name);
+        for block in blocks.into_iter().take(MAX_REFUSED) {
+            take(&subject, block, &self.check.on_disk(which, block).await?);
+        }
+        Ok(())
+    }
+
+    /// Nothing is asked if code of the table's owner could run.
+    async fn text_of(
+        &mut self,
+        column: &str,
+        ctid: ItemPointer,
+    ) -> Result<Option<Vec<u8>>, CheckError> {
+        let check = self.check;
+        if !check.reads_rows {
+            return Ok(None);
+        }
+        let sql = format!(
+            "SELECT pg_catalog.convert_to(({})::pg_catalog.text, pg_catalog.getdatabaseencoding()) \
+             FROM ONLY {} WHERE ctid = '{ctid}'",
+            quote_identifier(column),
+            check.quoted(Which::Heap)
+        );
+        let client = check.connection.client();
+        let text = check
+            .in_savepoint(async || {
+                let rows = client.query_typed(&sql, &[]).await?;
+                Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
+            })
+            .await?;
+        Ok(text.unwrap_or_default())
+    }
+
+    async fn by_index(
+        &mut self,
+        pointer: &ToastPointer,
+        chunks: &ChunksByValue,
+    ) -> Result<Option<IndexedChunks>, CheckError> {
+        let LiveEvidence { check, standing } = *self;
+        let id = pointer.value_id.0;
+        let size = check.about.server.page_size;
+        if !check.by_index || !check.is_own(pointer) {
+            return Ok(None);
+        }
+        let led_to = check.chunks_by_index(&[id]).await?;
+        let Some(led) = led_to.get(&id) else { return Ok(None) };
+        let own = chunks.get(&id).map_or(&[][..], Vec::as_slice);
+        let mut moved = moved(chunks);
+        let strangers = led.iter().filter(|row| row.value_id.0 != id).map(|row| row.tid.block);
+        let blocks: BTreeSet<BlockNumber> = strangers.collect();
+        if !blocks.is_empty() {
+            let blocks = Some(blocks.into_iter().collect());
+            let is_any = |_| true;
+            check
+                .each_chunk(standing, blocks, is_any, |_, chunk| {
+                    if chunk.is_moved || chunk.is_misread {
+                        moved.insert(chunk.seen.tid);
+                    }
+                })
+                .await?;
+        }
+        let misled = misled(id, led, &led_to, &moved);
+        let reading = ValueReading::new(pointer, led, own, &misled, size);
+        if !reading.is_open {
+            return Ok(None);
+        }
+        let Some(rows) = check.by_index(id, Some(size)).await? else { return Ok(None) };
+        let rows = if reading.by_index {
+            Some(rows)
+        } else if reading.by_chunks {
+            None
+        } else {
+            numbered_by_index(pointer, &rows, size)
+        };
+        Ok(Some(IndexedChunks {
+            chunks: rows.and_then(|rows| rows.into_iter().map(saved_chunk).collect()),
+            is_proven: reading.by_index && !reading.by_chunks,
+        }))
+    }
+}
+
+/// A chunk as the server has read it; `None` if a column of it is NULL.
+fn saved_chunk(row: ChunkRow) -> Option<SavedChunk> {
+    Some(SavedChunk { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
+}

@@ -1,0 +1,409 @@
+//! Salvages damaged rows with their values, and values without a row, from a server or from files. The TOAST relation is read
+//! once for as many values as have [`CHUNKS_AT_A_TIME`]; no index is needed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::chunk_index::{ChunkTuple, append_chunk};
+use super::content::check_content;
+use super::damaged_row::is_readable;
+use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
+use super::finding::CheckError;
+use super::salvage::{
+    self, Cell, ChunkDoubt, MAX_WITHOUT, Orphans, RowFindings, SalvagedRow, SalvagedValue,
+    SavedChunk, on_page, refused_chunks,
+};
+use super::salvage_custom::{ChunkPlace, CustomValue};
+use super::salvage_dir::{SalvageDir, SavedRelation};
+use super::subject::{Subject, Which};
+use super::value::{ChunkForm, ChunkSeen};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
+use toast_format::model::toaster::chunks::Fate;
+
+/// Chunks that values together have at the most whose places are kept at a time: 48 bytes each.
+const CHUNKS_AT_A_TIME: u64 = 2_000_000;
+/// Values without a row that are kept as candidates for one whose chunks are nowhere.
+const MAX_ORPHANS: usize = 1_000_000;
+
+/// A damaged row, and the values out of line that it refers to.
+struct RowToSave {
+    row: RowFindings,
+    pointers: Vec<ToastPointer>,
+    /// All of its values in the TOAST relation.
+    value_ids: Vec<u64>,
+}
+
+/// The chunks of some values, however they were found.
+#[derive(Default)]
+struct FoundChunks {
+    by_value: ChunksByValue,
+    /// Those on refused pages.
+    refused: HashMap<u64, Vec<SavedChunk>>,
+    orphans: Orphans,
+}
+
+/// A value without a row.
+struct Orphan {
+    chunks: u64,
+    /// The number and the place of its first chunk.
+    first: (i32, ItemPointer),
+}
+
+/// Salvages from `evidence` what is left of `relation`.
+pub(super) struct Salvage<'a, E> {
+    pub(super) evidence: E,
+    pub(super) relation: SavedRelation<'a>,
+    pub(super) page_size: PageSize,
+    /// The values that rows refer to, in order.
+    pub(super) known: &'a [u64],
+}
+
+impl<E: Evidence> Salvage<'_, E> {
+    /// Saves what is left of damaged rows and their values.
+    pub(super) async fn save_rows(
+        &mut self,
+        damaged: &[RowFindings],
+        dir: &mut SalvageDir,
+    ) -> Result<(), CheckError> {
+        let mut saving = dir.rows_of(self.relation);
+        let rows = self.rows(damaged).await?;
+        let mut rest = rows.as_slice();
+        while !rest.is_empty() {
+            let mut all = 0;
+            let fits = rest.iter().take_while(|row| {
+                let chunks = row.pointers.iter().map(|p| u64::from(p.chunks(self.page_size)));
+                all += chunks.sum::<u64>();
+                all <= CHUNKS_AT_A_TIME
+            });
+            let (some, left) = rest.split_at(fits.count().max(1));
+            rest = left;
+            let chunks = self.chunks_of_rows(some).await?;
+            for RowToSave { row, .. } in some {
+                if let Some(salvaged) = self.salvage_row(row, &chunks).await? {
+                    saving.row(row, &salvaged)?;
+                }
+            }
+        }
+        Ok(saving.end()?)
+    }
+
+    /// Saves values to which no row that could be read refers: those of lost rows may be among them. `is_old` says of the
+    /// transaction that inserted a chunk whether it was over before the rows were read. Gives what is left out because it
+    /// is too much.
+    pub(super) async fn save_without_row(
+        &mut self,
+        toast: &str,
+        is_old: impl Fn(TransactionId) -> bool,
+        dir: &mut SalvageDir,
+    ) -> Result<Option<String>, CheckError> {
+        let mut all: BTreeMap<u64, Orphan> = BTreeMap::new();
+        let mut left_out: BTreeSet<u64> = BTreeSet::new();
+        let known = self.known;
+        self.evidence
+            .each_chunk(
+                |id| known.binary_search(&id).is_err(),
+                |id, ChunkTuple { seen, xids: [xmin, _], is_refused, .. }| {
+                    let is_live = seen.fate == Fate::Committed && !is_refused;
+                    if !is_live || xmin > 2 && !is_old(TransactionId(xmin)) {
+                        return;
+                    }
+                    let first = (seen.seq, seen.tid);
+                    if let Some(orphan) = all.get_mut(&id) {
+                        orphan.chunks += 1;
+                        orphan.first = first.min(orphan.first);
+                    } else if all.len() < MAX_WITHOUT {
+                        all.insert(id, Orphan { chunks: 1, first });
+                    } else if left_out.len() < MAX_ORPHANS {
+                        left_out.insert(id);
+                    }
+                },
+            )
+            .await?;
+        let orphans: Vec<(u64, Orphan)> = all.into_iter().collect();
+        let mut rest = orphans.as_slice();
+        while !rest.is_empty() {
+            let mut all = 0;
+            let fits = rest.iter().take_while(|(_, orphan)| {
+                all += orphan.chunks;
+                all <= CHUNKS_AT_A_TIME
+            });
+            let (some, left) = rest.split_at(fits.count().max(1));
+            rest = left;
+            let ids: Vec<u64> = some.iter().map(|(id, _)| *id).collect();
+            let chunks = self.chunks_of(&ids).await?;
+            for (id, orphan) in some {
+                let pieces = self.read_chunks(chunks.get(id)).await?;
+                let id_type = self.relation.desc.id_type;
+                let saved = salvage::without_row(ValueId(*id), id_type, pieces, self.page_size);
+                dir.without_row(toast, orphan.first.1, &saved)?;
+            }
+        }
+        Ok(salvage::not_saved(toast, left_out.len() as u64))
+    }
+
+    async fn rows(&mut self, damaged: &[RowFindings]) -> Result<Vec<RowToSave>, CheckError> {
+        let mut blocks: Vec<BlockNumber> = damaged.iter().map(|row| row.ctid.block).collect();
+        blocks.dedup();
+        let mut rows = Vec::new();
+        let refused = self
+            .evidence
+            .each_page(Which::Heap, Some(blocks), |subject, block, bytes, _| {
+                rows.extend(rows_on_page(damaged, subject, block, bytes));
+            })
+            .await?;
+        self.evidence
+            .each_refused(Which::Heap, refused, |subject, block, bytes| {
+                rows.extend(rows_on_page(damaged, subject, block, bytes));
+            })
+            .await?;
+        Ok(rows)
+    }
+
+    /// The chunks of values, whose IDs are in order, deleted ones too.
+    async fn chunks_of(&mut self, ids: &[u64]) -> Result<ChunksByValue, CheckError> {
+        let mut chunks = ChunksByValue::new();
+        self.evidence
+            .each_chunk(
+                |id| ids.binary_search(&id).is_ok(),
+                |id, chunk| chunks.entry(id).or_default().push(chunk),
+            )
+            .await?;
+        Ok(chunks)
+    }
+
+    async fn chunks_of_rows(&mut self, rows: &[RowToSave]) -> Result<FoundChunks, CheckError> {
+        let mut chunks = FoundChunks::default();
+        let mut ids: Vec<u64> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
+        if ids.is_empty() {
+            return Ok(chunks);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let mut orphans: HashMap<u64, (u64, u64)> = HashMap::new();
+        let by_value = &mut chunks.by_value;
+        let known = self.known;
+        let is_own = |id: u64| ids.binary_search(&id).is_ok();
+        let refused = self
+            .evidence
+            .each_chunk(
+                |id| is_own(id) || known.binary_search(&id).is_err(),
+                |id, chunk| {
+                    if is_own(id) {
+                        by_value.entry(id).or_default().push(chunk);
+                    } else if chunk.seen.fate == Fate::Committed
+                        && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
+                    {
+                        let own = orphans.entry(id).or_default();
+                        own.0 += 1;
+                        own.1 += u64::from(chunk.seen.size);
+                    }
+                },
+            )
+            .await?;
+        for (id, (count, bytes)) in orphans {
+            chunks.orphans.add(id, count, bytes);
+        }
+        let nowhere = rows
+            .iter()
+            .flat_map(|row| &row.pointers)
+            .filter(|pointer| !chunks.by_value.contains_key(&pointer.value_id.0));
+        let instead: BTreeSet<u64> =
+            nowhere.filter_map(|p| chunks.orphans.instead_of(p, self.page_size)).collect();
+        if !instead.is_empty() {
+            let instead: Vec<u64> = instead.into_iter().collect();
+            chunks.by_value.extend(self.chunks_of(&instead).await?);
+        }
+        self.evidence
+            .each_refused(Which::Toast, refused, |toast, block, bytes| {
+                refused_chunks(toast, block, bytes, &ids, &mut chunks.refused);
+            })
+            .await?;
+        Ok(chunks)
+    }
+
+    /// Collects what can still be read of a row: its page, the text of values by SQL, and chunks.
+    async fn salvage_row(
+        &mut self,
+        found: &RowFindings,
+        chunks: &FoundChunks,
+    ) -> Result<Option<SalvagedRow>, CheckError> {
+        let RowFindings { ctid, columns: damaged } = found;
+        let mut row = None;
+        let mut sql_reads = false;
+        let block = Some(vec![ctid.block]);
+        let refused = self
+            .evidence
+            .each_page(Which::Heap, block, |subject, _, bytes, visible| {
+                row = SalvagedRow::read(bytes, subject, *ctid);
+                sql_reads = is_readable(bytes, subject, visible, *ctid);
+            })
+            .await?;
+        self.evidence
+            .each_refused(Which::Heap, refused, |subject, _, bytes| {
+                row = SalvagedRow::read(bytes, subject, *ctid);
+            })
+            .await?;
+        let Some(mut row) = row else { return Ok(None) };
+        let SavedRelation { desc, types, encoding, .. } = self.relation;
+        let utf8 = encoding == Some("UTF8");
+        let order = row.order;
+        for (index, cell) in &mut row.cells {
+            let Some(column) = desc.attributes.get(*index) else { continue };
+            // the server's functions may crash on a damaged value
+            let has_text = match &*cell {
+                Cell::Null | Cell::Text(_) | Cell::External(_) => false,
+                Cell::Custom(_) => damaged.iter().all(|(name, _)| *name != column.name),
+                Cell::Inline(saved) => {
+                    saved.text(column, order, utf8).is_none()
+                        && saved.content().is_some_and(|content| {
+                            check_content(column, content, order, utf8, types).is_none()
+                        })
+                }
+                Cell::Unknown => true,
+            };
+            if has_text
+                && sql_reads
+                && let Some(text) = self.evidence.text_of(&column.name, *ctid).await?
+            {
+                *cell = Cell::Text(text);
+                continue;
+            }
+            let saved = match &*cell {
+                Cell::External(pointer) => self.salvage_external(pointer, chunks, order).await?,
+                Cell::Custom(value) => self.salvage_custom(value, chunks, order).await?,
+                _ => continue,
+            };
+            *cell = Cell::inline(saved);
+        }
+        Ok(Some(row))
+    }
+
+    /// Salvages a value out of line: in the order of the TOAST index if that differs from IDs and numbers, otherwise from
+    /// all chunks with its ID, otherwise from chunks without a row whose size fits.
+    async fn salvage_external(
+        &mut self,
+        pointer: &ToastPointer,
+        chunks: &FoundChunks,
+        order: ByteOrder,
+    ) -> Result<SalvagedValue, CheckError> {
+        let size = self.page_size;
+        let by_index = self.evidence.by_index(pointer, &chunks.by_value).await?;
+        let is_disputed = by_index.is_some();
+        if let Some(IndexedChunks { chunks: Some(pieces), is_proven }) = by_index {
+            let mut saved = salvage::external(pointer, pieces, size, order);
+            saved.guesses.push(salvage::BY_INDEX.to_owned());
+            saved.is_whole &= is_proven;
+            return Ok(saved);
+        }
+        let mut pieces = self.all_chunks(chunks, pointer.value_id.0).await?;
+        let mut instead = None;
+        if pieces.is_empty() {
+            instead = chunks.orphans.instead_of(pointer, size);
+        }
+        if let Some(id) = instead {
+            pieces = self.read_chunks(chunks.by_value.get(&id)).await?;
+        }
+        let mut saved = salvage::external(pointer, pieces, size, order);
+        if let Some(id) = instead {
+            saved.takes_instead(id);
+        }
+        if is_disputed {
+            saved.guesses.push(salvage::BY_NUMBERS.to_owned());
+            saved.is_whole = false;
+        }
+        Ok(saved)
+    }
+
+    async fn salvage_custom(
+        &mut self,
+        value: &CustomValue,
+        chunks: &FoundChunks,
+        order: ByteOrder,
+    ) -> Result<SalvagedValue, CheckError> {
+        let mut parts = Vec::new();
+        for part in &value.elsewhere {
+            parts.push(match part {
+                ChunkPlace::Value(id) => self.all_chunks(chunks, *id).await?,
+                ChunkPlace::At(tids) => self.read_chunks(Some(&chunks_at(tids))).await?,
+            });
+        }
+        Ok(salvage::custom(value, parts, self.page_size, order))
+    }
+
+    /// The chunks with this ID, also those on refused pages.
+    async fn all_chunks(
+        &mut self,
+        chunks: &FoundChunks,
+        id: u64,
+    ) -> Result<Vec<SavedChunk>, CheckError> {
+        let mut all = self.read_chunks(chunks.by_value.get(&id)).await?;
+        all.extend(chunks.refused.get(&id).into_iter().flatten().cloned());
+        Ok(all)
+    }
+
+    /// The data of chunks, deleted ones too, as their pages have it. They are in the order of their blocks.
+    async fn read_chunks(
+        &mut self,
+        chunks: Option<&Vec<ChunkTuple>>,
+    ) -> Result<Vec<SavedChunk>, CheckError> {
+        let mut saved = Vec::new();
+        let Some(chunks) = chunks else { return Ok(saved) };
+        let mut blocks: Vec<BlockNumber> =
+            chunks.iter().map(|chunk| chunk.seen.tid.block).collect();
+        blocks.dedup();
+        let mut rest = chunks.iter().peekable();
+        let id_type = self.relation.desc.id_type;
+        self.evidence
+            .each_page(Which::Toast, Some(blocks), |_, block, bytes, _| {
+                while let Some(chunk) = rest.next_if(|chunk| chunk.seen.tid.block <= block) {
+                    let ChunkSeen { tid, seq, .. } = chunk.seen;
+                    let mut data = Vec::new();
+                    if tid.block == block && append_chunk(bytes, tid, id_type, &mut data) {
+                        let doubt = ChunkDoubt::of_chunk(chunk);
+                        saved.push(SavedChunk { tid, seq, data, doubt });
+                    }
+                }
+            })
+            .await?;
+        Ok(saved)
+    }
+}
+
+/// Chunks at these addresses, numbered in this order, as they are to be looked for.
+fn chunks_at(tids: &[ItemPointer]) -> Vec<ChunkTuple> {
+    let mut chunks: Vec<ChunkTuple> = Vec::new();
+    for (seq, tid) in (0..).zip(tids) {
+        let form = ChunkForm::Plain;
+        let fate = Fate::Committed;
+        chunks.push(ChunkTuple {
+            seen: ChunkSeen { tid: *tid, seq, form, size: 0, fate },
+            xids: [0, 0],
+            is_refused: false,
+            is_misread: false,
+            is_moved: false,
+            page_items: 0,
+        });
+    }
+    chunks.sort_by_key(|chunk| chunk.seen.tid);
+    chunks
+}
+
+/// The rows of a page that are among the `damaged` ones, which are in order.
+fn rows_on_page(
+    damaged: &[RowFindings],
+    subject: &Subject<'_>,
+    block: BlockNumber,
+    bytes: &[u8],
+) -> Vec<RowToSave> {
+    let start = damaged.partition_point(|row| row.ctid.block < block);
+    let end = damaged.partition_point(|row| row.ctid.block <= block);
+    let mut rows = Vec::new();
+    for row in on_page(bytes, damaged.get(start..end).unwrap_or_default()) {
+        if let Some(read) = SalvagedRow::read(bytes, subject, row.ctid) {
+            let pointers = read.pointers().copied().collect();
+            rows.push(RowToSave { row, pointers, value_ids: read.value_ids() });
+        }
+    }
+    rows
+}
