@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::code::Code;
 use super::content::check_content;
 use super::finding::{self, Finding};
+use super::reading::ValueReading;
 use super::subject::{Depth, PageFindings, Subject};
 use super::value::{check_pointer, inline_content};
 use toast_format::disk::desc::{Attribute, Length, TupleDesc};
@@ -107,7 +108,7 @@ fn broken_at(
 
 /// A damaged value of a row.
 #[derive(Debug, Clone)]
-pub(super) struct ValueAt {
+pub(super) struct DamagedValue {
     pub(super) column: String,
     /// What was found first.
     pub(super) code: Code,
@@ -119,11 +120,13 @@ pub(super) struct ValueAt {
     pub(super) is_custom: bool,
     /// An SQL expression for a fresh datum of it.
     pub(super) fresh: String,
+    /// How it can be read; `None` where that was not examined.
+    pub(super) reading: Option<ValueReading>,
 }
 
 /// A row with damaged values.
 #[derive(Debug, Clone)]
-pub(super) struct RowAt {
+pub(super) struct DamagedRow {
     pub(super) ctid: ItemPointer,
     /// As they stand in the tuple.
     pub(super) xmin: u32,
@@ -138,7 +141,7 @@ pub(super) struct RowAt {
     pub(super) is_readable: bool,
     /// Conditions that its sound columns meet, as SQL.
     pub(super) guard: Vec<String>,
-    pub(super) values: Vec<ValueAt>,
+    pub(super) values: Vec<DamagedValue>,
     /// Its sound columns, as far as SQL can read them.
     pub(super) others: Vec<String>,
     /// Where the server fails, or crashes, at one of its columns: this one and those behind it. Where `t_hoff` is wrong
@@ -169,7 +172,7 @@ fn fresh_of(column: &Attribute) -> String {
 }
 
 /// The IDs of the values out of line that rows have lost, in order.
-pub(super) fn value_ids(rows: &[RowAt]) -> Vec<u64> {
+pub(super) fn value_ids(rows: &[DamagedRow]) -> Vec<u64> {
     let values = rows.iter().flat_map(|row| &row.values);
     let mut ids: Vec<u64> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
     ids.sort_unstable();
@@ -258,14 +261,14 @@ impl PageFindings for Unreadable {
 
 /// The row at `ctid`, whose page is `bytes`, with its damaged columns; `None` if none of them is there and SQL can read
 /// the row.
-pub(super) fn row_at(
+pub(super) fn damaged_row_at(
     bytes: &[u8],
     subject: &Subject<'_>,
     visible: &impl Visible,
     ctid: ItemPointer,
     damaged: &[(String, Code)],
     generated: &HashSet<String>,
-) -> Option<RowAt> {
+) -> Option<DamagedRow> {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let pointer = page.line_pointer(ctid.item)?;
     let unreadable = Unreadable::new(subject, visible, ctid.block, bytes);
@@ -277,7 +280,7 @@ pub(super) fn row_at(
         misread = if subject.ignores_hoff { fitting_tuple_at(bytes, subject, ctid) } else { None };
     }
     let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
-    let mut row = RowAt {
+    let mut row = DamagedRow {
         ctid,
         xmin: tuple.xmin.0,
         xmax: tuple.xmax.0,
@@ -319,7 +322,7 @@ fn code_of(damaged: &[(String, Code)], column: &Attribute) -> Option<Code> {
 /// Enters the columns of a tuple into its row, up to the one at which the server fails; into `left_out` the indexes of
 /// damaged ones. Gives how many columns were read, and whether a sound one has a value.
 fn enter_columns(
-    row: &mut RowAt,
+    row: &mut DamagedRow,
     subject: &Subject<'_>,
     tuple: &HeapTuple<'_>,
     broken: Option<usize>,
@@ -361,7 +364,15 @@ fn enter_columns(
         let fresh = fresh_of(attribute);
         let is_custom = matches!(datum, Datum::Varlena(Varlena::Custom(_)));
         let is_compressed = matches!(datum, Datum::Varlena(Varlena::Compressed { .. }));
-        row.values.push(ValueAt { column, code, pointer, is_compressed, is_custom, fresh });
+        row.values.push(DamagedValue {
+            column,
+            code,
+            pointer,
+            is_compressed,
+            is_custom,
+            fresh,
+            reading: None,
+        });
     }
     (columns.len(), has_content)
 }
@@ -412,10 +423,10 @@ fn unreadable_row(
     visible: &impl Visible,
     ctid: ItemPointer,
     pointer: LinePointer,
-) -> Option<RowAt> {
+) -> Option<DamagedRow> {
     let own = page.tuple_bytes(pointer).ok();
     let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
-    Some(RowAt {
+    Some(DamagedRow {
         ctid,
         xmin: header.map_or(0, |tuple| tuple.xmin.0),
         xmax: header.map_or(0, |tuple| tuple.xmax.0),

@@ -10,7 +10,7 @@ use super::damaged_row::{RewriteTarget, references_on_page, shared_values};
 use super::evidence::Evidence;
 use super::finding::{CheckError, Finding};
 use super::relation_run::RelationRun;
-use super::repair::commented;
+use super::repair_comments::commented;
 use super::salvage_dir::SavedRelation;
 use super::salvage_rows::Salvage;
 use super::subject::{Subject, Which};

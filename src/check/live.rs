@@ -13,9 +13,9 @@ use super::collector::CheckedBlocks;
 use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, zeros};
 use super::live_batches::{BatchWorker, CheckedRange};
 use super::live_check::{About, BATCH, IGNORES_HOFF, LiveCheck};
+use super::live_chunks::{self, InRelation};
 use super::live_evidence::MAX_REFUSED;
 use super::live_orphans::{self, Decided, LsnMarks};
-use super::live_repair::{self, InRelation};
 use super::relation_run::{RelationRun, Tell};
 use super::salvage_dir::SalvageDir;
 use super::subject::{External, Which};
@@ -316,7 +316,7 @@ impl TableCheck {
         let mut ids: Vec<u64> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
-        let there = live_repair::chunks(check, &ids).await?;
+        let there = live_chunks::chunks(check, &ids).await?;
         let page = self.about.server.page_size;
         for (finding, value) in missing {
             let id = value.pointer.value_id;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::code::Code;
 use super::finding::{self, Finding, chunks_without_row, place_at};
 use super::live_check::{BATCH, LiveCheck};
-use super::live_repair::{self, InRelation};
+use super::live_chunks::{self, InRelation};
 use super::subject::Which;
 use super::value::ChunkSeen;
 use crate::server::checking::{self, Standing};
@@ -187,7 +187,7 @@ async fn without_row(check: &mut LiveCheck, left: HashSet<u64>) -> Result<Vec<Fi
     let toast = check.name(Which::Toast);
     let mut ids: Vec<u64> = left.into_iter().collect();
     ids.sort_unstable();
-    let chunks = live_repair::chunks(check, &ids).await?;
+    let chunks = live_chunks::chunks(check, &ids).await?;
     let mut findings = Vec::new();
     for id in ids {
         let Some(own) = chunks.get(&id) else { continue };

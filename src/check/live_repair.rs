@@ -1,32 +1,26 @@
-//! Examines damaged values of a live table: finds chunks without the TOAST index, salvages values, and collects the facts
-//! that are needed before SQL that repairs them is printed.
+//! The facts that are needed before SQL that repairs the damaged values of a live table is printed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-use tokio_postgres::types::Type;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::chunk_index::ChunkTuple;
 use super::code::Code;
 use super::damaged_row::{
-    Reference, RewriteTarget, RowAt, ValueAt, by_key, live_pointers, references_on_page, row_at,
-    shared_values, value_ids,
+    DamagedRow, DamagedValue, RewriteTarget, damaged_row_at, live_pointers, references_on_page,
+    value_ids,
 };
-use super::evidence::ChunksByValue;
-use super::finding::{Finding, place_at};
-use super::live_check::{LiveCheck, is_unreadable, seen_chunk};
+use super::live_check::{LiveCheck, is_unreadable};
 use super::reading::{ValueReading, is_read, is_sound};
 use super::relation_run::TableDamage;
-use super::repair::{self, RepairFacts, Unread, may_crash_at_pglz};
+use super::repair::{RepairFacts, Unread, may_crash_at_pglz};
+use super::repair_script;
 use super::salvage::RowFindings;
 use super::subject::Which;
-use super::value::{ChunkForm, ChunkSeen, uses_all};
+use super::value::{ChunkForm, uses_all};
 use crate::server::LiveError;
-use crate::server::checking::{self, Standing};
+use crate::server::checking::Standing;
 use crate::server::chunk_rows::{self, By, ChunkRow};
 use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ItemPointer};
-use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 
@@ -86,10 +80,10 @@ impl LiveCheck {
             }),
             page_size: self.about.server.page_size,
             may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),
+            columns: self.column_rules().await?,
             unread: Unread { wrong_checksums: damage.wrong_checksums, ..Unread::default() },
             ..RepairFacts::default()
         };
-        self.columns(&mut facts).await?;
         let [heap, toast] = damage.refused.clone();
         facts.unread.heap_blocks =
             self.each_page(standing, Which::Heap, Some(heap), |_, _, _, _| ()).await?;
@@ -99,21 +93,27 @@ impl LiveCheck {
         }
         facts.unreadable_chunks =
             self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
-        let rows = self.rows(standing, rows, &facts.columns.generated).await?;
+        let mut rows = self.rows(standing, rows, &facts.columns.generated).await?;
         let led_to = self.chunks_by_index(&value_ids(&rows)).await?;
         self.chunks_and_rows(standing, &value_ids(&rows), &led_to, &mut facts).await?;
-        self.read_values(&rows, &led_to, &mut facts).await?;
-        let is_hidden = facts.readings.values().any(|reading| reading.is_hidden);
+        self.read_values(&mut rows, &led_to, &facts).await?;
+        let mut readings = rows.iter().flat_map(|row| &row.values).flat_map(|v| &v.reading);
+        let is_hidden = readings.any(|reading| reading.is_hidden);
         if facts.index.is_damaged || is_hidden {
             facts.index.risk = self.risk_of_reindex(standing, &rows, referred, &facts).await?;
         }
-        let mut script = repair::script(&facts, &rows);
+        let mut script = repair_script::script(&facts, &rows);
         script.extend(self.left_over(damage, &rows, &facts));
         Ok(Repairs { script, risk: facts.index.risk })
     }
 
     /// Comments for findings for which there is neither a statement nor a comment.
-    fn left_over(&self, damage: &TableDamage, rows: &[RowAt], facts: &RepairFacts) -> Vec<String> {
+    fn left_over(
+        &self,
+        damage: &TableDamage,
+        rows: &[DamagedRow],
+        facts: &RepairFacts,
+    ) -> Vec<String> {
         let heap = self.name(Which::Heap);
         let toast = self.name(Which::Toast);
         let rows: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
@@ -200,42 +200,55 @@ impl LiveCheck {
     /// Reads damaged values by SQL where that does not crash, and compares the index with their chunks.
     async fn read_values(
         &self,
-        rows: &[RowAt],
+        rows: &mut [DamagedRow],
         led_to: &LedTo,
-        facts: &mut RepairFacts,
+        facts: &RepairFacts,
     ) -> Result<(), LiveError> {
-        let none = Vec::new();
         let moved = moved(&facts.chunks);
         for row in rows {
             let is_visible = row.is_live || row.is_refused;
             if !is_visible || !row.is_readable || row.broken.is_some() {
                 continue;
             }
+            let mut readings = Vec::new();
             for value in &row.values {
-                let mut reading = ValueReading::default();
-                if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
-                    let id = pointer.value_id.0;
-                    let led = led_to.get(&id).unwrap_or(&none);
-                    let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
-                    let misled = misled(id, led, led_to, &moved);
-                    reading = ValueReading::new(pointer, led, own, &misled, facts.page_size);
-                    reading.harms = self.harms(id, led, led_to, facts);
-                }
-                reading.by_sql = self.read_by_sql(row, value, led_to, &reading, facts).await?;
-                if reading.by_sql == Some(true)
-                    && let Some(pointer) = value.pointer.as_ref()
-                    && reading.by_index
-                {
-                    let data = self.by_index(pointer.value_id.0, Some(facts.page_size)).await?;
-                    let chunks = data.unwrap_or_default().into_iter();
-                    let stored: Vec<u8> =
-                        chunks.flat_map(|row| row.data.unwrap_or_default()).collect();
-                    reading.is_whole = uses_all(pointer, &stored, row.order);
-                }
-                facts.readings.insert((row.ctid, value.column.clone()), reading);
+                readings.push(self.reading_of(row, value, led_to, &moved, facts).await?);
+            }
+            for (value, reading) in row.values.iter_mut().zip(readings) {
+                value.reading = Some(reading);
             }
         }
         Ok(())
+    }
+
+    async fn reading_of(
+        &self,
+        row: &DamagedRow,
+        value: &DamagedValue,
+        led_to: &LedTo,
+        moved: &HashSet<ItemPointer>,
+        facts: &RepairFacts,
+    ) -> Result<ValueReading, LiveError> {
+        let mut reading = ValueReading::default();
+        if let Some(pointer) = value.pointer.as_ref().filter(|p| self.is_own(p)) {
+            let id = pointer.value_id.0;
+            let led = led_to.get(&id).map_or(&[][..], Vec::as_slice);
+            let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
+            let misled = misled(id, led, led_to, moved);
+            reading = ValueReading::new(pointer, led, own, &misled, facts.page_size);
+            reading.harms = self.harms(id, led, led_to, facts);
+        }
+        reading.by_sql = self.read_by_sql(row, value, led_to, &reading, facts).await?;
+        if reading.by_sql == Some(true)
+            && let Some(pointer) = value.pointer.as_ref()
+            && reading.by_index
+        {
+            let data = self.by_index(pointer.value_id.0, Some(facts.page_size)).await?;
+            let chunks = data.unwrap_or_default().into_iter();
+            let stored: Vec<u8> = chunks.flat_map(|row| row.data.unwrap_or_default()).collect();
+            reading.is_whole = uses_all(pointer, &stored, row.order);
+        }
+        Ok(reading)
     }
 
     /// Whether an UPDATE of a value would delete chunks that another one needs: those of one that is read by them, or that
@@ -257,8 +270,8 @@ impl LiveCheck {
     /// Whether SQL copies a value; `None` where that is not tried, or fails for another reason than the data.
     async fn read_by_sql(
         &self,
-        row: &RowAt,
-        value: &ValueAt,
+        row: &DamagedRow,
+        value: &DamagedValue,
         led_to: &LedTo,
         reading: &ValueReading,
         facts: &RepairFacts,
@@ -306,38 +319,30 @@ impl LiveCheck {
         })
     }
 
-    /// Whether a pointer leads to a TOAST relation, as SQL takes for granted.
-    async fn is_toast_relation(&self, pointer: &ToastPointer) -> Result<bool, LiveError> {
-        let sql = "SELECT FROM pg_catalog.pg_class WHERE oid = $1 AND relkind = 't'";
-        let of = [(&pointer.toast_relation.0 as _, Type::OID)];
-        Ok(!self.connection.client().query_typed(sql, &of).await?.is_empty())
-    }
-
     /// Why values could be lost when the index is rebuilt; `None` if it is known that what SQL reads now it reads then.
     async fn risk_of_reindex(
         &self,
         standing: &Standing,
-        rows: &[RowAt],
+        rows: &[DamagedRow],
         referred: &[u64],
         facts: &RepairFacts,
     ) -> Result<Option<String>, LiveError> {
-        if let Some(((ctid, column), _)) =
-            facts.readings.iter().find(|(_, reading)| reading.is_open)
-        {
-            return Ok(Some(format!(
-                "it leads to the chunks of {} in the row at {ctid} in another way than their IDs and numbers say, and which \
-                 of the two is right is not known",
-                quote_identifier(column)
-            )));
-        }
-        let (miscounted, has_others) = self.miscounted(standing, referred).await?;
         let mut examined: HashMap<u64, &ValueReading> = HashMap::new();
         for (row, value) in rows.iter().flat_map(|row| row.values.iter().map(move |v| (row, v))) {
-            let reading = facts.readings.get(&(row.ctid, value.column.clone()));
-            if let Some((pointer, reading)) = value.pointer.as_ref().zip(reading) {
+            let Some(reading) = &value.reading else { continue };
+            if reading.is_open {
+                return Ok(Some(format!(
+                    "it leads to the chunks of {} in the row at {} in another way than their IDs and numbers say, and which \
+                     of the two is right is not known",
+                    quote_identifier(&value.column),
+                    row.ctid
+                )));
+            }
+            if let Some(pointer) = &value.pointer {
                 examined.insert(pointer.value_id.0, reading);
             }
         }
+        let (miscounted, has_others) = self.miscounted(standing, referred).await?;
         for id in miscounted {
             let may_be_lost = match examined.get(&id) {
                 // without the index it is not known which chunks were its
@@ -414,7 +419,7 @@ impl LiveCheck {
         &self,
         standing: &Standing,
         tids: &[ItemPointer],
-    ) -> Result<Vec<RowAt>, LiveError> {
+    ) -> Result<Vec<DamagedRow>, LiveError> {
         let mut blocks: Vec<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
@@ -425,76 +430,12 @@ impl LiveCheck {
         let none = HashSet::new();
         self.each_page(standing, Which::Toast, Some(blocks), |toast, block, bytes, pages| {
             let own = tids.iter().filter(|tid| tid.block == block);
-            rows.extend(own.filter_map(|tid| row_at(bytes, toast, pages, *tid, &[], &none)));
+            rows.extend(
+                own.filter_map(|tid| damaged_row_at(bytes, toast, pages, *tid, &[], &none)),
+            );
         })
         .await?;
         Ok(rows)
-    }
-
-    /// What is found of values that have one of these tuples of the TOAST relation as a chunk whose `t_hoff` is wrong. SQL
-    /// reads the chunk, as of PostgreSQL 19, but not the value.
-    pub(super) async fn misread_values(
-        &mut self,
-        tids: &[ItemPointer],
-    ) -> Result<Vec<Finding>, LiveError> {
-        let found = self
-            .in_snapshot(async |check, standing| check.values_of_misread(standing, tids).await)
-            .await?;
-        Ok(found.unwrap_or_default())
-    }
-
-    async fn values_of_misread(
-        &self,
-        standing: &Standing,
-        tids: &[ItemPointer],
-    ) -> Result<Vec<Finding>, LiveError> {
-        let mut misread: BTreeMap<u64, ChunkSeen> = BTreeMap::new();
-        let blocks: BTreeSet<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
-        let blocks = blocks.into_iter().collect();
-        let tids = HashSet::<_>::from_iter(tids);
-        self.each_chunk(
-            standing,
-            Some(blocks),
-            |_| true,
-            |id, ChunkTuple { seen, is_misread, .. }| {
-                if is_misread && tids.contains(&seen.tid) {
-                    misread.entry(id).or_insert(seen);
-                }
-            },
-        )
-        .await?;
-        let ids: Vec<u64> = misread.keys().copied().collect();
-        self.reference_findings(standing, &ids, |name, references| {
-            let mut findings = Vec::new();
-            for Reference { ctid, column, value_id, .. } in references {
-                let Some(ChunkSeen { seq, tid, .. }) = misread.get(&value_id) else { continue };
-                let place = Place { column: Some(column), ..place_at(name, ctid) };
-                let expected = format!("chunk {seq} of value {value_id}");
-                let found = format!("a tuple at {tid} whose t_hoff is wrong");
-                findings.push(Finding::new(Code::ChunkMissing, place, expected, found));
-            }
-            findings
-        })
-        .await
-    }
-
-    /// Applies `find` to the rows that refer to these values. `value_ids` is sorted.
-    async fn reference_findings(
-        &self,
-        standing: &Standing,
-        value_ids: &[u64],
-        find: impl FnOnce(&str, Vec<Reference>) -> Vec<Finding>,
-    ) -> Result<Vec<Finding>, LiveError> {
-        let mut all = Vec::new();
-        let generated = HashSet::new();
-        let written = RewriteTarget { table: "", generated: &generated };
-        self.each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
-            references_on_page(written, subject, pages, block, bytes, value_ids, &mut all);
-        })
-        .await?;
-        let mut findings = find(&self.name(Which::Heap), all);
-        self.name_rows(standing, findings.iter_mut().collect()).await?;
-        Ok(findings)
     }
 
     async fn rows(
@@ -502,262 +443,19 @@ impl LiveCheck {
         standing: &Standing,
         damaged: &[RowFindings],
         generated: &HashSet<String>,
-    ) -> Result<Vec<RowAt>, LiveError> {
+    ) -> Result<Vec<DamagedRow>, LiveError> {
         let mut blocks: Vec<BlockNumber> = damaged.iter().map(|row| row.ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
         self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, pages| {
             let own = damaged.iter().filter(|row| row.ctid.block == block);
             rows.extend(own.filter_map(|RowFindings { ctid, columns }| {
-                row_at(bytes, subject, pages, *ctid, columns, generated)
+                damaged_row_at(bytes, subject, pages, *ctid, columns, generated)
             }));
         })
         .await?;
         Ok(rows)
     }
-
-    /// A finding for each live row that has one of these values, whose IDs are in order, and is not the only one, in one
-    /// snapshot: a row that is updated is live at two places in two.
-    pub(super) async fn shared_values(
-        &mut self,
-        value_ids: &[u64],
-    ) -> Result<Vec<Finding>, LiveError> {
-        if value_ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let found = self
-            .in_snapshot(async |check, standing| {
-                check.reference_findings(standing, value_ids, shared_values).await
-            })
-            .await?;
-        Ok(found.unwrap_or_default())
-    }
-
-    /// The chunks of values, whose IDs are in order, deleted ones too, as they stand in the TOAST relation: no
-    /// index is asked.
-    pub(super) async fn chunks_in_pages(
-        &self,
-        standing: &Standing,
-        ids: &[u64],
-    ) -> Result<(ChunksByValue, Vec<BlockNumber>), LiveError> {
-        let mut chunks: HashMap<u64, Vec<ChunkTuple>> = HashMap::new();
-        let lost = self
-            .each_chunk(
-                standing,
-                None,
-                |id| ids.binary_search(&id).is_ok(),
-                |id, chunk| {
-                    if !chunk.is_misread {
-                        chunks.entry(id).or_default().push(chunk);
-                    }
-                },
-            )
-            .await?;
-        Ok((chunks, lost))
-    }
-
-    /// Names the rows of findings in the table by their primary key.
-    pub(super) async fn name_rows(
-        &self,
-        standing: &Standing,
-        mut findings: Vec<&mut Finding>,
-    ) -> Result<(), LiveError> {
-        let name = self.name(Which::Heap);
-        // it is not known where these tuples begin, or what is in them
-        findings.retain(|finding| {
-            let is_lost = matches!(
-                finding.code,
-                Code::LinePointer | Code::Redirect | Code::Overlap | Code::HeaderLength
-            );
-            finding.place.source == name && finding.place.item.is_some() && !is_lost
-        });
-        let mut blocks: Vec<BlockNumber> =
-            findings.iter().filter_map(|finding| finding.place.block).collect();
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        let key = checking::primary_key(self.connection.client(), self.relation.oid).await?;
-        if key.is_empty() {
-            return Ok(());
-        }
-        blocks.sort_unstable();
-        blocks.dedup();
-        findings.sort_by_key(|finding| finding.place.block);
-        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
-            let start = findings.partition_point(|finding| finding.place.block < Some(block));
-            let own = findings.iter_mut().skip(start);
-            for finding in own.take_while(|finding| finding.place.block == Some(block)) {
-                let Some(item) = finding.place.item else { continue };
-                finding.row = by_key(bytes, subject, ItemPointer { block, item }, &key);
-            }
-        })
-        .await
-        .map(drop)
-    }
-
-    async fn columns(&self, facts: &mut RepairFacts) -> Result<(), LiveError> {
-        let rows = self
-            .connection
-            .client()
-            .query_typed(
-                // before PostgreSQL 15 it is the column that depends on the others, since then its expression
-                "SELECT a.attname::pg_catalog.text, a.attnotnull, a.attgenerated <> '', \
-                        ARRAY(SELECT DISTINCT b.attname::pg_catalog.text \
-                              FROM pg_catalog.pg_depend AS d \
-                              JOIN pg_catalog.pg_attribute AS b \
-                                ON b.attrelid = d.refobjid AND b.attnum = d.refobjsubid \
-                              LEFT JOIN pg_catalog.pg_attrdef AS e \
-                                ON e.adrelid = a.attrelid AND e.adnum = a.attnum \
-                              WHERE a.attgenerated = 's' \
-                                AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
-                                AND d.refobjid = a.attrelid AND b.attnum <> a.attnum \
-                                AND (d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass \
-                                     AND d.objid = e.oid \
-                                     OR d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
-                                     AND d.objid = a.attrelid AND d.objsubid = a.attnum) \
-                              ORDER BY 1) \
-                 FROM pg_catalog.pg_attribute AS a \
-                 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped",
-                &[(&self.relation.oid.0, Type::OID)],
-            )
-            .await?;
-        for row in &rows {
-            let name: String = row.try_get(0)?;
-            if row.try_get(1)? {
-                facts.columns.not_null.insert(name.clone());
-            }
-            if row.try_get(2)? {
-                facts.columns.generated.insert(name.clone());
-                facts.columns.made_of.insert(name, row.try_get(3)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether pg_class names another TOAST relation than pg_depend says is the table's, or none. SQL reads values by their
-    /// own pointers all the same.
-    pub(super) async fn wrong_toast(&mut self) -> Result<Option<Finding>, LiveError> {
-        if self.about.server.has_toasters {
-            return Ok(None);
-        }
-        let depends = async || {
-            let rows = self
-                .connection
-                .client()
-                .query_typed(
-                    "SELECT d.objid, reltoastrelid FROM pg_catalog.pg_depend AS d \
-                     JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
-                     WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
-                       AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
-                       AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS t \
-                         WHERE t.oid = d.objid AND t.relkind <> 't')",
-                    &[(&self.relation.oid.0, Type::OID)],
-                )
-                .await?;
-            let mut pairs: Vec<(u32, u32)> = Vec::new();
-            for row in &rows {
-                pairs.push((row.try_get(0)?, row.try_get(1)?));
-            }
-            Ok::<_, LiveError>(pairs)
-        };
-        let found = self.connection.reading(depends).await?;
-        let [(depends, named)] = found.as_slice() else { return Ok(None) };
-        let place = Place::new(self.name(Which::Heap));
-        let expected = format!("reltoastrelid {depends}, which depends on the table");
-        let finding = Finding::new(Code::ToastCatalog, place, expected, named.to_string());
-        Ok((depends != named).then_some(finding))
-    }
-
-    /// The name of the TOAST relation's index, if it has one.
-    pub(super) async fn toast_index(&self) -> Result<Option<String>, LiveError> {
-        let Some(toast) = &self.relation.toast else { return Ok(None) };
-        let rows = self
-            .connection
-            .client()
-            .query_typed(
-                "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_index AS i \
-                 JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
-                 WHERE i.indrelid = $1 ORDER BY i.indisvalid DESC, i.indisprimary DESC LIMIT 1",
-                &[(&toast.oid.0, Type::OID)],
-            )
-            .await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
-    }
-}
-
-/// A live chunk in the TOAST relation.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InRelation {
-    pub(super) seen: ChunkSeen,
-    /// Whether the index leads to it; `None` if the index cannot be read.
-    pub(super) is_indexed: Option<bool>,
-}
-
-/// The live chunks of values, whose IDs are in order.
-pub(super) async fn chunks(
-    check: &mut LiveCheck,
-    ids: &[u64],
-) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
-    let found =
-        check.in_snapshot(async |check, standing| inside(check, standing, ids).await).await?;
-    Ok(found.unwrap_or_default())
-}
-
-async fn inside(
-    check: &LiveCheck,
-    standing: &Standing,
-    ids: &[u64],
-) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
-    let client = check.connection.client();
-    let mut chunks: HashMap<u64, Vec<InRelation>> = HashMap::new();
-    if check.relation.toast.is_none() {
-        return Ok(chunks);
-    }
-    let quoted = check.quoted(Which::Toast);
-    let relation = (quoted.as_str(), check.id_type());
-    let by_scan =
-        check.attempt(|| chunk_rows::chunks(client, relation, ids, By::Scan, None)).await?;
-    let mut all: Vec<(u64, ChunkSeen)> = match by_scan.ok() {
-        Some(rows) => rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
-        // the server cannot plan a scan beside an index without its first page, nor scan pages that it cannot read
-        None => {
-            let (of_pages, _) = check.chunks_in_pages(standing, ids).await?;
-            let of_pages = of_pages.into_iter().flat_map(|(id, own)| {
-                let own = own.into_iter().filter(|c| !c.is_refused);
-                own.map(move |chunk| (id, chunk.seen)).collect::<Vec<_>>()
-            });
-            of_pages.filter(|(_, chunk)| chunk.fate == Fate::Committed).collect()
-        }
-    };
-    let by_index = if check.by_index {
-        check
-            .attempt(async || chunk_rows::chunks(client, relation, ids, By::Index, None).await)
-            .await?
-            .ok()
-    } else {
-        None
-    };
-    let by_index: Option<HashSet<ItemPointer>> =
-        by_index.map(|rows| rows.iter().map(|row| row.tid).collect());
-    if let Some(by_index) = &by_index {
-        // a scan believes pages that say that all of their tuples are visible
-        let left: Vec<ItemPointer> = all.iter().map(|(_, chunk)| chunk.tid).collect();
-        let left: Vec<ItemPointer> =
-            left.into_iter().filter(|tid| !by_index.contains(tid)).collect();
-        if !left.is_empty() {
-            let visible = check
-                .attempt(async || chunk_rows::visible(client, &quoted, &left).await)
-                .await?
-                .unwrap_or_default();
-            all.retain(|(_, chunk)| by_index.contains(&chunk.tid) || visible.contains(&chunk.tid));
-        }
-    }
-    all.sort_unstable_by_key(|(id, chunk)| (*id, chunk.seq, chunk.tid));
-    for (id, seen) in all {
-        let is_indexed = by_index.as_ref().map(|found| found.contains(&seen.tid));
-        chunks.entry(id).or_default().push(InRelation { seen, is_indexed });
-    }
-    Ok(chunks)
 }
 
 /// Whether two sound chunks have the same number.

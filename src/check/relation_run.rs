@@ -6,7 +6,8 @@ use std::io;
 use super::code::Code;
 use super::collector::CheckedBlocks;
 use super::finding::{Checked, Finding};
-use super::repair::{ToastIndexState, left_over};
+use super::repair::ToastIndexState;
+use super::repair_comments::left_over;
 use super::salvage::refuses_page;
 use super::salvage_dir::{SalvageDir, TableSalvage};
 use toast_format::disk::{BlockNumber, ItemPointer};
@@ -50,7 +51,9 @@ impl TableDamage {
             }
         }
         for (code, (count, first)) in &self.more {
-            left.entry(*code).or_insert((0, first)).0 += count;
+            if !is_covered(*code, first) {
+                left.entry(*code).or_insert((0, first)).0 += count;
+            }
         }
         left.into_iter().map(|(code, (count, first))| left_over(code, count, first)).collect()
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::code::Code;
 use super::content::check_content;
 use super::finding::{Checked, Finding};
-use super::repair::is_of_content;
+use super::repair_comments::is_of_content;
 use super::salvage::{
     ByteRuns, Cell, RowFindings, SalvagedRow, SalvagedValue, StoredShape, damaged_row_of,
 };

@@ -19,6 +19,7 @@ use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage_dir::SalvageDir;
+use crate::check::saved_pages;
 use crate::check::subject::Depth;
 use crate::inspect::inspector::Options;
 use crate::inspect::run as live;
@@ -399,7 +400,7 @@ fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
     let mut output = CheckOutput::new(args, None);
     let depth = args.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
-    match files::saved_pages(&name, source, &desc, depth, tell) {
+    match saved_pages::check(&name, source, &desc, depth, tell) {
         Ok(checked) => written(output.relation(&checked), output),
         Err(CheckError::Output(error)) => terminal::unwritable(&error),
         Err(CheckError::Text(error)) => Err(unreadable(&name, &error)),

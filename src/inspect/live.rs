@@ -75,13 +75,8 @@ impl Inspector {
         tracing::debug!("{name}: SQL functions are used: {why}");
         self.progress.begin(&name, 0);
         begin_reading(connection, relation, false).await?;
-        let read = functions::groups(connection.client(), &self.server, relation).await;
-        if read.is_err() {
-            // If this fails too, the connection is lost, and the next query reports that.
-            let _ = snapshot::abandon(connection.client()).await;
-        }
-        let (live, groups) = read?;
-        snapshot::end(connection.client()).await?;
+        let read = functions::groups(connection.client(), &self.server, relation);
+        let (live, groups) = snapshot::ended(connection.client(), read).await?;
         self.progress.end();
         let mut scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         scan.stats.tuples.live = live;

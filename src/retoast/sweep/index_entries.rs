@@ -283,9 +283,8 @@ impl Scanner<'_> {
     ) -> Result<Option<EntrySizes>, RetoastError> {
         let tried = guard.tried("reading", async || {
             self.begin(Reads::WithTemporary).await?;
-            let sizes = self.ask_entry_sizes(rows, shapes).await;
-            snapshot::abandon(self.connection.client()).await?;
-            sizes
+            let client = self.connection.client();
+            snapshot::abandoned(client, self.ask_entry_sizes(rows, shapes)).await
         });
         match tried.await {
             Ok(sizes) => Ok(sizes),

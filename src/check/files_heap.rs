@@ -1,0 +1,296 @@
+//! The blocks of a table's file, which are checked in several threads, each with the TOAST relation's file.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+
+use super::chunk_index::{ChunkIndex, append_chunk};
+use super::collector::{self, CheckedBlocks, Collector, Customs};
+use super::files::{tell_truncated, unreadable};
+use super::finding::CheckError;
+use super::relation_run::RelationRun;
+use super::subject::{External, Subject};
+use super::value::{ChunkSeen, check_chunks};
+use crate::offline::file::{FileError, RelationFile};
+use crate::offline::target::{FileTarget, check_page_size};
+use crate::offline::toastfile::chunk_on_page;
+use crate::offline::xact::PgXact;
+use toast_format::disk::varlena::Varlena;
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::heap::progress::Progress;
+use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::toaster::chunks::Chunk as StoredChunk;
+use toast_format::model::toaster::chunks::{ChunkStore, StoreError};
+use toast_format::model::toaster::error::ToastError;
+
+/// Blocks that a thread takes at a time.
+const RANGE: u32 = 64;
+/// Pages of the TOAST relation that each thread keeps.
+const PAGES: usize = 8;
+
+/// The heap's blocks, which threads take range by range.
+pub(super) struct HeapScan<'s, 't> {
+    pub(super) target: &'s FileTarget<'t>,
+    pub(super) subject: &'s Subject<'s>,
+    /// The chunks, if all are known.
+    pub(super) index: Option<&'s ChunkIndex>,
+    pub(super) next: AtomicU32,
+    pub(super) stop: AtomicBool,
+}
+
+impl HeapScan<'_, '_> {
+    pub(super) fn run(
+        &self,
+        threads: usize,
+        progress: &dyn Progress,
+        out: &mut RelationRun<'_>,
+    ) -> Result<(), CheckError> {
+        let name = self.subject.source;
+        let mut file = RelationFile::open(self.target.heap, self.target.page_size)?;
+        let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+        let mut page = vec![0; self.target.page_size.bytes()];
+        if file.read(BlockNumber(0), &mut page)? {
+            check_page_size(&page, name)?;
+        }
+        tell_truncated(name, &file, out)?;
+        progress.begin(name, u64::from(blocks));
+        let done = std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(4 * threads.max(1));
+            for _ in 0..threads.max(1) {
+                let sender = sender.clone();
+                scope.spawn(move || self.work(blocks, &sender));
+            }
+            drop(sender);
+            self.collect(&receiver, progress, out)
+        });
+        progress.end();
+        out.checked.looked.blocks += u64::from(blocks);
+        done
+    }
+
+    /// Reports what the threads found, in the order of blocks.
+    fn collect(
+        &self,
+        receiver: &mpsc::Receiver<Result<RangeResult, CheckError>>,
+        progress: &dyn Progress,
+        out: &mut RelationRun<'_>,
+    ) -> Result<(), CheckError> {
+        let mut early = BTreeMap::new();
+        let mut next = 0;
+        let mut ended = Ok(());
+        for range in receiver {
+            let range = match range {
+                Ok(range) => range,
+                Err(error) => {
+                    ended = ended.and(Err(error));
+                    self.stop.store(true, Ordering::Relaxed);
+                    continue;
+                }
+            };
+            progress.advance(range.blocks);
+            early.insert(range.number, range);
+            while let Some(RangeResult { mut result, .. }) = early.remove(&next) {
+                next += 1;
+                if ended.is_ok() {
+                    ended = out.add(&mut result).map_err(CheckError::from);
+                    out.rows.add_rows(result);
+                }
+                if ended.is_err() {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        ended
+    }
+
+    fn work(&self, blocks: u32, sender: &mpsc::SyncSender<Result<RangeResult, CheckError>>) {
+        let mut worker = match RangeWorker::open(self) {
+            Ok(worker) => worker,
+            Err(error) => {
+                let _ = sender.send(Err(error));
+                return;
+            }
+        };
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let first = u64::from(number) * u64::from(RANGE);
+            if first >= u64::from(blocks) || self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let first = first as u32;
+            let range = worker.range(number, first..first.saturating_add(RANGE).min(blocks));
+            if sender.send(Ok(range)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The results of one range of blocks.
+struct RangeResult {
+    number: u32,
+    blocks: u64,
+    result: CheckedBlocks,
+}
+
+/// A thread's own files and buffers.
+struct RangeWorker<'w, 's, 't> {
+    scan: &'w HeapScan<'s, 't>,
+    heap: RelationFile,
+    page: Vec<u8>,
+    toast: Option<IndexedToast<'w>>,
+    chunks: Vec<ChunkSeen>,
+}
+
+impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
+    fn open(scan: &'w HeapScan<'s, 't>) -> Result<RangeWorker<'w, 's, 't>, CheckError> {
+        let size = scan.target.page_size;
+        Ok(RangeWorker {
+            scan,
+            heap: RelationFile::open(scan.target.heap, size)?,
+            page: vec![0; size.bytes()],
+            toast: IndexedToast::open(scan)?,
+            chunks: Vec::new(),
+        })
+    }
+
+    fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> RangeResult {
+        let subject = self.scan.subject;
+        let customs = CustomFile { scan: self.scan, store: Mutex::new(None) };
+        let mut collector = Collector::new(subject, Some(&customs));
+        let count = blocks.len() as u64;
+        for block in blocks.map(BlockNumber) {
+            match self.heap.read(block, &mut self.page) {
+                Ok(true) => {
+                    let page = std::mem::take(&mut self.page);
+                    subject.check_page(block, &page, &self.scan.target.xact, &mut collector);
+                    self.page = page;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let finding = unreadable(subject.source, block, &error.to_string());
+                    collector.blocks.findings.push(finding);
+                    collector.blocks.is_incomplete = true;
+                }
+            }
+            for value in std::mem::take(&mut collector.externals) {
+                self.external(&value, &mut collector);
+            }
+        }
+        let mut result = collector.blocks;
+        result.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
+        RangeResult { number, blocks: count, result }
+    }
+
+    fn external(&mut self, value: &External, collector: &mut Collector<'_>) {
+        let Some(toast) = &mut self.toast else {
+            collector.blocks.looked.values += 1;
+            return;
+        };
+        toast.index.chunks(value.pointer.value_id, &mut self.chunks);
+        let page_size = self.scan.target.page_size;
+        match check_chunks(&value.pointer, &self.chunks, page_size) {
+            Ok(chunks) => {
+                collector.content_of(value, &chunks, |tid, stored| toast.append(tid, stored))
+            }
+            Err(damage) => collector.damaged(value, damage),
+        }
+    }
+}
+
+/// The TOAST relation's file, read by the check's own index. The last few pages are kept.
+struct IndexedToast<'i> {
+    index: &'i ChunkIndex,
+    file: RelationFile,
+    id_type: ValueIdType,
+    xact: Option<&'i PgXact>,
+    pages: Vec<(BlockNumber, Vec<u8>)>,
+    page_bytes: usize,
+}
+
+impl<'i> IndexedToast<'i> {
+    /// `None` if there is none whose chunks are all known.
+    fn open(scan: &HeapScan<'i, 'i>) -> Result<Option<IndexedToast<'i>>, CheckError> {
+        let target = scan.target;
+        let (Some(index), Some(path)) = (scan.index, target.toast) else { return Ok(None) };
+        Ok(Some(IndexedToast {
+            index,
+            file: RelationFile::open(path, target.page_size)?,
+            id_type: target.desc.id_type,
+            xact: target.xact,
+            pages: Vec::new(),
+            page_bytes: target.page_size.bytes(),
+        }))
+    }
+
+    /// `None` behind the file's end.
+    fn page(&mut self, block: BlockNumber) -> Result<Option<&[u8]>, FileError> {
+        let kept = self.pages.iter().rposition(|(own, _)| *own == block);
+        let at = match kept {
+            Some(at) => at,
+            None => {
+                let mut page = if self.pages.len() < PAGES {
+                    vec![0; self.page_bytes]
+                } else {
+                    self.pages.remove(0).1
+                };
+                if !self.file.read(block, &mut page)? {
+                    return Ok(None);
+                }
+                self.pages.push((block, page));
+                self.pages.len() - 1
+            }
+        };
+        Ok(self.pages.get(at).map(|(_, page)| page.as_slice()))
+    }
+
+    fn append(&mut self, tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
+        let id_type = self.id_type;
+        let page = self.page(tid.block).ok().flatten();
+        page.is_some_and(|page| append_chunk(page, tid, id_type, joined))
+    }
+}
+
+impl ChunkStore for IndexedToast<'_> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<StoredChunk>, StoreError> {
+        let mut seen = Vec::new();
+        self.index.chunks(value_id, &mut seen);
+        let mut chunks = Vec::with_capacity(seen.len());
+        for chunk in seen {
+            chunks.extend(self.chunk_at(relation, chunk.tid)?);
+        }
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, _: Oid, tid: ItemPointer) -> Result<Option<StoredChunk>, StoreError> {
+        let IndexedToast { id_type, xact, .. } = *self;
+        let page = self.page(tid.block).map_err(|error| StoreError(error.to_string()))?;
+        let Some(page) = page else { return Ok(None) };
+        chunk_on_page(page, tid, id_type, &xact)
+    }
+}
+
+/// Values of pluggable toasters, put together from the TOAST relation's file.
+struct CustomFile<'w, 's, 't> {
+    scan: &'w HeapScan<'s, 't>,
+    /// Opened when the first is met.
+    store: Mutex<Option<IndexedToast<'w>>>,
+}
+
+impl Customs for CustomFile<'_, '_, '_> {
+    fn reassemble(
+        &self,
+        value: &Varlena<'_>,
+        order: ByteOrder,
+        with_text: bool,
+    ) -> Option<Result<u64, ToastError>> {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if store.is_none() {
+            *store = IndexedToast::open(self.scan).ok()?;
+        }
+        let page_size = self.scan.target.page_size;
+        let toasters = Toasters::by_bytes();
+        let store = store.as_mut()?;
+        Some(collector::reassemble(store, &toasters, page_size, value, order, with_text))
+    }
+}

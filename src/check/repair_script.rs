@@ -1,0 +1,877 @@
+//! SQL that makes the rows of damaged values readable again and deletes nothing that is sound (pure).
+
+use std::collections::HashSet;
+
+use super::chunk_index::ChunkTuple;
+use super::damaged_row::{DamagedRow, DamagedValue, Reference, where_row};
+use super::repair::{Remedies, Remedy, RepairFacts};
+use super::repair_comments::{commented, listed};
+use toast_format::disk::ItemPointer;
+use toast_format::disk::layout::LINE_POINTER_SIZE;
+use toast_format::disk::page::line_pointer_offset;
+use toast_format::disk::value_text::hex;
+use toast_format::model::sql::{quote_identifier, quote_literal};
+
+/// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
+const FROZEN: u32 = 2;
+
+/// The SQL for these rows, in order. Statements that undelete chunks come first: a VACUUM between other statements
+/// would remove these chunks.
+pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Vec<String> {
+    let mut script = Script {
+        facts,
+        remedies: Remedies::new(facts, rows),
+        has_surgery: false,
+        stored_anew: HashSet::new(),
+        deleted: HashSet::new(),
+        out: Vec::new(),
+    };
+    script.begin(!rows.is_empty());
+    script.revive(rows);
+    // VACUUM may fail at rows that the server refuses
+    let (refused, others): (Vec<&DamagedRow>, Vec<&DamagedRow>) =
+        rows.iter().partition(|row| row.is_refused);
+    for row in refused.into_iter().chain(others) {
+        script.row(row);
+    }
+    script.zero_pages();
+    script.out
+}
+
+/// The statements so far.
+struct Script<'f> {
+    facts: &'f RepairFacts,
+    remedies: Remedies<'f>,
+    /// Whether the extension was asked for.
+    has_surgery: bool,
+    /// Values whose sound rows store them anew, and values whose chunks were deleted.
+    stored_anew: HashSet<u64>,
+    deleted: HashSet<u64>,
+    out: Vec<String>,
+}
+
+impl<'f> Script<'f> {
+    /// `has_rows`: whether rows follow that are damaged by themselves.
+    fn begin(&mut self, has_rows: bool) {
+        let RepairFacts { table, index, unread, .. } = self.facts;
+        if unread.wrong_checksums && (has_rows || index.is_damaged) {
+            let why = format!(
+                "Pages of {table} have wrong checksums: this session reads them as they are."
+            );
+            self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
+        }
+        if let Some((toast, _)) = &self.facts.toast {
+            // REINDEX would make entries for them, by what is read there
+            for chunk in self.facts.unreadable_chunks.iter().filter(|chunk| chunk.is_live) {
+                self.remove(toast, chunk, false);
+            }
+        }
+        if !index.is_damaged {
+            return;
+        }
+        match (&index.risk, &index.reindex) {
+            (None, Some(reindex)) => {
+                let why = format!(
+                    "The index of the TOAST relation of {table} is damaged. It is rebuilt first, which loses \
+                     nothing. Then check the table again: what is wrong with its values out of line is known only \
+                     then, so that no other statement is printed for them here."
+                );
+                self.out.push(format!("{}{reindex}\n", commented(&why)));
+            }
+            (Some(risk), _) => self.comment(&format!(
+                "No REINDEX of the TOAST relation of {table}, though its index and its chunks differ: {risk}. First \
+                 follow what is said of its values; then check the table again."
+            )),
+            (None, None) => self.comment(&format!(
+                "No statement for the TOAST relation of {table}: it has no index that could be rebuilt."
+            )),
+        }
+    }
+
+    /// Undeletes the chunks of values that are complete.
+    fn revive(&mut self, rows: &'f [DamagedRow]) {
+        let index = &self.facts.index;
+        let mut has_revived = false;
+        for row in rows.iter().filter(|row| row.is_readable && (row.is_live || row.is_refused)) {
+            for value in &row.values {
+                if let Remedy::Freeze(chunks) = self.remedies.remedy(row, value) {
+                    let column = quote_identifier(&value.column);
+                    let value = format!("{column} in the row at {}", row.ctid);
+                    has_revived |= self.freeze_chunks(&value, &chunks);
+                }
+            }
+        }
+        if let (Some(reindex), None, true) = (&index.reindex, &index.risk, has_revived) {
+            let why = "Whoever met the deleted chunks may have marked their index entries dead, so that the \
+                       index does not lead to them: it is rebuilt.";
+            self.out.push(format!("{}{reindex}\n", commented(why)));
+        }
+    }
+
+    fn row(&mut self, row: &'f DamagedRow) {
+        let facts = self.facts;
+        let place = format!("the row at {} of {}", row.ctid, facts.table);
+        if !row.is_readable && row.broken.is_none() {
+            return self.comment(&format!(
+                "No statement for {place}: it is damaged beyond this value, and UPDATE may crash the \
+                 server. See its other findings."
+            ));
+        }
+        if !row.is_live && !row.is_refused {
+            return self.comment(&format!("No statement for {place}: SQL does not see it."));
+        }
+        match &row.broken {
+            Some(broken) if broken.is_lost || broken.is_page => {
+                return self.remove(&facts.table, row, broken.is_page);
+            }
+            Some(_) => return self.store_row_anew(row),
+            None => {}
+        }
+        let remedies: Vec<(&DamagedValue, Remedy<'f>)> =
+            row.values.iter().map(|value| (value, self.remedies.remedy(row, value))).collect();
+        let mut is_open = false;
+        for (value, remedy) in &remedies {
+            let column = quote_identifier(&value.column);
+            match remedy {
+                Remedy::None(why) => {
+                    is_open = true;
+                    self.comment(&format!("No statement for {column} in {place}: {why}"));
+                }
+                Remedy::Freeze(_) | Remedy::AfterReindex | Remedy::StoreAnew | Remedy::GiveUp => {
+                    is_open = true;
+                }
+                Remedy::SetNull | Remedy::SetNullAfter(_) | Remedy::StoreRowAnew => {}
+            }
+        }
+        if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreAnew)) {
+            return self.store_values_anew(row, &remedies);
+        }
+        if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreRowAnew)) {
+            if is_open {
+                self.comment(&format!(
+                    "{} Follow what is said of its other values, then check again.",
+                    self.why_anew(row)
+                ));
+            } else {
+                self.store_row_anew(row);
+            }
+            return;
+        }
+        self.set_null(row, &remedies);
+        self.give_up(row, &remedies);
+    }
+
+    /// Whether `heap_force_kill` and `heap_force_freeze` can be used on a page with so many line pointers: their array has
+    /// `MaxHeapTuplesPerPage` entries, is indexed from 0 by item numbers and read for all of the page, and what lies
+    /// behind it is overwritten (`heap_surgery.c`).
+    fn surgery_is_safe(&self, page_items: u16) -> bool {
+        usize::from(page_items) < self.facts.page_size.max_heap_tuples()
+    }
+
+    fn no_surgery(&mut self, place: &str, page_items: u16) {
+        let most = self.facts.page_size.max_heap_tuples() - 1;
+        self.comment(&format!(
+            "No statement for {place}: its page has {page_items} line pointers, and heap_force_kill and heap_force_freeze of \
+             pg_surgery crash the server on a page with more than {most}. Restore the block from a backup."
+        ));
+    }
+
+    /// Sets all columns of a row that can be set, in one statement: its address changes with it.
+    fn set_null(&mut self, row: &'f DamagedRow, remedies: &[(&'f DamagedValue, Remedy<'f>)]) {
+        let facts = self.facts;
+        let mut columns = Vec::new();
+        let mut conditions = Vec::new();
+        let mut refused = Vec::new();
+        let mut vacuums = false;
+        for (value, remedy) in remedies {
+            let column = quote_identifier(&value.column);
+            if !matches!(remedy, Remedy::SetNull | Remedy::SetNullAfter(_)) {
+                continue;
+            }
+            if let Some(why) = self.why_not_null(row, &value.column) {
+                self.comment(&why);
+                continue;
+            }
+            let id = value.pointer.map(|pointer| pointer.value_id.0);
+            let chunks = id.and_then(|id| facts.chunks.get(&id)).map_or(&[][..], Vec::as_slice);
+            let base = facts.columns.made_of.get(&value.column).and_then(|bases| bases.first());
+            if let Some(id) = id {
+                if let Remedy::SetNullAfter(other) = remedy {
+                    self.store_anew(row, &column, other);
+                    if let Some((toast, _)) = &facts.toast {
+                        conditions.push(format!(
+                            "NOT EXISTS (SELECT FROM {toast} WHERE chunk_id = '{id}')"
+                        ));
+                    }
+                } else if !self.deleted.insert(id) {
+                    vacuums = true;
+                }
+                refused.extend(chunks.iter().filter(|chunk| chunk.is_refused).copied());
+            }
+            columns.push(match base {
+                // it is computed when one of its base columns is set, not when it is set to DEFAULT
+                Some(base) => format!("{0} = {0}", quote_identifier(base)),
+                None => format!("{column} = NULL"),
+            });
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        if columns.is_empty() {
+            return;
+        }
+        let most = refused.iter().map(|chunk: &ChunkTuple| chunk.page_items).max().unwrap_or(0);
+        let most = if row.is_refused { most.max(row.page_items) } else { most };
+        if !self.surgery_is_safe(most) {
+            return self.no_surgery(&format!("the row at {} of {}", row.ctid, facts.table), most);
+        }
+        if vacuums {
+            let why = "The statements above have deleted chunks that the next one meets: they must be gone.";
+            self.out.push(format!("{}VACUUM {};\n", commented(why), facts.table));
+        }
+        if let (Some((toast, _)), false) = (&facts.toast, refused.is_empty()) {
+            let why =
+                format!("The server refuses transaction IDs of chunks of the row at {}.", row.ctid);
+            self.freeze(&why, toast, &headers(&refused));
+        }
+        let mut xmin = row.xmin;
+        if row.is_refused {
+            let why = format!(
+                "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
+                 deleted.",
+                row.ctid
+            );
+            self.freeze(&why, &facts.table, &[(row.ctid, [row.xmin, row.xmax])]);
+            xmin = FROZEN;
+        }
+        conditions.splice(0..0, row.guard.iter().cloned());
+        let place = where_row(row.ctid, xmin, &conditions);
+        self.out.push(format!(
+            "UPDATE ONLY {} SET {}\n{place};\n",
+            facts.table,
+            columns.join(", ")
+        ));
+    }
+
+    /// Why a lost column cannot be set to NULL.
+    fn why_not_null(&self, row: &DamagedRow, name: &str) -> Option<String> {
+        let RepairFacts { table, columns, .. } = self.facts;
+        let column = quote_identifier(name);
+        if let Some(why) = columns.is_bound(row, name) {
+            let place = format!("{column} in the row at {} of {table}", row.ctid);
+            return Some(format!("No statement for {place}: {why}"));
+        }
+        (columns.not_null.contains(name) && !columns.generated.contains(name)).then(|| {
+            format!(
+                "{column} in the row at {} of {table} is lost, but the column is NOT NULL: no statement is \
+                 printed. UPDATE it to what you choose.",
+                row.ctid
+            )
+        })
+    }
+
+    /// Offers to give up values that SQL copies, but that are not of their type; psql skips it unless it is asked for by a
+    /// variable.
+    fn give_up(&mut self, row: &DamagedRow, remedies: &[(&'f DamagedValue, Remedy<'f>)]) {
+        let table = &self.facts.table;
+        for (value, remedy) in remedies {
+            if !matches!(remedy, Remedy::GiveUp) {
+                continue;
+            }
+            let column = quote_identifier(&value.column);
+            let columns = &self.facts.columns;
+            let is_fixed = columns.not_null.contains(&value.column)
+                || columns.generated.contains(&value.column);
+            let bound = columns.is_bound(row, &value.column);
+            let why = format!(
+                "No statement for {column} in the row at {} of {table} by itself: SQL copies the value, and what SQL reads is \
+                 not removed. But what is in it is not valid for its type: reading it may fail, give something else, or \
+                 crash the server. Its bytes are saved.",
+                row.ctid
+            );
+            if is_fixed || bound.is_some() {
+                self.comment(&format!("{why} UPDATE it to what you choose."));
+                continue;
+            }
+            let place = where_row(row.ctid, row.xmin, &row.guard);
+            self.out.push(format!(
+                "{}\\if :{{?give_up}}\nUPDATE ONLY {table} SET {column} = NULL\n{place};\n\\endif\n",
+                commented(&format!("{why} What comes next gives it up: psql runs it only with -v give_up=1."))
+            ));
+        }
+    }
+
+    fn store_anew(&mut self, row: &DamagedRow, column: &str, other: &'f Reference) {
+        let Some(rewrite) = &other.rewrite else { return };
+        if !self.stored_anew.insert(other.value_id) {
+            return;
+        }
+        let why = format!(
+            "{column} in the row at {} has the value ID {} of {} in the row at {}, which is sound. That is \
+             stored anew, and its old chunks removed; before they are, the statement after these finds no \
+             row. \"tuple concurrently deleted\" says that an older transaction still sees them: run VACUUM \
+             and that statement again once it has ended.",
+            row.ctid,
+            other.value_id,
+            quote_identifier(&other.column),
+            other.ctid,
+        );
+        self.out.push(format!("{}{rewrite}VACUUM {};\n", commented(&why), self.facts.table));
+    }
+
+    /// Whether there is a statement.
+    fn freeze_chunks(&mut self, value: &str, chunks: &[ChunkTuple]) -> bool {
+        let facts = self.facts;
+        let Some((toast, _)) = &facts.toast else { return false };
+        let why = format!(
+            "All chunks of {value} are there, but some are deleted, or the server refuses their transaction \
+             IDs: they become live. Do not VACUUM before."
+        );
+        let most = chunks.iter().map(|chunk| chunk.page_items).max().unwrap_or(0);
+        if !self.surgery_is_safe(most) {
+            self.no_surgery(value, most);
+            return false;
+        }
+        self.freeze(&why, toast, &headers(chunks));
+        true
+    }
+
+    /// Makes tuples live whose `xmin` and `xmax` are still these. `relation` is quoted.
+    fn freeze(&mut self, why: &str, relation: &str, tuples: &[(ItemPointer, [u32; 2])]) {
+        let Some((items, page)) = &self.facts.header else { return };
+        let mut text = format!("{}{}", commented(why), self.surgery());
+        for (tid, [xmin, xmax]) in tuples {
+            text.push_str(&format!(
+                "SELECT heap_force_freeze{}\n  FROM {items}({page}({}, 'main', {}))\n \
+                 WHERE lp = {} AND t_xmin = '{xmin}' AND t_xmax = '{xmax}';\n",
+                surgery_arguments(relation, *tid),
+                quote_literal(relation),
+                tid.block,
+                tid.item,
+            ));
+        }
+        self.out.push(text);
+    }
+
+    /// The statement that makes the extension, where it was not asked for yet.
+    fn surgery(&mut self) -> &'static str {
+        if std::mem::replace(&mut self.has_surgery, true) {
+            ""
+        } else {
+            "CREATE EXTENSION IF NOT EXISTS pg_surgery;\n"
+        }
+    }
+
+    /// Stores values anew, in one statement: its address changes with it.
+    fn store_values_anew(&mut self, row: &DamagedRow, remedies: &[(&DamagedValue, Remedy<'f>)]) {
+        let facts = self.facts;
+        let own = remedies.iter().filter(|(_, remedy)| matches!(remedy, Remedy::StoreAnew));
+        let set: Vec<String> = own
+            .filter(|(value, _)| !facts.columns.generated.contains(&value.column))
+            .map(|(value, _)| format!("{} = {}", quote_identifier(&value.column), value.fresh))
+            .collect();
+        if set.is_empty() {
+            return self.comment(&format!(
+                "No statement for the row at {} of {}: the value that would be stored anew is generated.",
+                row.ctid, facts.table
+            ));
+        }
+        let why = format!(
+            "SQL reads values in the row at {} of {} by the TOAST index, though their chunks or their pointers say something \
+             else: they are stored anew as SQL reads them now. Then check the table again.",
+            row.ctid, facts.table
+        );
+        let place = where_row(row.ctid, row.xmin, &row.guard);
+        let why = commented(&why);
+        let set = set.join(", ");
+        self.out.push(format!("{why}UPDATE ONLY {} SET {set}\n{place};\n", facts.table));
+    }
+
+    /// Why neither UPDATE nor DELETE will do for a row.
+    fn why_anew(&self, row: &DamagedRow) -> String {
+        let place = format!("the row at {} of {}", row.ctid, self.facts.table);
+        if let Some(first) = row.broken.as_ref().and_then(|broken| broken.columns.first()) {
+            let column = quote_identifier(first);
+            return format!(
+                "The server fails, or crashes, at {column} in {place}: SQL reads the columns before it."
+            );
+        }
+        if row.broken.is_some() {
+            return format!(
+                "SQL reads {place}, but its t_hoff is wrong: UPDATE and DELETE may crash the server."
+            );
+        }
+        let pointers = row.values.iter().filter_map(|value| value.pointer.as_ref());
+        if pointers.into_iter().all(|pointer| self.remedies.is_own(pointer)) {
+            format!("In {place}, UPDATE and DELETE would delete the chunks of another value.")
+        } else {
+            format!(
+                "A pointer of {place} leads to another relation, where UPDATE and DELETE fail or delete another \
+                 table's chunks."
+            )
+        }
+    }
+
+    /// Removes a row of which nothing can be kept, of a relation that is quoted.
+    fn remove(&mut self, relation: &str, row: &DamagedRow, is_page: bool) {
+        let header = &self.facts.header;
+        let place = format!("the row at {} of {relation}", row.ctid);
+        let why = if is_page {
+            "no row of its page can be read; perhaps a page of another relation was written over it"
+        } else {
+            "none of its columns can be read"
+        };
+        let Some((_, page)) = header else {
+            return self.comment(&format!("No statement for {place}: {why}."));
+        };
+        if !self.surgery_is_safe(row.page_items) {
+            return self.no_surgery(&place, row.page_items);
+        }
+        let why = format!(
+            "SQL fails at {place}, or reads it wrong: {why}. It is removed, which is not undone: what could be \
+             saved of it is in this directory, and its bytes are in the copy of the relation's files."
+        );
+        let ItemPointer { block, item } = row.ctid;
+        let surgery = self.surgery();
+        // heap_page_items of older minor versions (14.9, 16.4) fails at a t_hoff past the tuple's end
+        self.out.push(format!(
+            "{}{surgery}SELECT heap_force_kill{}\n  FROM {page}({}, 'main', {block}) AS page\n \
+             WHERE pg_catalog.encode(pg_catalog.substr(page, {}, {LINE_POINTER_SIZE}), 'hex') = '{}';\n{}",
+            commented(&why),
+            surgery_arguments(relation, row.ctid),
+            quote_literal(relation),
+            line_pointer_offset(item) + 1,
+            hex(&row.pointer),
+            self.unchained(row),
+        ));
+    }
+
+    /// The statement that clears the line pointer of a removed row.
+    fn unchained(&self, row: &DamagedRow) -> String {
+        if row.is_heap_only { format!("VACUUM {};\n", self.facts.table) } else { String::new() }
+    }
+
+    /// Prints statements that give up pages which the server refuses. psql skips them unless a variable is set.
+    fn zero_pages(&mut self) {
+        let RepairFacts { table, toast, unread, .. } = self.facts;
+        if self.facts.has_toasters || self.facts.unread.wrong_checksums {
+            return;
+        }
+        let toast = toast.iter().map(|(toast, _)| (toast, &unread.toast_blocks, "chunks"));
+        for (relation, blocks, what) in toast.chain([(table, &unread.heap_blocks, "rows")]) {
+            if blocks.is_empty() {
+                continue;
+            }
+            let why = format!(
+                "The server refuses blocks of {relation} ({}). Restore them from a backup. What comes last gives up \
+                 all {what} in them: psql runs it only with -v zero_pages=1. First run the statements above and \
+                 load rows.sql, which has what could be saved. The table is locked and rewritten, which takes the \
+                 space of a copy. Then check again.",
+                listed(blocks)
+            );
+            self.out.push(format!(
+                "{}\\if :{{?zero_pages}}\nSET zero_damaged_pages = on;\nVACUUM FULL {relation};\n\
+                 RESET zero_damaged_pages;\n\\endif\n",
+                commented(&why)
+            ));
+        }
+    }
+
+    /// Copies the row's other columns, removes the row without reading its pointers, and inserts the copy.
+    fn store_row_anew(&mut self, row: &DamagedRow) {
+        let RepairFacts { table, schema, oid, columns, .. } = self.facts;
+        if !self.surgery_is_safe(row.page_items) {
+            return self.no_surgery(&format!("the row at {} of {table}", row.ctid), row.page_items);
+        }
+        if row.is_refused {
+            let why = format!(
+                "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
+                 deleted. Then check again.",
+                row.ctid
+            );
+            return self.freeze(&why, table, &[(row.ctid, [row.xmin, row.xmax])]);
+        }
+        let place = format!("the row at {} of {table}", row.ctid);
+        let why = self.why_anew(row);
+        let damaged = row.values.iter().map(|value| &value.column);
+        let lost: Vec<&String> =
+            damaged.chain(row.broken.iter().flat_map(|broken| &broken.columns)).collect();
+        if let Some(obstacle) = columns.forbids_loss(&lost) {
+            return self.comment(&format!("No statement for {place}. {why} And {obstacle}"));
+        }
+        let kept = columns.written(row.others.iter());
+        // else they would have their defaults
+        let lost_names = columns.written(lost.iter().copied());
+        let into = [kept.as_slice(), &lost_names].concat().join(", ");
+        let nulls = vec!["NULL".to_owned(); lost_names.len()];
+        let from = [kept.as_slice(), &nulls].concat().join(", ");
+        let is_misread = row.broken.as_ref().is_some_and(|broken| broken.columns.is_empty());
+        let copied: Vec<String> = match kept.split_first() {
+            // with all columns as they are, the server would copy the tuple, and read it by its t_hoff
+            Some((first, others)) if is_misread => {
+                let first = format!("CASE WHEN ctid = '{}' THEN {first} END AS {first}", row.ctid);
+                std::iter::once(first).chain(others.iter().cloned()).collect()
+            }
+            _ => kept,
+        };
+        let copied = copied.join(", ");
+        let ItemPointer { block, item } = row.ctid;
+        let xmin = row.xmin;
+        let copy = format!("toastctl_{}_{block}_{item}_{xmin}", oid.0);
+        let copy = format!("{schema}{}", quote_identifier(&copy));
+        let what = if lost.is_empty() {
+            "The row is copied and removed, and the copy is inserted without triggers."
+        } else {
+            "The row's other columns are copied, the row is removed, and the copy is inserted without \
+                 triggers; what is lost will be NULL."
+        };
+        let why = format!(
+            "{why} {what} Removing a row is not undone: the copy is first inserted into a temporary table that \
+             has the same constraints, and nobody else writes meanwhile."
+        );
+        let place = where_row(row.ctid, row.xmin, &row.guard);
+        let body = format!(
+            "BEGIN\n  IF EXISTS (SELECT FROM ONLY {table}\n{place}) THEN\n    \
+             PERFORM pg_catalog.set_config('session_replication_role', 'replica', true);\n    \
+             CREATE TEMPORARY TABLE toastctl_trial\n      \
+             (LIKE {table} INCLUDING CONSTRAINTS INCLUDING GENERATED) ON COMMIT DROP;\n    \
+             INSERT INTO pg_temp.toastctl_trial ({into}) OVERRIDING SYSTEM VALUE\n      \
+             SELECT {from} FROM {copy};\n    \
+             IF NOT FOUND THEN\n      RAISE EXCEPTION 'the copy has no row';\n    END IF;\n    \
+             PERFORM heap_force_kill{};\n    \
+             INSERT INTO {table} ({into}) OVERRIDING SYSTEM VALUE\n      \
+             SELECT {from} FROM {copy};\n  \
+             END IF;\nEND",
+            surgery_arguments(table, row.ctid),
+        );
+        let surgery = self.surgery();
+        self.out.push(format!(
+            "{}{surgery}CREATE TABLE {copy} AS SELECT {copied} FROM ONLY {table}\n{place};\n\
+             BEGIN ISOLATION LEVEL READ COMMITTED;\n\
+             LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
+             {}COMMIT;\n{}{}",
+            commented(&why),
+            quoted_block(&body),
+            self.unchained(row),
+            commented(&format!("Once the row is there again: DROP TABLE {copy};")),
+        ));
+    }
+
+    fn comment(&mut self, text: &str) {
+        self.out.push(commented(text));
+    }
+}
+
+/// The statement that runs a block of PL/pgSQL.
+fn quoted_block(block: &str) -> String {
+    let mut tag = "$toastctl$".to_owned();
+    while block.contains(&tag) {
+        tag.insert(tag.len() - 1, '_');
+    }
+    format!("DO {tag}{block}{tag};\n")
+}
+
+fn surgery_arguments(relation: &str, tid: ItemPointer) -> String {
+    format!("({}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])", quote_literal(relation))
+}
+
+fn headers(chunks: &[ChunkTuple]) -> Vec<(ItemPointer, [u32; 2])> {
+    chunks.iter().map(|chunk| (chunk.seen.tid, chunk.xids)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::code::Code;
+    use crate::check::reading::ValueReading;
+    use crate::check::repair::{ColumnRules, ToastIndexState, may_crash_at_pglz};
+    use crate::check::value::{ChunkForm, ChunkSeen};
+    use std::collections::HashMap;
+    use toast_format::disk::pointer::ToastPointer;
+    use toast_format::disk::{BlockNumber, ByteOrder, Oid, ValueId, ValueIdType};
+    use toast_format::model::sql::fresh;
+    use toast_format::model::toaster::chunks::Fate;
+
+    const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
+
+    fn tid(item: u16) -> ItemPointer {
+        ItemPointer { block: BlockNumber(0), item }
+    }
+
+    fn pointer(toast_relation: u32) -> ToastPointer {
+        ToastPointer {
+            raw_size_with_header: 2004,
+            ext_info: 2000,
+            value_id: ValueId(7),
+            id_type: ValueIdType::Oid,
+            toast_relation: Oid(toast_relation),
+        }
+    }
+
+    fn row(item: u16, code: Code, pointer: ToastPointer) -> DamagedRow {
+        DamagedRow {
+            ctid: tid(item),
+            xmin: 742,
+            xmax: 0,
+            order: ByteOrder::Little,
+            is_live: true,
+            is_refused: false,
+            is_readable: true,
+            guard: Vec::new(),
+            values: vec![DamagedValue {
+                column: EVIL.into(),
+                code,
+                pointer: Some(pointer),
+                is_compressed: false,
+                is_custom: false,
+                fresh: fresh(&quote_identifier(EVIL)),
+                reading: Some(ValueReading { by_sql: Some(false), ..ValueReading::default() }),
+            }],
+            others: vec!["id".into()],
+            broken: None,
+            pointer: [0x40, 0x9f, 0xc8, 0],
+            page_items: 4,
+            is_heap_only: false,
+        }
+    }
+
+    fn chunk(seq: i32, size: u32, fate: Fate) -> ChunkTuple {
+        let seen = ChunkSeen { tid: tid(20), seq, form: ChunkForm::Plain, size, fate };
+        let is_refused = false;
+        let is_misread = false;
+        let is_moved = false;
+        ChunkTuple { seen, xids: [742, 743], is_refused, is_misread, is_moved, page_items: 4 }
+    }
+
+    fn facts() -> RepairFacts {
+        RepairFacts {
+            table: quote_identifier("t\nu"),
+            schema: "\"public\".".into(),
+            toast: Some(("\"pg_toast\".\"pg_toast_1\"".into(), Oid(9))),
+            header: Some(("heap_page_items".into(), "get_raw_page".into())),
+            index: index(false),
+            ..RepairFacts::default()
+        }
+    }
+
+    /// A row whose value can be read like this.
+    fn read_row(item: u16, code: Code, pointer: ToastPointer, reading: ValueReading) -> DamagedRow {
+        let mut row = row(item, code, pointer);
+        row.values[0].reading = Some(reading);
+        row
+    }
+
+    fn index(is_damaged: bool) -> ToastIndexState {
+        ToastIndexState { reindex: Some("REINDEX INDEX i;".into()), is_damaged, risk: None }
+    }
+
+    /// The lines that are no comments.
+    fn code(script: &[String]) -> Vec<&str> {
+        let lines = script.iter().flat_map(|text| text.lines());
+        lines.filter(|line| !line.starts_with("--") && !line.is_empty()).collect()
+    }
+
+    #[test]
+    fn names_cannot_end_a_comment_or_a_body() {
+        let kill = script(&facts(), &[row(2, Code::ToastRelation, pointer(0))]);
+        assert!(kill.iter().any(|text| text.contains("heap_force_kill")), "{kill:?}");
+        // quoted it is the column
+        let text = kill.concat().replace(&quote_identifier(EVIL), "");
+        assert!(!text.contains("; DROP"), "{kill:?}");
+        let mut unread = facts();
+        unread.unread.rows = true;
+        unread.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed)]);
+        let none = script(&unread, &[row(2, Code::ChunksEnd, pointer(9))]);
+        assert_eq!(code(&none), [""; 0], "{none:?}");
+        // a column that the copy has
+        let mut with = row(2, Code::ToastRelation, pointer(0));
+        with.others = vec!["$toastctl$".into()];
+        let tagged = script(&facts(), &[with]).concat();
+        assert!(tagged.contains("DO $toastctl_$BEGIN") && tagged.contains("END$toastctl_$;"));
+    }
+
+    #[test]
+    fn what_sql_reads_is_stored_anew_or_left_but_never_removed() {
+        let of = |code, reading: ValueReading| {
+            let mut facts = facts();
+            facts.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed)]);
+            script(&facts, &[read_row(2, code, pointer(9), reading)])
+        };
+        let reads = |is_whole| ValueReading {
+            by_sql: Some(true),
+            by_index: true,
+            is_whole,
+            ..ValueReading::default()
+        };
+        let anew = of(Code::StoredSize, reads(true)).concat();
+        assert!(anew.contains(" = (ARRAY[") && !anew.contains("= NULL"), "{anew}");
+        // not all of its bytes are accounted for; its pointer leads elsewhere; it is another value's too
+        let short = of(Code::StoredSize, reads(false));
+        assert!(code(&short).is_empty() && short.concat().contains("shorter"), "{short:?}");
+        let elsewhere = read_row(2, Code::ToastRelation, pointer(0), reads(true));
+        let elsewhere = script(&facts(), &[elsewhere]);
+        assert!(
+            code(&elsewhere).is_empty() && elsewhere.concat().contains("SQL reads"),
+            "{elsewhere:?}"
+        );
+        let harms =
+            of(Code::ChunkMissing, ValueReading { harms: true, is_open: true, ..reads(true) });
+        assert!(code(&harms).is_empty(), "{harms:?}");
+        // it was not tried, as on minor releases that crash at damaged data
+        let mut untried = RepairFacts { may_crash_at_pglz: true, ..facts() };
+        let unknown = |code| read_row(2, code, pointer(9), ValueReading::default());
+        let none = script(&untried, &[unknown(Code::StoredSize)]);
+        assert!(code(&none).is_empty() && none.concat().contains("minor release"), "{none:?}");
+        untried.may_crash_at_pglz = false;
+        let none = script(&untried, &[unknown(Code::ChunksEnd)]);
+        assert!(code(&none).is_empty() && none.concat().contains("could not be tried"), "{none:?}");
+        assert!(may_crash_at_pglz(140_009) && !may_crash_at_pglz(140_010));
+        assert!(may_crash_at_pglz(160_000) && !may_crash_at_pglz(160_001));
+        // what is in it is wrong: only people give it up
+        let content = of(Code::Jsonb, reads(true)).concat();
+        let start = content.find("\\if :{?give_up}");
+        let end = content.find("\\endif");
+        let null = content.find("= NULL");
+        assert!(start < null && null < end && start.is_some(), "{content}");
+        // it fails
+        let lost =
+            of(Code::ChunksEnd, ValueReading { by_sql: Some(false), ..ValueReading::default() });
+        assert!(lost.concat().contains("= NULL"), "{lost:?}");
+    }
+
+    #[test]
+    fn surgery_is_printed_only_for_pages_that_its_array_has_room_for() {
+        let kill = |page_items| {
+            let row = DamagedRow { page_items, ..row(2, Code::ToastRelation, pointer(0)) };
+            let chunk = DamagedRow { page_items, ..row.clone() };
+            let facts = RepairFacts { unreadable_chunks: vec![chunk], ..facts() };
+            script(&facts, &[row]).concat()
+        };
+        assert_eq!(kill(290).matches("heap_force_kill('").count(), 2);
+        for page_items in [291, 292, 2000] {
+            let none = kill(page_items);
+            assert!(!none.contains("heap_force_kill(") && none.contains("crash"), "{none}");
+        }
+        let mut revived = chunk(1, 4, Fate::NotCommitted);
+        revived.page_items = 291;
+        let hidden = ValueReading { is_hidden: true, ..ValueReading::default() };
+        let mut facts = facts();
+        facts.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed), revived]);
+        let none = script(&facts, &[read_row(2, Code::ChunksEnd, pointer(9), hidden)]);
+        assert_eq!(code(&none), [""; 0], "{none:?}");
+        let refused =
+            DamagedRow { page_items: 291, is_refused: true, ..row(2, Code::NoChunks, pointer(9)) };
+        let none = script(&self::facts(), &[refused]);
+        assert_eq!(code(&none), [""; 0], "{none:?}");
+    }
+
+    #[test]
+    fn a_chunk_is_removed_while_its_line_pointer_is_what_it_was() {
+        let chunk = row(2, Code::HeaderLength, pointer(0));
+        let text = script(&RepairFacts { unreadable_chunks: vec![chunk], ..facts() }, &[]).concat();
+        let kill = "SELECT heap_force_kill('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.regclass, \
+                    ARRAY['(0,2)']::pg_catalog.tid[])\n  \
+                    FROM get_raw_page('\"pg_toast\".\"pg_toast_1\"', 'main', 0) AS page\n \
+                    WHERE pg_catalog.encode(pg_catalog.substr(page, 29, 4), 'hex') = '409fc800';\n";
+        assert!(text.contains(kill), "{text}");
+    }
+
+    #[test]
+    fn a_row_is_removed_under_a_lock_and_after_a_trial() {
+        let mut only = row(2, Code::ToastRelation, pointer(0));
+        only.others.clear();
+        only.values[0].column = "doc".into();
+        let text = script(&RepairFacts { oid: Oid(77), ..facts() }, &[only]).concat();
+        let steps = [
+            "CREATE TABLE \"public\".\"toastctl_77_0_2_742\"",
+            "LOCK TABLE ONLY",
+            "IF EXISTS (",
+            "toastctl_trial (\"doc\")",
+            "heap_force_kill",
+            "INSERT INTO \"t\nu\" (\"doc\")",
+        ];
+        let order: Vec<Option<usize>> = steps.iter().map(|step| text.find(step)).collect();
+        assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{order:?}: {text}");
+    }
+
+    #[test]
+    fn what_an_update_would_overwrite_or_follow_has_no_statement() {
+        let of = |column: &str, code| {
+            let mut row = row(2, code, pointer(9));
+            row.values[0].column = column.into();
+            row
+        };
+        let made_of = HashMap::from([("g".to_owned(), vec!["doc".to_owned()])]);
+        let generated = HashSet::from(["g".to_owned()]);
+        let columns = ColumnRules { made_of, generated, ..ColumnRules::default() };
+        let facts = RepairFacts { columns, ..facts() };
+        let base = script(&facts, &[of("doc", Code::NoChunks)]);
+        assert_eq!(code(&base), [""; 0], "{base:?}");
+        let generated = script(&facts, &[of("g", Code::NoChunks)]).concat();
+        assert!(generated.contains("SET \"doc\" = \"doc\"\n"), "{generated}");
+        let risk = Some("chunks are there twice".to_owned());
+        let reading = ValueReading { is_open: true, by_chunks: true, ..ValueReading::default() };
+        let mut twice = of("x", Code::ChunkTwice);
+        twice.values[0].reading = Some(ValueReading { by_sql: Some(false), ..reading });
+        let facts = RepairFacts { index: ToastIndexState { risk, ..index(true) }, ..facts };
+        let twice = script(&facts, &[twice]);
+        assert_eq!(code(&twice), [""; 0], "{twice:?}");
+        let mut custom = of("x", Code::CustomPointer);
+        custom.values[0].pointer = None;
+        custom.values[0].is_custom = true;
+        let custom = script(&self::facts(), &[custom]);
+        assert_eq!(code(&custom), [""; 0], "{custom:?}");
+    }
+
+    #[test]
+    fn what_is_only_deleted_comes_back_before_anything_is_vacuumed() {
+        let mut facts = facts();
+        let there = [chunk(0, 1996, Fate::Committed), chunk(1, 4, Fate::NotCommitted)];
+        facts.chunks.insert(7, there.to_vec());
+        let pointing = |item| Reference {
+            ctid: tid(item),
+            column: EVIL.into(),
+            value_id: 7,
+            pointer: Some(pointer(9)),
+            rewrite: Some("UPDATE ONLY t SET a = (ARRAY[a])[1];\n".into()),
+        };
+        facts.references = vec![pointing(2), pointing(3)];
+        // row 2 is whole with its deleted chunk; row 3 has the same ID and another size
+        let mut other = pointer(9);
+        other.ext_info = 1900;
+        let hidden = ValueReading { is_hidden: true, ..ValueReading::default() };
+        let whole = read_row(2, Code::ChunksEnd, pointer(9), hidden);
+        let rows = [row(3, Code::ChunkSize, other), whole];
+        let script = script(&facts, &rows);
+        let lines = code(&script);
+        let at = |text: &str| lines.iter().position(|line| line.contains(text));
+        assert!(at("heap_force_freeze").is_some() && at("REINDEX INDEX i;").is_some());
+        assert_eq!((at("VACUUM"), at("= NULL")), (None, None), "{lines:?}");
+    }
+
+    #[test]
+    fn what_a_rebuilt_index_would_lose_is_stored_anew_before() {
+        let open = ValueReading {
+            by_sql: Some(true),
+            by_index: true,
+            is_open: true,
+            ..ValueReading::default()
+        };
+        for is_damaged in [true, false] {
+            let risk = is_damaged.then(|| "it is not known".to_owned());
+            let index = ToastIndexState { risk, ..index(is_damaged) };
+            let row = read_row(2, Code::ChunkMissing, pointer(9), open.clone());
+            let text = script(&RepairFacts { index, ..facts() }, &[row]).concat();
+            let set =
+                format!("SET {0} = {1}", quote_identifier(EVIL), fresh(&quote_identifier(EVIL)));
+            assert!(text.contains(&set) && !text.contains("REINDEX INDEX"), "{text}");
+            assert!(!text.contains("= NULL"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_index_keeps_all_other_statements_back() {
+        let facts = RepairFacts { index: index(true), ..facts() };
+        let rows = [row(2, Code::NoChunks, pointer(9)), row(3, Code::ToastRelation, pointer(0))];
+        assert_eq!(code(&script(&facts, &rows)), ["REINDEX INDEX i;"]);
+    }
+}
