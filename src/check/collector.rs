@@ -1,5 +1,7 @@
 //! Collects what a check finds on the pages of a table, and checks values once they are reassembled.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::code::Code;
 use super::content::check_content;
 use super::finding::{CheckedAmounts, Finding, MAX_KNOWN, Remarks};
@@ -23,9 +25,9 @@ use toast_format::model::toaster::reassemble::{Logical, Reassembler};
 const JSONB: Oid = Oid(3802);
 
 /// Puts values of pluggable toasters together.
-pub trait Customs {
-    /// Whether the value can be read, with its text if `with_text`, and from how many chunks; `None` where that
-    /// is out of reach.
+pub(super) trait Customs: Sync {
+    /// Whether the value can be read, with its text if `with_text`, and from how many chunks; `None` if chunks are out of
+    /// reach.
     fn reassemble(
         &self,
         value: &Varlena<'_>,
@@ -34,23 +36,44 @@ pub trait Customs {
     ) -> Option<Result<u64, ToastError>>;
 }
 
-/// Puts a value together from `store`, and counts the chunks.
-pub fn reassemble<S: ChunkStore>(
-    store: &mut S,
-    toasters: &Toasters,
-    page: PageSize,
-    value: &Varlena<'_>,
-    order: ByteOrder,
-    with_text: bool,
-) -> Result<u64, ToastError> {
-    let mut store = Counting { store, chunks: 0 };
-    let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
-    let logical = reassembler.value(value)?;
-    // only the text reads the containers that were moved out
-    if with_text || matches!(logical, Logical::Jsonb(_)) {
-        reassembler.jsonb_text(&logical, &mut Nowhere)?;
+impl Customs for () {
+    fn reassemble(
+        &self,
+        _: &Varlena<'_>,
+        _: ByteOrder,
+        _: bool,
+    ) -> Option<Result<u64, ToastError>> {
+        None
     }
-    Ok(store.chunks)
+}
+
+/// Puts them together from the chunks of `store`.
+pub(super) struct StoredCustoms<'a, S> {
+    pub(super) store: &'a Mutex<S>,
+    pub(super) toasters: &'a Toasters,
+    pub(super) page: PageSize,
+}
+
+impl<S: ChunkStore + Send> Customs for StoredCustoms<'_, S> {
+    fn reassemble(
+        &self,
+        value: &Varlena<'_>,
+        order: ByteOrder,
+        with_text: bool,
+    ) -> Option<Result<u64, ToastError>> {
+        let StoredCustoms { toasters, page, .. } = *self;
+        let store = &mut *self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = Counting { store, chunks: 0 };
+        let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
+        let read = reassembler.value(value).and_then(|logical| {
+            // only the text reads the containers that were moved out
+            if with_text || matches!(logical, Logical::Jsonb(_)) {
+                reassembler.jsonb_text(&logical, &mut Nowhere)?;
+            }
+            Ok(())
+        });
+        Some(read.map(|()| store.chunks))
+    }
 }
 
 /// Counts the chunks that a store gives.
@@ -180,17 +203,14 @@ impl CheckedBlocks {
 /// Collects the results of checking some pages.
 pub(super) struct Collector<'a> {
     pub(super) subject: &'a Subject<'a>,
-    customs: Option<&'a (dyn Customs + Sync)>,
+    customs: Option<&'a dyn Customs>,
     pub(super) blocks: CheckedBlocks,
     /// Values out of line whose chunks are still to be looked at.
     pub(super) externals: Vec<External>,
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(
-        subject: &'a Subject<'a>,
-        customs: Option<&'a (dyn Customs + Sync)>,
-    ) -> Collector<'a> {
+    pub(super) fn new(subject: &'a Subject<'a>, customs: Option<&'a dyn Customs>) -> Collector<'a> {
         Collector { subject, customs, blocks: CheckedBlocks::default(), externals: Vec::new() }
     }
 
@@ -366,20 +386,21 @@ impl PageFindings for Collector<'_> {
             }
             (described, _) => Some(described),
         };
-        if let Some(result) = looked {
-            let damage = result.map_err(|error| custom_damage(pointer, &error));
-            if damage.is_ok() && is_live {
-                self.sound(&place, column, pointer, failure);
-            }
-            match damage {
-                Ok(_) if in_row => {}
-                Ok(chunks) => {
+        let Some(result) = looked else { return };
+        match result {
+            Ok(chunks) => {
+                if is_live {
+                    self.sound(&place, column, pointer, failure);
+                }
+                if !in_row {
                     self.blocks.looked.values += 1;
                     self.blocks.looked.chunks += chunks;
                 }
-                Err(Some(damage)) => self.blocks.findings.push(at_value(damage, place)),
-                Err(None) => self.blocks.remarks.unknown.note(&place),
             }
+            Err(error) => match custom_damage(pointer, &error) {
+                Some(damage) => self.blocks.findings.push(at_value(damage, place)),
+                None => self.blocks.remarks.unknown.note(&place),
+            },
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use super::chunk_index::{ChunkIndex, Orphan};
 use super::code::Code;
 use super::files_evidence::{FileEvidence, save};
-use super::files_heap::HeapScan;
+use super::files_heap::{HeapScan, tell_truncated, unreadable};
 use super::finding::{
     CheckError, Checked, Finding, MAX_KNOWN, chunks_without_row, place_at, zeros,
 };
@@ -23,7 +23,6 @@ use toast_format::disk::type_kind::Types;
 use toast_format::disk::varlena::Varlena;
 use toast_format::disk::walk::{Datum, Walk};
 use toast_format::disk::{BlockNumber, Oid};
-use toast_format::heap::problem::Place;
 use toast_format::heap::progress::Progress;
 use toast_format::heap::scan::{self, Item};
 use toast_format::model::visibility::Transactions;
@@ -262,17 +261,6 @@ fn learn(
     Ok(index)
 }
 
-pub(super) fn tell_truncated(
-    name: &str,
-    file: &RelationFile,
-    out: &mut RelationRun<'_>,
-) -> Result<(), CheckError> {
-    for (block, error) in file.truncated_blocks() {
-        out.tell(unreadable(name, block, &error.to_string()))?;
-    }
-    Ok(())
-}
-
 /// Reports chunks that no row refers to, if that is certain. Returns whether there are any.
 fn orphans(
     target: &FileTarget<'_>,
@@ -305,9 +293,4 @@ fn orphans(
         ));
     }
     Ok(!orphans.is_empty())
-}
-
-pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
-    let place = Place { block: Some(block), ..Place::new(name) };
-    Finding::new(Code::Unreadable, place, "a page", error)
 }

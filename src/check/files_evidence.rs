@@ -130,8 +130,10 @@ impl<'a> Evidence for FileEvidence<'a> {
 
 /// The result of reading files, which never waits.
 fn at_once<T>(reading: impl Future<Output = Result<T, CheckError>>) -> Result<T, CheckError> {
-    let never = || Err(io::Error::other("reading a file was suspended").into());
-    reading.now_or_never().unwrap_or_else(never)
+    match reading.now_or_never() {
+        Some(read) => read,
+        None => Err(io::Error::other("reading a file was suspended").into()),
+    }
 }
 
 /// Writes what is left of the values that findings name, and their rows, and comments in place of SQL. Where anything was found,

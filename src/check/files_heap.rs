@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use super::chunk_index::{ChunkIndex, append_chunk};
-use super::collector::{self, CheckedBlocks, Collector, Customs};
-use super::files::{tell_truncated, unreadable};
-use super::finding::CheckError;
+use super::code::Code;
+use super::collector::{CheckedBlocks, Collector, Customs, StoredCustoms};
+use super::finding::{CheckError, Finding};
 use super::relation_run::RelationRun;
 use super::subject::{External, Subject};
 use super::value::{ChunkSeen, check_chunks};
@@ -15,13 +15,13 @@ use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::disk::layout::PageSize;
+use toast_format::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::heap::problem::Place;
 use toast_format::heap::progress::Progress;
 use toast_format::model::toaster::catalog::Toasters;
 use toast_format::model::toaster::chunks::Chunk as StoredChunk;
 use toast_format::model::toaster::chunks::{ChunkStore, StoreError};
-use toast_format::model::toaster::error::ToastError;
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
@@ -138,7 +138,7 @@ struct RangeWorker<'w, 's, 't> {
     scan: &'w HeapScan<'s, 't>,
     heap: RelationFile,
     page: Vec<u8>,
-    toast: Option<IndexedToast<'w>>,
+    toast: Option<Mutex<IndexedToast<'w>>>,
     chunks: Vec<ChunkSeen>,
 }
 
@@ -149,23 +149,23 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
             scan,
             heap: RelationFile::open(scan.target.heap, size)?,
             page: vec![0; size.bytes()],
-            toast: IndexedToast::open(scan)?,
+            toast: IndexedToast::open(scan)?.map(Mutex::new),
             chunks: Vec::new(),
         })
     }
 
     fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> RangeResult {
-        let subject = self.scan.subject;
-        let customs = CustomFile { scan: self.scan, store: Mutex::new(None) };
-        let mut collector = Collector::new(subject, Some(&customs));
+        let HeapScan { subject, target, .. } = self.scan;
+        let toasters = Toasters::by_bytes();
+        let page = target.page_size;
+        let toast = self.toast.as_ref();
+        let stored = toast.map(|store| StoredCustoms { store, toasters: &toasters, page });
+        let customs = stored.as_ref().map_or(&() as &dyn Customs, |stored| stored);
+        let mut collector = Collector::new(subject, Some(customs));
         let count = blocks.len() as u64;
         for block in blocks.map(BlockNumber) {
             match self.heap.read(block, &mut self.page) {
-                Ok(true) => {
-                    let page = std::mem::take(&mut self.page);
-                    subject.check_page(block, &page, &self.scan.target.xact, &mut collector);
-                    self.page = page;
-                }
+                Ok(true) => subject.check_page(block, &self.page, &target.xact, &mut collector),
                 Ok(false) => {}
                 Err(error) => {
                     let finding = unreadable(subject.source, block, &error.to_string());
@@ -174,28 +174,37 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
                 }
             }
             for value in std::mem::take(&mut collector.externals) {
-                self.external(&value, &mut collector);
+                match toast {
+                    Some(toast) => {
+                        let mut toast = toast.lock().unwrap_or_else(PoisonError::into_inner);
+                        toast.check_value(&value, page, &mut self.chunks, &mut collector);
+                    }
+                    None => collector.blocks.looked.values += 1,
+                }
             }
         }
         let mut result = collector.blocks;
         result.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
         RangeResult { number, blocks: count, result }
     }
+}
 
-    fn external(&mut self, value: &External, collector: &mut Collector<'_>) {
-        let Some(toast) = &mut self.toast else {
-            collector.blocks.looked.values += 1;
-            return;
-        };
-        toast.index.chunks(value.pointer.value_id, &mut self.chunks);
-        let page_size = self.scan.target.page_size;
-        match check_chunks(&value.pointer, &self.chunks, page_size) {
-            Ok(chunks) => {
-                collector.content_of(value, &chunks, |tid, stored| toast.append(tid, stored))
-            }
-            Err(damage) => collector.damaged(value, damage),
-        }
+/// The finding for a block that cannot be read.
+pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
+    let place = Place { block: Some(block), ..Place::new(name) };
+    Finding::new(Code::Unreadable, place, "a page", error)
+}
+
+/// Tells of blocks that the file should have.
+pub(super) fn tell_truncated(
+    name: &str,
+    file: &RelationFile,
+    out: &mut RelationRun<'_>,
+) -> Result<(), CheckError> {
+    for (block, error) in file.truncated_blocks() {
+        out.tell(unreadable(name, block, &error.to_string()))?;
     }
+    Ok(())
 }
 
 /// The TOAST relation's file, read by the check's own index. The last few pages are kept.
@@ -244,6 +253,21 @@ impl<'i> IndexedToast<'i> {
         Ok(self.pages.get(at).map(|(_, page)| page.as_slice()))
     }
 
+    /// Checks a value by its chunks; `chunks` is room for them.
+    fn check_value(
+        &mut self,
+        value: &External,
+        page: PageSize,
+        chunks: &mut Vec<ChunkSeen>,
+        collector: &mut Collector<'_>,
+    ) {
+        self.index.chunks(value.pointer.value_id, chunks);
+        match check_chunks(&value.pointer, chunks, page) {
+            Ok(own) => collector.content_of(value, &own, |tid, stored| self.append(tid, stored)),
+            Err(damage) => collector.damaged(value, damage),
+        }
+    }
+
     fn append(&mut self, tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
         let id_type = self.id_type;
         let page = self.page(tid.block).ok().flatten();
@@ -267,30 +291,5 @@ impl ChunkStore for IndexedToast<'_> {
         let page = self.page(tid.block).map_err(|error| StoreError(error.to_string()))?;
         let Some(page) = page else { return Ok(None) };
         chunk_on_page(page, tid, id_type, &xact)
-    }
-}
-
-/// Values of pluggable toasters, put together from the TOAST relation's file.
-struct CustomFile<'w, 's, 't> {
-    scan: &'w HeapScan<'s, 't>,
-    /// Opened when the first is met.
-    store: Mutex<Option<IndexedToast<'w>>>,
-}
-
-impl Customs for CustomFile<'_, '_, '_> {
-    fn reassemble(
-        &self,
-        value: &Varlena<'_>,
-        order: ByteOrder,
-        with_text: bool,
-    ) -> Option<Result<u64, ToastError>> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        if store.is_none() {
-            *store = IndexedToast::open(self.scan).ok()?;
-        }
-        let page_size = self.scan.target.page_size;
-        let toasters = Toasters::by_bytes();
-        let store = store.as_mut()?;
-        Some(collector::reassemble(store, &toasters, page_size, value, order, with_text))
     }
 }

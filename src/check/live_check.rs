@@ -2,16 +2,17 @@
 //! TOAST index, many at a time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio_postgres::error::SqlState;
 
 use super::chunk_index::live_chunks;
 use super::code::Code;
-use super::collector::{self, CheckedBlocks, Collector, Customs};
+use super::collector::{CheckedBlocks, Collector, StoredCustoms};
 use super::finding::{CheckedAmounts, Finding, place_at};
+use super::reading::seen_chunk;
 use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
-use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks};
+use super::value::{ChunkSeen, Damage, Toast, check_chunks};
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::checking::{self, Standing, Storage};
@@ -25,15 +26,10 @@ use toast_format::disk::desc::TupleDesc;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::type_kind::Types;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::{
-    BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType,
-};
+use toast_format::disk::{BlockNumber, ItemPointer, TransactionId, ValueId, ValueIdType};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toaster::catalog::Toasters;
-use toast_format::model::toaster::chunks::Fate;
-use toast_format::model::toaster::error::ToastError;
 use toast_format::model::visibility::HintBits;
 
 /// At most so many blocks are checked together.
@@ -56,12 +52,15 @@ pub struct About {
     pub flavor: CustomFlavor,
     /// How far the check goes.
     pub depth: Depth,
+    /// The largest TOAST relation whose pages are looked at by themselves, in bytes.
+    pub toast_limit: u64,
 }
 
 /// A check of one table over one connection.
 pub struct LiveCheck {
     pub(super) connection: Arc<Connection>,
     pub(super) about: Arc<About>,
+    /// The table as it was last described.
     pub(super) relation: Arc<Relation>,
     /// Whether chunks may be read by the index of the TOAST relation; otherwise values are passed on as not readable.
     pub(super) by_index: bool,
@@ -97,11 +96,6 @@ impl LiveCheck {
             fingerprint: None,
             types: Arc::default(),
         }
-    }
-
-    /// The table as it was last described.
-    pub fn relation(&self) -> &Arc<Relation> {
-        &self.relation
     }
 
     /// The name of the relation that is looked at.
@@ -354,7 +348,9 @@ impl LiveCheck {
         snapshot::learn(self.connection.client(), &mut fates, &aborted).await?;
         let subject = self.subject_now(standing, which, &name, true).await?;
         let subject = Subject { commit_status: Some(&fates), ..subject };
-        let customs = self.customs(standing);
+        let store = Mutex::new(self.chunk_store(standing));
+        let About { toasters, server, .. } = &*self.about;
+        let customs = StoredCustoms { store: &store, toasters, page: server.page_size };
         let (mut result, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
             let mut chunks = Vec::new();
@@ -381,6 +377,18 @@ impl LiveCheck {
             self.unreadable(&subject, which, *block, message, &mut result).await?;
         }
         Ok((result, externals))
+    }
+
+    /// Chunks for values of pluggable toasters, read in the look's transaction.
+    pub(super) fn chunk_store(&self, standing: &Standing) -> LiveChunks {
+        let connection = Arc::clone(&self.connection);
+        let Some(pageinspect) = self.about.server.pageinspect.clone() else {
+            return LiveChunks::new(connection);
+        };
+        let page_size = self.about.server.page_size;
+        let snapshot = standing.snapshot.clone();
+        let pages = ChunkPages { pageinspect, page_size, snapshot, dead: false };
+        LiveChunks::with_pages(connection, pages)
     }
 
     /// The values that rows of `blocks` refer to, dead ones included, and whether these are all.
@@ -705,71 +713,6 @@ fn parts(
 /// (class 54).
 pub(super) fn is_unreadable(error: &tokio_postgres::Error) -> bool {
     is_about_data(error) || error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
-}
-
-/// A chunk without its data, as the server tells of it.
-pub(super) fn seen_chunk(row: &ChunkRow) -> ChunkSeen {
-    let size = row.raw_size.unwrap_or(0);
-    let header = row.stored_size.unwrap_or(0).saturating_sub(size);
-    let form = match (row.seq, row.raw_size) {
-        (None, _) | (_, None) => ChunkForm::Null,
-        // a header of 1 or 4 bytes
-        _ if header == 1 || header == 4 => ChunkForm::Plain,
-        _ => ChunkForm::NotPlain,
-    };
-    ChunkSeen {
-        tid: row.tid,
-        seq: row.seq.unwrap_or(0),
-        form,
-        size: u32::try_from(size).unwrap_or(0),
-        fate: Fate::Committed,
-    }
-}
-
-impl LiveCheck {
-    pub(super) fn customs(&self, standing: &Standing) -> LiveCustoms<'_> {
-        let connection = Arc::clone(&self.connection);
-        let server = &self.about.server;
-        let store = match server.pageinspect.clone() {
-            Some(pageinspect) => LiveChunks::with_pages(
-                connection,
-                ChunkPages {
-                    pageinspect,
-                    page_size: server.page_size,
-                    snapshot: standing.snapshot.clone(),
-                    dead: false,
-                },
-            ),
-            None => LiveChunks::new(connection),
-        };
-        LiveCustoms { about: &self.about, store: Mutex::new(store) }
-    }
-}
-
-/// Values of pluggable toasters, read in the look's transaction.
-pub(super) struct LiveCustoms<'a> {
-    about: &'a About,
-    store: Mutex<LiveChunks>,
-}
-
-impl Customs for LiveCustoms<'_> {
-    fn reassemble(
-        &self,
-        value: &Varlena<'_>,
-        order: ByteOrder,
-        with_text: bool,
-    ) -> Option<Result<u64, ToastError>> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let About { toasters, server, .. } = self.about;
-        Some(collector::reassemble(
-            &mut *store,
-            toasters,
-            server.page_size,
-            value,
-            order,
-            with_text,
-        ))
-    }
 }
 
 /// Looks at values, in the order of their IDs, with all chunks that the index gave for them. Gives

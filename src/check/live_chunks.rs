@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::evidence::ChunksByValue;
-use super::live_check::{LiveCheck, seen_chunk};
+use super::live_check::LiveCheck;
+use super::reading::seen_chunk;
 use super::subject::Which;
 use super::value::ChunkSeen;
 use crate::server::LiveError;

@@ -89,12 +89,15 @@ impl LiveCheck {
     ) -> Result<Option<T>, E> {
         let table = self.relation.oid;
         self.lock_mode = owner_facts::lock_mode(&self.connection, table).await?;
-        self.in_snapshot(async |check, standing| {
-            let mode = std::mem::replace(&mut check.lock_mode, owner_facts::ACCESS_SHARE);
-            check.reads_rows = owner_facts::may_read(&check.connection, table, mode).await?;
-            work(check, standing).await
-        })
-        .await
+        let done = self
+            .in_snapshot(async |check, standing| {
+                let mode = check.lock_mode;
+                check.reads_rows = owner_facts::may_read(&check.connection, table, mode).await?;
+                work(check, standing).await
+            })
+            .await;
+        self.lock_mode = owner_facts::ACCESS_SHARE;
+        done
     }
 
     /// Calls `take` with the pages of these blocks, or of all. Returns the blocks that cannot be read.
@@ -228,13 +231,17 @@ impl Evidence for LiveEvidence<'_> {
         let blocks: BTreeSet<BlockNumber> = strangers.collect();
         if !blocks.is_empty() {
             let blocks = Some(blocks.into_iter().collect());
-            let is_any = |_| true;
             check
-                .each_chunk(standing, blocks, is_any, |_, chunk| {
-                    if chunk.is_moved || chunk.is_misread {
-                        moved.insert(chunk.seen.tid);
-                    }
-                })
+                .each_chunk(
+                    standing,
+                    blocks,
+                    |_| true,
+                    |_, chunk| {
+                        if chunk.is_moved || chunk.is_misread {
+                            moved.insert(chunk.seen.tid);
+                        }
+                    },
+                )
                 .await?;
         }
         let misled = misled(id, led, &led_to, &moved);

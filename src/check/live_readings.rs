@@ -1,7 +1,5 @@
 //! Whether the server reads values of pluggable toasters as their chunks hold them. What it reads is compared as an md5.
 
-use std::sync::Arc;
-
 use tokio_postgres::types::Type;
 
 use super::code::Code;
@@ -10,7 +8,6 @@ use super::finding::Finding;
 use super::live_check::{About, LiveCheck};
 use super::subject::Which;
 use crate::server::checking::Standing;
-use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::sqlstate::is_sudden;
 use crate::server::{LiveError, owner_facts, toasters};
 use crate::value::reading::ComparedType;
@@ -29,23 +26,17 @@ impl LiveCheck {
     ) -> Result<(), LiveError> {
         let customs = std::mem::take(&mut result.customs);
         let About { toasters, server, .. } = &*self.about;
-        let (Some((first, _)), Some(pageinspect)) = (customs.first(), server.pageinspect.clone())
-        else {
+        let Some((first, _)) = customs.first() else { return Ok(()) };
+        if server.pageinspect.is_none() {
             return Ok(());
-        };
+        }
         let client = self.connection.client();
         if !owner_facts::may_read(&self.connection, self.relation.oid, self.lock_mode).await? {
             result.remarks.unread.note(first);
             return Ok(());
         }
         let columns = toasters::columns(client, Some(self.relation.oid)).await?;
-        let pages = ChunkPages {
-            pageinspect,
-            page_size: server.page_size,
-            snapshot: standing.snapshot.clone(),
-            dead: false,
-        };
-        let mut chunks = LiveChunks::with_pages(Arc::clone(&self.connection), pages);
+        let mut chunks = self.chunk_store(standing);
         for (place, datum) in customs {
             let column = columns.iter().find(|column| column.index == datum.index);
             let (Some(block), Some(item)) = (place.block, place.item) else { continue };

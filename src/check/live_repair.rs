@@ -32,6 +32,14 @@ pub(super) struct Repairs {
     pub(super) risk: Option<String>,
 }
 
+/// Values whose rows ask for another number of chunks than there are with their IDs.
+#[derive(Debug, Default)]
+struct Miscounted {
+    values: Vec<u64>,
+    /// Whether there are chunks with other IDs than rows have.
+    has_others: bool,
+}
+
 /// The chunks that the index leads to, by the value that was asked for, in its order.
 pub(super) type LedTo = HashMap<u64, Vec<ChunkRow>>;
 
@@ -94,13 +102,17 @@ impl LiveCheck {
         facts.unreadable_chunks =
             self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
         let mut rows = self.rows(standing, rows, &facts.columns.generated).await?;
-        let led_to = self.chunks_by_index(&value_ids(&rows)).await?;
-        self.chunks_and_rows(standing, &value_ids(&rows), &led_to, &mut facts).await?;
+        let mut ids = value_ids(&rows);
+        let led_to = self.chunks_by_index(&ids).await?;
+        ids.extend(led_to.keys());
+        ids.sort_unstable();
+        ids.dedup();
+        let miscounted = self.chunks_and_rows(standing, &ids, referred, &mut facts).await?;
         self.read_values(&mut rows, &led_to, &facts).await?;
         let mut readings = rows.iter().flat_map(|row| &row.values).flat_map(|v| &v.reading);
         let is_hidden = readings.any(|reading| reading.is_hidden);
         if facts.index.is_damaged || is_hidden {
-            facts.index.risk = self.risk_of_reindex(standing, &rows, referred, &facts).await?;
+            facts.index.risk = self.risk_of_reindex(&rows, &miscounted, &facts);
         }
         let mut script = repair_script::script(&facts, &rows);
         script.extend(self.left_over(damage, &rows, &facts));
@@ -160,24 +172,41 @@ impl LiveCheck {
         Ok(led_to)
     }
 
-    /// Enters the chunks with the IDs of damaged values, and who refers to these.
+    /// Enters what one pass over each relation finds: the chunks with the IDs of damaged values, and who refers to these.
+    /// `referred`, in order, are the values that rows refer to.
     async fn chunks_and_rows(
         &self,
         standing: &Standing,
         ids: &[u64],
-        led_to: &LedTo,
+        referred: &[u64],
         facts: &mut RepairFacts,
-    ) -> Result<(), LiveError> {
-        let ids: BTreeSet<u64> = ids.iter().chain(led_to.keys()).copied().collect();
-        let ids: Vec<u64> = ids.into_iter().collect();
-        if ids.is_empty() {
-            return Ok(());
+    ) -> Result<Miscounted, LiveError> {
+        let mut found = Miscounted::default();
+        if ids.is_empty() && !facts.index.is_damaged {
+            return Ok(found);
         }
+        let mut counts = vec![0_u32; referred.len()];
         if facts.toast.is_some() {
-            (facts.chunks, facts.unread.toast_blocks) =
-                self.chunks_in_pages(standing, &ids).await?;
+            let all = &mut facts.chunks;
+            facts.unread.toast_blocks = self
+                .each_chunk(
+                    standing,
+                    None,
+                    |_| true,
+                    |id, chunk| {
+                        if !chunk.is_misread && ids.binary_search(&id).is_ok() {
+                            all.entry(id).or_default().push(chunk);
+                        }
+                        if chunk.seen.fate == Fate::Committed && !chunk.is_refused {
+                            match first_of(referred, id).and_then(|at| counts.get_mut(at)) {
+                                Some(count) => *count += 1,
+                                None => found.has_others = true,
+                            }
+                        }
+                    },
+                )
+                .await?;
         }
-        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
         let mut own_pointers = 0_u64;
         let mut others = 0_u64;
         let written = RewriteTarget { table: &facts.table, generated: &facts.columns.generated };
@@ -185,16 +214,24 @@ impl LiveCheck {
         let unread = &mut facts.unread.rows;
         let lost = self
             .each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
-                *unread |= !references_on_page(written, subject, pages, block, bytes, &ids, all);
+                *unread |= !references_on_page(written, subject, pages, block, bytes, ids, all);
                 live_pointers(subject, pages, block, bytes, |pointer| {
-                    let is_own = Some(pointer.toast_relation) == own;
-                    *(if is_own { &mut own_pointers } else { &mut others }) += 1;
+                    if !self.is_own(pointer) {
+                        others += 1;
+                        return;
+                    }
+                    own_pointers += 1;
+                    let id = pointer.value_id.0;
+                    let count = first_of(referred, id).and_then(|at| counts.get(at));
+                    if count.is_some_and(|count| *count != pointer.chunks(facts.page_size)) {
+                        found.values.push(id);
+                    }
                 });
             })
             .await?;
         facts.unread.rows |= !lost.is_empty();
         facts.is_toast_doubtful = others >= own_pointers;
-        Ok(())
+        Ok(found)
     }
 
     /// Reads damaged values by SQL where that does not crash, and compares the index with their chunks.
@@ -320,85 +357,43 @@ impl LiveCheck {
     }
 
     /// Why values could be lost when the index is rebuilt; `None` if it is known that what SQL reads now it reads then.
-    async fn risk_of_reindex(
+    fn risk_of_reindex(
         &self,
-        standing: &Standing,
         rows: &[DamagedRow],
-        referred: &[u64],
+        miscounted: &Miscounted,
         facts: &RepairFacts,
-    ) -> Result<Option<String>, LiveError> {
+    ) -> Option<String> {
         let mut examined: HashMap<u64, &ValueReading> = HashMap::new();
         for (row, value) in rows.iter().flat_map(|row| row.values.iter().map(move |v| (row, v))) {
             let Some(reading) = &value.reading else { continue };
             if reading.is_open {
-                return Ok(Some(format!(
+                return Some(format!(
                     "it leads to the chunks of {} in the row at {} in another way than their IDs and numbers say, and which \
                      of the two is right is not known",
                     quote_identifier(&value.column),
                     row.ctid
-                )));
+                ));
             }
             if let Some(pointer) = &value.pointer {
                 examined.insert(pointer.value_id.0, reading);
             }
         }
-        let (miscounted, has_others) = self.miscounted(standing, referred).await?;
-        for id in miscounted {
-            let may_be_lost = match examined.get(&id) {
+        for id in &miscounted.values {
+            let may_be_lost = match examined.get(id) {
                 // without the index it is not known which chunks were its
                 Some(reading) if reading.is_hidden => false,
-                Some(reading) => reading.by_sql == Some(true) || !self.by_index && has_others,
+                Some(reading) => {
+                    reading.by_sql == Some(true) || !self.by_index && miscounted.has_others
+                }
                 None => true,
             };
-            if may_be_lost || has_duplicate_chunks(facts.chunks.get(&id)) {
-                return Ok(Some(format!(
+            if may_be_lost || has_duplicate_chunks(facts.chunks.get(id)) {
+                return Some(format!(
                     "the chunks with the ID {id} are not those that its row asks for, and the index may lead to the right ones"
-                )));
+                ));
             }
         }
-        Ok(None)
-    }
-
-    /// Values whose rows ask for another number of chunks than there are with their IDs, and whether there are chunks with
-    /// other IDs than rows have. `referred`, in order, are those.
-    async fn miscounted(
-        &self,
-        standing: &Standing,
-        referred: &[u64],
-    ) -> Result<(Vec<u64>, bool), LiveError> {
-        let mut ids = referred.to_vec();
-        ids.dedup();
-        let mut counts = vec![0_u32; ids.len()];
-        let mut has_others = false;
-        self.each_chunk(
-            standing,
-            None,
-            |_| true,
-            |id, chunk| {
-                if chunk.seen.fate != Fate::Committed || chunk.is_refused {
-                    return;
-                }
-                match ids.binary_search(&id).ok().and_then(|at| counts.get_mut(at)) {
-                    Some(count) => *count += 1,
-                    None => has_others = true,
-                }
-            },
-        )
-        .await?;
-        let mut miscounted = Vec::new();
-        let size = self.about.server.page_size;
-        self.each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
-            live_pointers(subject, pages, block, bytes, |pointer| {
-                let at = ids.binary_search(&pointer.value_id.0).ok();
-                let count = at.and_then(|at| counts.get(at));
-                if self.is_own(pointer) && count.is_some_and(|count| *count != pointer.chunks(size))
-                {
-                    miscounted.push(pointer.value_id.0);
-                }
-            });
-        })
-        .await?;
-        Ok((miscounted, has_others))
+        None
     }
 
     /// The chunks that the index leads to for a value; `None` if the server cannot read them. `data`: with their data.
@@ -456,6 +451,12 @@ impl LiveCheck {
         .await?;
         Ok(rows)
     }
+}
+
+/// Where a value first stands among those that rows refer to, which are in order.
+fn first_of(referred: &[u64], id: u64) -> Option<usize> {
+    let at = referred.partition_point(|other| *other < id);
+    (referred.get(at) == Some(&id)).then_some(at)
 }
 
 /// Whether two sound chunks have the same number.

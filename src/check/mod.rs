@@ -2,17 +2,22 @@
 //!
 //! * [`code`]: the kinds of damage; [`finding`]: findings, and totals of what was checked, as they are reported.
 //! * [`subject`]: the relation whose pages are checked, and the trait that receives what is found on them.
-//! * [`page`], [`tuple`], [`value`], [`content`]: the checks themselves, which are pure; `formats`: contents of types that
+//! * `page`, `tuple`, `value`, `content`: the checks themselves, which are pure; `formats`: contents of types that
 //!   consist of parts.
-//! * [`collector`]: the results of some pages; [`chunk_index`]: the chunks of a TOAST relation.
-//! * [`files`]: relation files and saved pages.
-//! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it.
-//! * `visibility_map`: blocks of a table that were lost.
-//! * [`live_check`]: some blocks of a live table; [`live`]: all of a table; `live_orphans`: its values without a row;
-//!   `run`: all tables.
-//! * `live_readings`: whether the server misreads values of pluggable toasters; `live_repair`: damaged values in detail.
-//! * `salvage`, `salvage_custom`: the bytes that remain of damaged values; [`salvage_dir`]: the files for them.
-//! * `damaged_row`: how a damaged row is found again; `repair`: the SQL that makes it readable again.
+//! * `collector`: the results of some pages; `relation_run`: those of a relation, and the receiver of its findings;
+//!   `chunk_index`: the chunks of a TOAST relation.
+//! * [`files`]: relation files; `files_heap`: their blocks in several threads; `saved_pages`: saved pages.
+//! * `live_check`: some blocks of a live table; `live_batches`: batches of them, checked twice; `live`: all of a table;
+//!   `live_orphans`: its values without a row; `run`: all tables.
+//! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it; `live_chunks`: chunks without it.
+//! * `visibility_map`: blocks of a table that were lost; `live_readings`: whether the server misreads values of pluggable
+//!   toasters; `live_rows`: rows that refer to values; `live_catalog`: what the catalog says.
+//! * `evidence`: what a source has of damaged values; `live_evidence` and `files_evidence`: the two sources.
+//! * `salvage_rows`: salvage of damaged rows and of values without a row, from either; `salvage`, `salvage_custom`: the
+//!   bytes that remain of a value (pure); [`salvage_dir`]: the files for them.
+//! * `damaged_row`: a damaged row as it is found again, with its damaged values; `reading`: how a value can be read;
+//!   `live_repair`: the facts about both; `repair`: the way to repair each value; `repair_script`, `repair_comments`: the SQL,
+//!   and why there is none (pure).
 //! * `alarm`: conditions about what was found.
 //!
 //! # How damage is found
@@ -25,12 +30,12 @@
 //! `check::live` does this in batches on all connections, and reports only what two reads in two snapshots agree
 //! on. Without decompression, only a packed summary of each value's chunks is fetched; a value whose summary looks
 //! wrong is then read chunk by chunk. `check::live_orphans` detects by page LSNs which pages changed in the
-//! meantime. Missing chunks are searched for without the index (`check::live_repair`). SQL for damaged rows is text
-//! that `check::repair` (pure) generates from facts collected by `check::live_repair` and `check::files`: all
-//! chunks of the values, and every row that refers to them. It is printed with `--salvage`; REINDEX is printed
-//! without it. `check::salvage` (pure) puts together what is left of a value, from chunks found on pages or, where
-//! these are not the value's alone, by the index. Codes and their texts are in the table in `check::code`;
-//! `toastctl help damage` groups them (`cli::manual::topics`). `tests/it/check_zoo.rs` damages a table in each way
+//! meantime. Missing chunks are searched for without the index (`check::live_chunks`). SQL for damaged rows is text
+//! that `check::repair_script` (pure) generates from facts collected by `check::live_repair`: all chunks of the values, and
+//! every row that refers to them. It is printed with `--salvage`; REINDEX is printed without it. `check::salvage_rows` reads
+//! rows and chunks from a server or from files, and `check::salvage` (pure) puts together what is left of a value, from
+//! chunks found on pages or, where these are not the value's alone, by the index. Codes and their texts are in the table in
+//! `check::code`; `toastctl help damage` groups them (`cli::manual::topics`). `tests/it/check_zoo.rs` damages a table in each way
 //! that `tests/it/support/zoo.rs` lists, and writes the manual page toastctl-damage-kinds from what the check,
 //! amcheck and SQL find.
 

@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 
 use super::chunk_index::ChunkTuple;
-use super::live_check::seen_chunk;
-use super::value::{ChunkSeen, check_chunks};
+use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::server::chunk_rows::ChunkRow;
 use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::PageSize;
@@ -61,6 +60,25 @@ impl ValueReading {
     }
 }
 
+/// A chunk without its data, as the server tells of it.
+pub(super) fn seen_chunk(row: &ChunkRow) -> ChunkSeen {
+    let size = row.raw_size.unwrap_or(0);
+    let header = row.stored_size.unwrap_or(0).saturating_sub(size);
+    let form = match (row.seq, row.raw_size) {
+        (None, _) | (_, None) => ChunkForm::Null,
+        // a header of 1 or 4 bytes
+        _ if header == 1 || header == 4 => ChunkForm::Plain,
+        _ => ChunkForm::NotPlain,
+    };
+    ChunkSeen {
+        tid: row.tid,
+        seq: row.seq.unwrap_or(0),
+        form,
+        size: u32::try_from(size).unwrap_or(0),
+        fate: Fate::Committed,
+    }
+}
+
 pub(super) fn is_sound(chunk: &ChunkTuple) -> bool {
     !chunk.is_refused && !chunk.is_misread && chunk.seen.fate != Fate::NotCommitted
 }
@@ -87,7 +105,6 @@ pub(super) fn numbered_by_index(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::value::ChunkForm;
     use toast_format::disk::{BlockNumber, Oid, ValueId, ValueIdType};
 
     fn tid(item: u16) -> ItemPointer {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::finding::{CheckError, Checked, Finding};
-use super::live::{LiveOptions, TableCheck};
+use super::live::check_table;
 use super::live_check::About;
 use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::drive::{Order, Schedule, each_relation, tell_dropped};
 use crate::inspect::inspector::Inspector;
-use crate::server::catalog::Relation;
 use crate::server::checking::Storage;
 use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
@@ -81,6 +80,7 @@ async fn check_relations<O: CheckSink + ?Sized>(
         toasters,
         flavor: inspector.options.flavor,
         depth,
+        toast_limit: request.toast_limit,
     });
     let schedule = Schedule {
         connections: &inspector.connections,
@@ -101,7 +101,8 @@ async fn check_relations<O: CheckSink + ?Sized>(
             return failed.report_to(output);
         }
         let salvage = salvage.as_deref_mut();
-        match check_relation(inspector, request, &about, relation, salvage, output).await {
+        let tell = &mut |finding| output.finding(finding);
+        match check_table(inspector, &about, relation, salvage, tell).await {
             Ok(None) => tell_dropped(&names.of(oid), how, output),
             Ok(Some(checked)) => {
                 output.found(checked).map_err(RunError::Output)?;
@@ -117,20 +118,4 @@ async fn check_relations<O: CheckSink + ?Sized>(
     })
     .await
     .map(drop)
-}
-
-async fn check_relation<O: CheckSink + ?Sized>(
-    inspector: &Inspector,
-    request: &CheckRequest,
-    about: &Arc<About>,
-    relation: Relation,
-    salvage: Option<&mut SalvageDir>,
-    output: &mut O,
-) -> Result<Option<Checked>, CheckError> {
-    let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-    let options = LiveOptions { toast_pages: toast <= request.toast_limit };
-    let connections = inspector.connections.clone();
-    let table = TableCheck::new(connections, Arc::clone(about), Arc::new(relation), options);
-    let tell = &mut |finding| output.finding(finding);
-    table.check(&*inspector.progress, &inspector.stop, salvage, tell).await
 }

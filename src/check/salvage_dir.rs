@@ -102,7 +102,7 @@ pub(super) struct TableSalvage<'d> {
     /// `None` where nothing is saved.
     pub(super) dir: Option<&'d mut SalvageDir>,
     damaged: BTreeMap<ItemPointer, Vec<(String, Code)>>,
-    /// Findings of them.
+    /// How many findings they have.
     findings: usize,
     /// Findings beyond those that are saved.
     more: u64,

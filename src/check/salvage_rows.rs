@@ -44,7 +44,7 @@ struct FoundChunks {
 }
 
 /// A value without a row.
-struct Orphan {
+struct ValueWithoutRow {
     chunks: u64,
     /// The number and the place of its first chunk.
     first: (i32, ItemPointer),
@@ -97,7 +97,7 @@ impl<E: Evidence> Salvage<'_, E> {
         is_old: impl Fn(TransactionId) -> bool,
         dir: &mut SalvageDir,
     ) -> Result<Option<String>, CheckError> {
-        let mut all: BTreeMap<u64, Orphan> = BTreeMap::new();
+        let mut all: BTreeMap<u64, ValueWithoutRow> = BTreeMap::new();
         let mut left_out: BTreeSet<u64> = BTreeSet::new();
         let known = self.known;
         self.evidence
@@ -113,14 +113,14 @@ impl<E: Evidence> Salvage<'_, E> {
                         orphan.chunks += 1;
                         orphan.first = first.min(orphan.first);
                     } else if all.len() < MAX_WITHOUT {
-                        all.insert(id, Orphan { chunks: 1, first });
+                        all.insert(id, ValueWithoutRow { chunks: 1, first });
                     } else if left_out.len() < MAX_ORPHANS {
                         left_out.insert(id);
                     }
                 },
             )
             .await?;
-        let orphans: Vec<(u64, Orphan)> = all.into_iter().collect();
+        let orphans: Vec<(u64, ValueWithoutRow)> = all.into_iter().collect();
         let mut rest = orphans.as_slice();
         while !rest.is_empty() {
             let mut all = 0;
