@@ -26,6 +26,7 @@ pub mod drive;
 pub mod findings;
 pub mod inspect;
 pub mod keys;
+mod message;
 pub mod offline;
 pub mod report;
 pub mod retoast;

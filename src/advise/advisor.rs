@@ -12,7 +12,7 @@ use crate::server::LiveError;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
-use crate::server::sink::{Failed, Kind};
+use crate::server::sink::Failed;
 use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
 use toast_format::heap::progress::Progress;
@@ -107,7 +107,7 @@ impl Advisor {
         progress: Arc<dyn Progress>,
     ) -> Result<Advisor, Failed> {
         let server = connection.reading(async || Server::ask(connection.client()).await).await;
-        let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        let server = server.map_err(|error| Failed::incomplete(&error))?;
         Ok(Advisor {
             connection: Arc::new(connection),
             server,

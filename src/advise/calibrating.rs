@@ -24,18 +24,14 @@ impl Advisor {
     /// If they are those of another server.
     pub(crate) async fn use_calibration(&self, kept: Kept, file: &str) -> Result<(), Failed> {
         let here = self.connection.reading(async || identity(self.client()).await).await;
-        let here = here.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        let here = here.map_err(|error| Failed::incomplete(&error))?;
         let Some(why) = kept.refusal(&here, self.major()) else {
             self.calibrations.keep(kept);
             return Ok(());
         };
-        Err(Failed::new(
-            Kind::Usage,
-            format!(
-                "calibration file \"{file}\" cannot be used: {why}\n\
-                 HINT:  Name another file, or remove this one to have toastctl calibrate again."
-            ),
-        ))
+        let text = format!("calibration file \"{file}\" cannot be used: {why}");
+        Err(Failed::new(Kind::Usage, text)
+            .hint("Name another file, or remove this one to have toastctl calibrate again."))
     }
 
     /// The prices to write to the file, once a column has been calibrated.

@@ -5,6 +5,7 @@ use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, is_toastable};
+use crate::server::sink::{Failed, Kind};
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Length, Storage};
 use toast_format::disk::layout::PageSize;
@@ -28,22 +29,16 @@ pub(crate) enum AdviseError {
     #[error("this server was built without lz4, so method \"{0}\" cannot be used: pglz is allowed")]
     NoLz4(MethodChoice),
     /// The relation's values cannot be read at all.
-    #[error("{relation}: {why}\nHINT:  {hint}")]
+    #[error("{relation}: {why}")]
     NoRows { relation: String, why: String, hint: String },
     /// A shard, or all of a table of Citus, was not read.
-    #[error("{0}")]
-    NotRead(String),
+    #[error("{relation}: {why}")]
+    NotRead { relation: String, why: String },
     /// `--exact` where nothing can be written.
-    #[error(
-        "--exact needs temporary tables, which a standby does not have\n\
-         HINT:  Leave --exact away, or connect to the primary."
-    )]
+    #[error("--exact needs temporary tables, which a standby does not have")]
     ExactOnStandby,
     /// `--calibrate=always` where that is not possible.
-    #[error(
-        "{relation}: CPU times cannot be calibrated: {why}\n\
-         HINT:  Leave --calibrate=always away."
-    )]
+    #[error("{relation}: CPU times cannot be calibrated: {why}")]
     NotCalibrated { relation: String, why: String },
 }
 
@@ -53,6 +48,31 @@ impl AdviseError {
         AdviseError::Unfit(format!(
             "column \"{column}\" of relation \"{relation}\" {why}\nHINT:  {allowed}"
         ))
+    }
+}
+
+impl From<&AdviseError> for Failed {
+    fn from(error: &AdviseError) -> Failed {
+        match error {
+            AdviseError::Live { relation, error } => Failed::incomplete(error).placed(relation),
+            AdviseError::NoRows { relation, why, hint } => {
+                Failed::new(Kind::Incomplete, why).placed(relation).hint(hint)
+            }
+            AdviseError::NotRead { relation, why } => {
+                Failed::new(Kind::Incomplete, why).placed(relation)
+            }
+            AdviseError::NotCalibrated { relation, why } => {
+                Failed::new(Kind::Incomplete, format!("CPU times cannot be calibrated: {why}"))
+                    .placed(relation)
+                    .hint("Leave --calibrate=always away.")
+            }
+            AdviseError::ExactOnStandby => Failed::new(Kind::Incomplete, error.to_string())
+                .hint("Leave --exact away, or connect to the primary."),
+            AdviseError::Unfit(_)
+            | AdviseError::NoLz4(_)
+            | AdviseError::Settings(_)
+            | AdviseError::File(_) => Failed::new(Kind::Usage, error.to_string()),
+        }
     }
 }
 

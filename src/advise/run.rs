@@ -13,11 +13,11 @@ use super::extract::target::parent;
 use super::result::Report;
 use super::shards::{self, Sharded};
 use crate::drive::{Order, Schedule, each_relation};
+use crate::message::Message;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::select::{self, How, Selection, is_literal, select, select_with_citus};
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
-use toast_format::disk::Oid;
 
 /// Without a named table, advice is given on this many: the largest of the database.
 const LARGEST: usize = 5;
@@ -72,7 +72,7 @@ async fn all_with_citus(
     let database = &advisor.server.database;
     let found =
         connection.reading(async || select_with_citus(connection, database, tables).await).await;
-    let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    let found = found.map_err(|error| Failed::from(&error))?;
     let sharded = shards::tables(advisor, &found.on_nodes, address).await?;
     if sharded.is_empty() && found.found.is_empty() && !found.on_nodes.is_empty() {
         let message = "the metadata of Citus has no shard of this table";
@@ -125,7 +125,7 @@ async fn partitions(
         Ok::<_, LiveError>(parent.map(|parent| (parent, leaves)))
     };
     let found = connection.reading(find).await;
-    let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    let found = found.map_err(|error| Failed::from(&error))?;
     let Some((parent, leaves)) = found.filter(|(_, leaves)| !leaves.is_empty()) else {
         return Ok(false);
     };
@@ -136,7 +136,7 @@ async fn partitions(
     match (reports, leaves.first()) {
         (Ok(reports), _) => {
             if let Some(text) = together(&parent, &reports) {
-                output.message(UserMessage::Notice(text));
+                output.message(Message::notice(text));
             }
             for report in reports {
                 output.found(report).map_err(RunError::Output)?;
@@ -192,7 +192,7 @@ pub(crate) async fn selected_tables<R, O: Sink<R> + ?Sized>(
     let connection = &advisor.connection;
     let database = &advisor.server.database;
     let found = connection.reading(async || select(connection, database, meant.0).await).await;
-    let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    let found = found.map_err(|error| Failed::from(&error))?;
     each_table(advisor, meant, (&found, Vec::new()), one, by_functions, output).await
 }
 
@@ -208,7 +208,7 @@ async fn each_table<R, O: Sink<R> + ?Sized>(
     let connection = &advisor.connection;
     let names =
         connection.reading(async || locks::names(connection.client(), &found.oids()).await).await;
-    let names = names.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
+    let names = names.map_err(|error| Failed::from(&error))?;
     found.report_to(output);
     let mut fitting = 0;
     let mut waiting = Vec::new();
@@ -221,12 +221,12 @@ async fn each_table<R, O: Sink<R> + ?Sized>(
     };
     let mut visit = async |relation: Relation, how, output: &mut O| {
         if relation.kind == RelationKind::Toast {
-            let message = format!(
-                "relation \"{}\" is a TOAST relation, which has no settings of its own\n\
-                 HINT:  Name the table that it belongs to.",
+            let text = format!(
+                "relation \"{}\" is a TOAST relation, which has no settings of its own",
                 relation.display_name()
             );
-            output.failed(Failed::new(Kind::Usage, message));
+            let failed = Failed::new(Kind::Usage, text);
+            output.failed(failed.hint("Name the table that it belongs to."));
             return Ok(());
         }
         let columns = match how {
@@ -236,7 +236,7 @@ async fn each_table<R, O: Sink<R> + ?Sized>(
                     Ok(columns) => columns,
                     Err(_) if tables.is_empty() => return Ok(()),
                     Err(why) => {
-                        output.message(UserMessage::Notice(format!("left out: {why}")));
+                        output.message(Message::notice(format!("left out: {why}")));
                         return Ok(());
                     }
                 }
@@ -297,7 +297,7 @@ fn largest<R, O: Sink<R> + ?Sized>(
     let all = total_bytes(&tables);
     tables.truncate(LARGEST);
     if count > LARGEST {
-        output.message(UserMessage::Notice(format!(
+        output.message(Message::notice(format!(
             "these are the {LARGEST} largest of {count} tables, with {:.0} % of their bytes; others are \
              advised on by name",
             total_bytes(&tables) as f64 / all.max(1) as f64 * 100.0
@@ -312,15 +312,9 @@ fn total_bytes(tables: &[(Relation, Vec<String>)]) -> u64 {
 
 /// Says that rows are read by SQL functions, and why.
 fn explain_functions<R, O: Sink<R> + ?Sized>((why, hint): (&str, Option<&str>), output: &mut O) {
-    let text = format!("using SQL functions and a temporary table: {why}");
-    output.message(UserMessage::Notice(text));
-    if let Some(hint) = hint {
-        output.message(UserMessage::Hint(hint.to_owned()));
-    }
-}
-
-async fn at(advisor: &Advisor, place: &str, oid: Oid, error: &LiveError) -> Failed {
-    Failed::at(place, oid, error, slice::from_ref(&advisor.connection)).await
+    let mut notice = Message::notice(format!("using SQL functions and a temporary table: {why}"));
+    notice.hints.extend(hint.map(str::to_owned));
+    output.message(notice);
 }
 
 /// Tells what concerns this table alone; what concerns all of them is the error.
@@ -330,26 +324,20 @@ async fn refused<R, O: Sink<R> + ?Sized>(
     error: &AdviseError,
     output: &mut O,
 ) -> Result<(), RunError> {
-    let message = error.to_string();
     match error {
         AdviseError::Live { relation: place, error } => {
-            at(advisor, place, relation.oid, error).await.report_to(output)
+            Failed::at(place, relation.oid, error, slice::from_ref(&advisor.connection))
+                .await
+                .report_to(output)
         }
         AdviseError::Unfit(_) => {
-            output.failed(Failed::new(Kind::Usage, message));
+            output.failed(error.into());
             Ok(())
         }
-        AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
-            Failed::new(Kind::Incomplete, message).report_to(output)
+        AdviseError::NoRows { .. } if relation.is_heap && !relation.row_security => {
+            Err(Failed::from(error).into())
         }
-        AdviseError::NoLz4(_) | AdviseError::Settings(_) | AdviseError::File(_) => {
-            Err(Failed::new(Kind::Usage, message).into())
-        }
-        AdviseError::NotCalibrated { .. } | AdviseError::NotRead(_) => {
-            Failed::new(Kind::Incomplete, message).report_to(output)
-        }
-        AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {
-            Err(Failed::new(Kind::Incomplete, message).into())
-        }
+        AdviseError::ExactOnStandby => Err(Failed::from(error).into()),
+        error => Failed::from(error).report_to(output),
     }
 }

@@ -15,8 +15,9 @@ use super::report::{SampleRead, Subject};
 use super::result::{Report, ShardsReport};
 use super::table::{looked_into, pluggable, reports};
 use super::tally::Tally;
+use crate::message::{Location, Message};
 use crate::server::catalog::{self, Relation, is_toastable};
-use crate::server::citus::{self, Node, Placement, without};
+use crate::server::citus::{self, Node, Placement, SHARD_MOVED, by_reason};
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, Kind};
 use crate::server::{LiveError, snapshot};
@@ -32,7 +33,8 @@ pub(super) struct Sharded {
     /// Whether it is a partition of one that was named.
     pub(super) is_partition: bool,
     shards: Vec<Shard>,
-    lost: Vec<Lost>,
+    /// Why shards are not read, each with its node and name.
+    lost: Vec<Failed>,
 }
 
 /// The copy of a shard that is read.
@@ -45,21 +47,11 @@ struct Shard {
     copies: usize,
 }
 
-/// A shard that was not read.
-#[derive(Clone)]
-struct Lost {
-    node: String,
-    shard: String,
-    why: Failed,
-}
-
 /// A node, and its shards as the node describes them.
 struct Reached {
     node: Node,
     found: Result<(Arc<Advisor>, Vec<Option<Relation>>), Failed>,
 }
-
-const MOVED: &str = "the shard was not found: it may have been moved";
 
 impl Sharded {
     /// As [`Advisor::why_no_pages`], of the first node where they cannot be read.
@@ -94,19 +86,17 @@ impl Sharded {
             });
             match (found, placed.first()) {
                 (Some(shard), _) => shards.push(shard),
-                (None, Some((reached, _, placement))) => lost.push(Lost {
-                    node: reached.node.name.clone(),
-                    shard: placement.relation.clone(),
-                    why: match &reached.found {
-                        Ok(_) => Failed::new(Kind::Incomplete, MOVED),
+                (None, Some((reached, _, placement))) => {
+                    let why = match &reached.found {
+                        Ok(_) => Failed::new(Kind::Incomplete, SHARD_MOVED),
                         Err(failed) => failed.clone(),
-                    },
-                }),
+                    };
+                    lost.push(why.of_shard(&reached.node.name, &placement.relation));
+                }
                 (None, None) => {}
             }
         }
-        let bytes = |shard: &Shard| shard.relation.bytes_with_toast() * shard.copies as u64;
-        table.bytes = shards.iter().map(bytes).fold(0, u64::saturating_add);
+        table.bytes = shards.iter().map(Shard::bytes_of_copies).fold(0, u64::saturating_add);
         Some(Sharded { table, is_partition, shards, lost })
     }
 }
@@ -129,8 +119,7 @@ pub(super) async fn tables(
         Ok::<_, LiveError>((nodes, catalog::describe_all(first.client(), oids).await?))
     };
     let asked = first.connection.reading(ask).await;
-    let (nodes, mut tables) =
-        asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let (nodes, mut tables) = asked.map_err(|error| Failed::incomplete(&error))?;
     let mut reached = Vec::with_capacity(nodes.len());
     for node in nodes {
         let found = reach(first, &node, address).await;
@@ -163,12 +152,10 @@ async fn reach(
         Ok::<_, LiveError>((oids, catalog::describe_all(advisor.client(), &found).await?))
     };
     let asked = advisor.connection.reading(ask).await;
-    let (oids, relations) =
-        asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let (oids, relations) = asked.map_err(|error| Failed::incomplete(&error))?;
     let mut relations: BTreeMap<u32, Relation> =
         relations.into_iter().map(|relation| (relation.oid.0, relation)).collect();
-    let of = |oid: Option<Oid>| relations.remove(&oid?.0);
-    let relations = oids.into_iter().map(of).collect();
+    let relations = oids.into_iter().map(|oid| relations.remove(&oid?.0)).collect();
     Ok((Arc::new(advisor), relations))
 }
 
@@ -244,16 +231,20 @@ struct Part {
 }
 
 impl Shard {
+    fn bytes_of_copies(&self) -> u64 {
+        self.relation.bytes_with_toast().saturating_mul(self.copies as u64)
+    }
+
     fn place(&self) -> String {
         format!("{} on {}", self.relation.display_name(), self.node)
     }
 
-    fn lost(&self, error: &AdviseError) -> Lost {
-        let node = self.node.clone();
-        let shard = self.relation.display_name();
-        let message = error.to_string();
-        let message = message.strip_prefix(&format!("{shard}: ")).unwrap_or(&message).to_owned();
-        Lost { node, shard, why: Failed::new(Kind::Incomplete, message) }
+    fn lost(&self, error: &AdviseError) -> Failed {
+        Failed::from(error).of_shard(&self.node, &self.relation.display_name())
+    }
+
+    fn not_read(&self, why: String) -> AdviseError {
+        AdviseError::NotRead { relation: self.relation.display_name(), why }
     }
 
     /// Describes the shard again, and decides how to read it.
@@ -273,8 +264,7 @@ impl Shard {
         };
         let found = advisor.connection.reading(ask).await;
         let found = found.map_err(|error| AdviseError::Live { relation: name.clone(), error })?;
-        let (relation, facts) =
-            found.ok_or_else(|| AdviseError::NotRead(format!("{name}: {MOVED}")))?;
+        let (relation, facts) = found.ok_or_else(|| self.not_read(SHARD_MOVED.to_owned()))?;
         let access = advisor.access(&relation).await?;
         Ok((relation, facts, access))
     }
@@ -326,41 +316,34 @@ impl Shard {
         let (relation, facts, access) = self.now().await?;
         let layout = Layout::new(&self.advisor, &relation, &facts);
         if let Some(difference) = layout.difference(&model.layout) {
-            let name = relation.display_name();
-            return Err(AdviseError::NotRead(format!("{name}: {difference} {}", model.shard)));
+            return Err(self.not_read(format!("{difference} {}", model.shard)));
         }
-        let part = self.read(&relation, (facts, access), model, calibrates).await;
-        // the next statement says if the connection is gone
-        let _ = snapshot::abandon(self.advisor.client()).await;
-        part
-    }
-
-    async fn read(
-        &self,
-        relation: &Relation,
-        (facts, access): (TableFacts, Access),
-        model: &Model,
-        calibrates: bool,
-    ) -> Result<Part, AdviseError> {
         let advisor = &*self.advisor;
-        let page = advisor.server.page_size;
-        let columns = named_columns(relation, &model.columns)?;
-        let variants = advisor.variants(relation, &columns, &facts)?;
-        let live = |error| AdviseError::Live { relation: relation.display_name(), error };
-        let mut run = advisor.begin(relation, access).await.map_err(live)?;
-        let total_blocks = run.block_count().await?;
-        if advisor.options.compresses_on_server(access) {
-            run.begin_trials(&variants).await?;
-        }
-        run.pluggable = pluggable(&variants, page);
-        let plan = model.plan.part(total_blocks);
-        let tallies = run.tallies(&plan, &variants, relation.fillfactor()).await?;
-        let calibrated = if calibrates {
-            Some(advisor.calibrated(relation, &variants, &run.specimens).await?)
-        } else {
-            None
+        let read = async {
+            let columns = named_columns(&relation, &model.columns)?;
+            let variants = advisor.variants(&relation, &columns, &facts)?;
+            let mut run = advisor
+                .begin(&relation, access)
+                .await
+                .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
+            let total_blocks = run.block_count().await?;
+            if advisor.options.compresses_on_server(access) {
+                run.begin_trials(&variants).await?;
+            }
+            run.pluggable = pluggable(&variants, advisor.server.page_size);
+            let plan = model.plan.part(total_blocks);
+            let tallies = run.tallies(&plan, &variants, relation.fillfactor()).await?;
+            let mut calibrated = None;
+            if calibrates {
+                let prices = advisor.calibrated(&relation, &variants, &run.specimens).await?;
+                calibrated = Some(prices);
+            }
+            Ok((tallies, run.take(access, &plan), calibrated))
         };
-        Ok(Part { tallies, facts, read: run.take(access, &plan), calibrated })
+        let part = read.await;
+        // the next statement says if the connection is gone
+        let _ = snapshot::abandon(advisor.client()).await;
+        part.map(|(tallies, read, calibrated)| Part { tallies, facts, read, calibrated })
     }
 }
 
@@ -381,9 +364,9 @@ impl Added {
     fn to(model: &Model, shard: &Shard) -> Added {
         let page = shard.advisor.server.page_size;
         let fillfactor = model.relation.fillfactor();
-        let tally = |v: &Variants| Tally::new(page, fillfactor, v.all.clone());
+        let variants = model.variants.iter();
         Added {
-            tallies: model.variants.iter().map(tally).collect(),
+            tallies: variants.map(|v| Tally::new(page, fillfactor, v.all.clone())).collect(),
             counters: Counters::default(),
             logical: false,
             read: SampleRead {
@@ -459,8 +442,7 @@ impl Advisor {
         let name = table.display_name();
         if self.options.keeps_calibration {
             return Err(AdviseError::Unfit(format!(
-                "--calibration keeps the times of one server, and the shards of {name} may be on several\n\
-                 HINT:  Omit --calibration."
+                "--calibration keeps the times of one server, and the shards of {name} may be on several: omit it"
             )));
         }
         let ask = async || {
@@ -536,7 +518,7 @@ impl Added {
         model: &Model,
         first: &Shard,
         facts: &TableFacts,
-        (lost, notes): (&[Lost], &[String]),
+        (lost, notes): (&[Failed], &[String]),
     ) -> Result<Vec<Report>, AdviseError> {
         let mut read = self.read;
         read.total_blocks = blocks_of(name, self.total_blocks)?;
@@ -591,46 +573,43 @@ fn changes_storage(report: &Report) -> bool {
     chosen != today
 }
 
-fn nothing_read(name: &str, lost: &[Lost]) -> AdviseError {
+fn nothing_read(name: &str, lost: &[Failed]) -> AdviseError {
     let why = problems(lost).kept().first().map(ToString::to_string).unwrap_or_default();
-    AdviseError::NotRead(format!("{name}: no shard could be read: {why}"))
+    let why = format!("no shard could be read: {why}");
+    AdviseError::NotRead { relation: name.to_owned(), why }
 }
 
 /// Whether the error concerns this shard only.
 fn is_of_shard(error: &AdviseError) -> bool {
-    matches!(error, AdviseError::Live { .. } | AdviseError::NoRows { .. } | AdviseError::NotRead(_))
+    matches!(
+        error,
+        AdviseError::Live { .. } | AdviseError::NoRows { .. } | AdviseError::NotRead { .. }
+    )
 }
 
 /// The number of blocks of all shards, as far as a sample can be drawn from them.
 fn blocks_of(name: &str, blocks: u64) -> Result<u32, AdviseError> {
-    u32::try_from(blocks).map_err(|_| {
-        let what = "the shards have more than 4294967295 blocks together, too many to sample";
-        AdviseError::NotRead(format!("{name}: {what}\nHINT:  Connect to a node and name a shard."))
+    u32::try_from(blocks).map_err(|_| AdviseError::NotRead {
+        relation: name.to_owned(),
+        why: "the shards have more than 4294967295 blocks together, too many to sample; connect to a node and \
+              name a shard"
+            .to_owned(),
     })
 }
 
 /// The shards that were not read, grouped by node and reason.
-fn problems(lost: &[Lost]) -> Problems {
-    let mut groups: Vec<(&Lost, Vec<&str>)> = Vec::new();
-    for one in lost {
-        let same = |(other, _): &&mut (&Lost, Vec<&str>)| {
-            (&other.node, &other.why.message) == (&one.node, &one.why.message)
-        };
-        match groups.iter_mut().find(same) {
-            Some((_, shards)) => shards.push(&one.shard),
-            None => groups.push((one, vec![&one.shard])),
-        }
-    }
+fn problems(lost: &[Failed]) -> Problems {
     let mut problems = Problems::default();
-    for (one, shards) in groups {
-        let message = without(&one.why, "not read", &shards);
-        let message = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-        problems.add(Problem { place: Place::new(one.node.clone()), message });
+    for Failed { message, .. } in by_reason(lost.iter().cloned()) {
+        let node = message.at.node.clone().unwrap_or_default();
+        let lines = Message { at: Location { node: None, ..message.at }, ..message }.to_string();
+        let message = lines.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        problems.add(Problem { place: Place::new(node), message });
     }
     problems
 }
 
-fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> {
+fn notes(added: &Added, lost: &[Failed], measured: Option<String>) -> Vec<String> {
     let mut notes = vec![
         "The figures are for all shards together; each was sampled in proportion to its size. What compaction alone would \
          return is not estimated: toastctl inspect shows it for each shard."
@@ -642,13 +621,10 @@ fn notes(added: &Added, lost: &[Lost], measured: Option<String>) -> Vec<String> 
                 .to_owned(),
         );
     }
-    if let Some(place) = measured.filter(|_| {
-        added
-            .calibrated
-            .iter()
-            .flatten()
-            .any(|one| one.report.source == CalibrationSource::Measured)
-    }) {
+    let mut calibrated = added.calibrated.iter().flatten();
+    if let Some(place) = measured
+        && calibrated.any(|one| one.report.source == CalibrationSource::Measured)
+    {
         notes.push(format!("CPU times were measured with values of {place}."));
     }
     if !lost.is_empty() {
@@ -690,14 +666,12 @@ mod tests {
 
     #[test]
     fn shards_that_one_reason_keeps_from_being_read_are_one_problem() {
-        let lost = |node: &str, shard: &str, why: &str| Lost {
-            node: node.to_owned(),
-            shard: shard.to_owned(),
-            why: Failed::new(Kind::Lost, why),
+        let lost = |node: &str, shard: &str, why: &str| {
+            Failed::new(Kind::Lost, why).hint("wait").of_shard(node, shard)
         };
         let all = [
-            lost("w1:1", "d_1", "gone\nHINT:  wait"),
-            lost("w1:1", "d_2", "gone\nHINT:  wait"),
+            lost("w1:1", "d_1", "gone"),
+            lost("w1:1", "d_2", "gone"),
             lost("w1:1", "d_3", "locked"),
             lost("w2:1", "d_4", "locked"),
         ];
@@ -706,9 +680,9 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "w1:1: gone; not read: d_1, d_2; HINT:  wait",
-                "w1:1: locked; not read: d_3",
-                "w2:1: locked; not read: d_4",
+                "w1:1: d_1, d_2: gone; HINT:  wait",
+                "w1:1: d_3: locked; HINT:  wait",
+                "w2:1: d_4: locked; HINT:  wait",
             ]
         );
     }

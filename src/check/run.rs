@@ -27,9 +27,12 @@ pub(crate) struct CheckRequest {
     pub(crate) toast_limit: u64,
 }
 
-/// Where findings go, and then what was looked at.
-pub(crate) trait CheckSink: Sink<Checked> {
-    fn finding(&mut self, finding: Finding) -> std::io::Result<()>;
+/// A result of a check: the findings of a relation come before the relation.
+pub(crate) enum CheckResult {
+    Finding(Finding),
+    Relation(Box<Checked>),
+    /// Statements of `--salvage` that give up damaged values.
+    Statements(Vec<String>),
 }
 
 /// Checks the relations that were found until all are checked, or `interrupt` comes.
@@ -41,7 +44,7 @@ pub(crate) async fn check(
     request: &CheckRequest,
     found: &[Selected],
     salvage: Option<&mut SalvageDir>,
-    output: &mut dyn CheckSink,
+    output: &mut dyn Sink<CheckResult>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let work = check_relations(inspector, request, found, salvage, output);
@@ -51,7 +54,7 @@ pub(crate) async fn check(
     ended
 }
 
-async fn check_relations<O: CheckSink + ?Sized>(
+async fn check_relations<O: Sink<CheckResult> + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     found: &[Selected],
@@ -68,7 +71,7 @@ async fn check_relations<O: CheckSink + ?Sized>(
             Ok::<_, LiveError>((names, storage, toasters))
         })
         .await
-        .map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        .map_err(|error| Failed::incomplete(&error))?;
     let depth = Depth {
         decompress: request.decompress,
         content: request.content,
@@ -90,22 +93,22 @@ async fn check_relations<O: CheckSink + ?Sized>(
         tells_dropped: true,
     };
     each_relation(&schedule, output, async |relation, how, output| {
-        let name = relation.display_name();
         let oid = relation.oid;
         if let Some(why) = inspector.why_no_pages(&relation) {
-            let message = format!("{name}: check needs pages: {why}");
-            let failed = Failed::new(Kind::Incomplete, message);
+            let failed = Failed::new(Kind::Incomplete, format!("check needs pages: {why}"));
+            let failed = failed.placed(&relation.display_name());
             if relation.is_heap {
                 return Err(failed.into());
             }
             return failed.report_to(output);
         }
         let salvage = salvage.as_deref_mut();
-        let tell = &mut |finding| output.finding(finding);
+        let tell = &mut |finding| output.found(CheckResult::Finding(finding));
         match check_table(inspector, &about, relation, salvage, tell).await {
             Ok(None) => tell_dropped(&names.of(oid), how, output),
             Ok(Some(checked)) => {
-                output.found(checked).map_err(RunError::Output)?;
+                let result = CheckResult::Relation(Box::new(checked));
+                output.found(result).map_err(RunError::Output)?;
             }
             Err(CheckError::Live(error)) => {
                 let connections = &inspector.connections;

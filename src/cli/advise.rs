@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
@@ -13,8 +12,8 @@ use super::arguments::{
 use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
-use super::terminal::{self, Out, Plain, ReadingProgress, tell};
+use super::fleet::{Database, Fleet, FleetArgs};
+use super::terminal::{self, Out, Plain, ReadingProgress, Ui};
 use crate::advise::advisor::{Advisor, Options};
 use crate::advise::calibration::{Calibrate, Kept};
 use crate::advise::candidate::Narrowing;
@@ -22,12 +21,13 @@ use crate::advise::extract::keys::Extract;
 use crate::advise::recommend::Optimize;
 use crate::advise::result::Report;
 use crate::advise::run;
+use crate::message::Message;
 use crate::report::advise::{Shown, Writer};
 use crate::report::document::Format;
 use crate::report::table::printable;
 use crate::retoast::memory;
 use crate::server::about::ServerReport;
-use crate::server::sink::{Failed, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, RunError, Sink};
 use crate::testing;
 use toast_format::disk::desc::Storage;
 use toast_format::model::settings::TupleTarget;
@@ -153,30 +153,20 @@ pub enum Emit {
 }
 
 /// Does what the arguments say.
-pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
+pub(super) fn run(args: &AdviseArgs, ui: &Ui) -> Result<Exit, Failure> {
     if args.details.details && (args.emit.is_some() || args.format.format != Format::Table) {
         return Err(Failure::usage(
             "--details applies only to --format table; the other formats always contain everything"
                 .to_owned(),
         ));
     }
-    if args.fleet.is_given(false)? {
-        return run_each(args);
-    }
-    terminal::runtime(1)?.block_on(tables(args))
-}
-
-fn run_each(args: &AdviseArgs) -> Result<Exit, Failure> {
-    let emit = args.emit.is_some();
-    let calibration = args.calibration.file.is_some();
-    fleet::refuse(&[("--emit", emit), ("--calibration", calibration)])?;
-    let format = args.format.format;
-    let fleet = Fleet::of_reader("advise-threshold", &args.fleet, &args.connection, format, 1);
-    fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
-        let format = FormatArg { format };
-        let fleet = FleetArgs::default();
-        run(&AdviseArgs { connection, format, fleet, ..args.clone() })
-    })
+    let alone =
+        [("--emit", args.emit.is_some()), ("--calibration", args.calibration.file.is_some())];
+    Fleet::new("advise-threshold", &args.fleet, &args.connection, 1).run(
+        &ui.in_format(args.format.format),
+        &alone,
+        |database| terminal::runtime(1)?.block_on(tables(args, database)),
+    )
 }
 
 /// Whether keys can be priced so.
@@ -185,26 +175,24 @@ fn run_each(args: &AdviseArgs) -> Result<Exit, Failure> {
 /// Unless one table is named, or where a command is wanted.
 pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<(), Failure> {
     if tables.len() != 1 {
-        return Err(Failure::usage("--extract takes exactly one table\nHINT:  Name the table."));
+        return Err(Failure::usage("--extract takes exactly one table").hint("Name the table."));
     }
     if emit == Some(Emit::Command) {
-        return Err(Failure::usage(
-            "--emit command is not available with --extract\nHINT:  --emit sql prints the migration.",
-        ));
+        return Err(Failure::usage("--emit command is not available with --extract")
+            .hint("--emit sql prints the migration."));
     }
     Ok(())
 }
 
-async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
-    let session = args.allow.session("advise-threshold");
-    let connection = terminal::connected(&args.connection, &session).await?;
-    let progress = Arc::new(ReadingProgress::default());
-    let advisor = Advisor::open(connection, options(args), progress).await?;
+async fn tables(args: &AdviseArgs, database: &Database) -> Result<Exit, Failure> {
+    let ui = &database.ui;
+    let connection = database.connected(&args.allow.session("advise-threshold")).await?;
+    let advisor = Advisor::open(connection, options(args), ReadingProgress::new(ui)).await?;
     let kept = use_calibration(args, &advisor).await?;
     let shown = Shown { extraction: false, details: args.details.details };
     let server = ServerReport::from(&advisor.server);
-    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, None);
-    let interrupt = terminal::interrupted();
+    let mut output = AdviseOutput::new(ui, args.emit, shown, server, None);
+    let interrupt = ui.interrupted();
     let ended = run::tables(
         &advisor,
         &args.tables.tables,
@@ -279,6 +267,7 @@ const PROBLEMS_SHOWN: usize = 10;
 
 /// The output of one run.
 pub(super) struct AdviseOutput {
+    ui: Ui,
     lines: Lines,
     found: bool,
     problems_shown: usize,
@@ -297,20 +286,21 @@ enum Lines {
 
 impl AdviseOutput {
     pub(super) fn new(
+        ui: &Ui,
         emit: Option<Emit>,
-        format: Format,
         shown: Shown,
         server: ServerReport,
         extract: Option<&Extract>,
     ) -> AdviseOutput {
         let lines = match emit {
-            Some(emit) => Lines::Emitted(emit, terminal::stdout()),
+            Some(emit) => Lines::Emitted(emit, ui.stdout()),
             None => {
-                let out = terminal::stdout_for_people(format);
-                Lines::Reports(Writer::new(out, (format, terminal::output_width()), shown, server))
+                let writer = Writer::new(ui.report_out(), (ui.format, ui.width), shown, server);
+                Lines::Reports(writer)
             }
         };
         AdviseOutput {
+            ui: ui.clone(),
             lines,
             found: false,
             problems_shown: 0,
@@ -350,14 +340,12 @@ impl Sink<Report> for AdviseOutput {
         let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
         for problem in report.problems.kept().iter().take(room) {
             self.problems_shown += 1;
-            tell(UserMessage::Error(printable(&problem.to_string())));
+            self.ui.error(printable(&problem.to_string()));
         }
         if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
             let place = format!("{}, column {}", report.table.relation, report.column);
-            tell(UserMessage::Notice(format!(
-                "{}: no key is worth a column of its own",
-                printable(&place)
-            )));
+            let notice = Message::notice("no key is worth a column of its own");
+            self.ui.tell(notice.about(printable(&place)));
             if matches!(self.lines, Lines::Emitted(..)) {
                 return Ok(());
             }
@@ -379,11 +367,11 @@ impl Sink<Report> for AdviseOutput {
 
     fn failed(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed.kind.into());
-        tell(UserMessage::Error(failed.message));
+        self.ui.tell(failed.message);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }
 

@@ -3,32 +3,31 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tokio_util::sync::CancellationToken;
 
 use super::arguments::{AllowArg, FormatArg, JobsArg, TablesArg};
-use super::citus::{NodeSink, NodesArg, OfNode, Placed};
+use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
-use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
+use super::fleet::{Database, Fleet, FleetArgs};
 use super::inspect::inspector;
-use super::terminal::{self, Out, Plain, ReadingProgress, tell};
+use super::terminal::{self, Out, Plain, ReadingProgress, Ui};
 use crate::check::alarm::{Condition, Counts};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
-use crate::check::run::{self, CheckRequest, CheckSink};
+use crate::check::run::{self, CheckRequest, CheckResult};
 use crate::check::salvage_dir::SalvageDir;
 use crate::check::saved_pages;
 use crate::check::subject::Depth;
 use crate::inspect::inspector::Options;
 use crate::inspect::run as live;
+use crate::message::Message;
 use crate::offline::target::FileTarget;
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
-use crate::server::citus::ShardLine;
 use crate::server::pattern::NamePattern;
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -186,49 +185,39 @@ impl CheckArgs {
 ///
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
-pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
+pub(super) fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let ui = &ui.in_format(args.format.format);
     let tables = &args.tables.tables;
-    if args.fleet.is_given(args.file.is_given() || args.saved.is_given())? {
-        return run_each(args);
-    }
+    args.fleet.is_given(args.file.is_given() || args.saved.is_given())?;
     if let Some(file) = args.file.file(tables)? {
-        return relation_file(args, &file);
+        return relation_file(args, ui, &file);
     }
     if let Some(text) = args.saved.text(&args.file, tables)? {
-        return saved_pages(args, text);
+        return saved_pages(args, ui, text);
     }
     for name in tables {
         NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let threads = usize::from(args.jobs.readers());
-    terminal::runtime(threads)?.block_on(relations(args))
-}
-
-fn run_each(args: &CheckArgs) -> Result<Exit, Failure> {
-    fleet::refuse(&[("--salvage", args.salvage.is_some())])?;
-    let format = args.format.format;
-    let fleet =
-        Fleet::of_reader("check", &args.fleet, &args.connection, format, args.jobs.readers());
-    fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
-        let format = FormatArg { format };
-        let fleet = FleetArgs::default();
-        run(&CheckArgs { connection, format, fleet, ..args.clone() })
+    let readers = args.jobs.readers();
+    let fleet = Fleet::new("check", &args.fleet, &args.connection, readers);
+    fleet.run(ui, &[("--salvage", args.salvage.is_some())], |database| {
+        terminal::runtime(usize::from(readers))?.block_on(relations(args, database))
     })
 }
 
 /// Where findings are printed, and how the run ends by them.
 struct CheckOutput {
+    ui: Ui,
     writer: CheckWriter<Plain<Out>>,
     counts: Counts,
     conditions: Vec<Condition>,
 }
 
 impl CheckOutput {
-    fn new(args: &CheckArgs, server: Option<ServerReport>) -> CheckOutput {
-        let width = terminal::output_width();
-        let format = args.format.format;
-        let writer = CheckWriter::new(terminal::stdout_for_people(format), format, width, server);
-        CheckOutput { writer, counts: Counts::default(), conditions: args.fail_on.clone() }
+    fn new(args: &CheckArgs, ui: &Ui, server: Option<ServerReport>) -> CheckOutput {
+        let writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
+        let conditions = args.fail_on.clone();
+        CheckOutput { ui: ui.clone(), writer, counts: Counts::default(), conditions }
     }
 
     fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
@@ -241,29 +230,13 @@ impl CheckOutput {
         self.writer.relation(checked)
     }
 
-    /// Says what is left of damaged values, and the first of the statements that give them up.
-    fn salvaged(&mut self, salvage: Option<SalvageDir>, node: Option<&str>) -> std::io::Result<()> {
-        let Some(salvage) = salvage else { return Ok(()) };
-        let (text, mut statements) = salvage.finish();
-        match node {
-            None => tell(UserMessage::Plain(text)),
-            Some(node) => {
-                tell(UserMessage::Plain(format!("{node}: {text}")));
-                if !statements.is_empty() {
-                    statements.insert(0, format!("-- on {node}"));
-                }
-            }
-        }
-        self.writer.statements(&statements)
-    }
-
     /// Ends the document. Damage counts more than what could not be looked at, unless conditions decide.
     fn end(self) -> Result<Exit, Failure> {
         let unread = if self.counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
         match self.writer.finish() {
             Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
             _ if !self.conditions.is_empty() => {
-                let judged = fail_on::judged_damage(&self.conditions, &self.counts);
+                let judged = fail_on::judged_damage(&self.ui, &self.conditions, &self.counts);
                 Ok(judged.max(unread))
             }
             _ if self.counts.damage() > 0 => Ok(Exit::Damaged),
@@ -273,18 +246,19 @@ impl CheckOutput {
 }
 
 /// Checks relations of a server.
-async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
+async fn relations(args: &CheckArgs, database: &Database) -> Result<Exit, Failure> {
+    let ui = &database.ui;
     let options = Options { flavor: args.file.flavor, ..Options::default() };
-    let inspector =
-        inspector(&args.connection, args.allow.session("check"), args.jobs.readers(), options)
-            .await?;
-    let mut interrupt = std::pin::pin!(terminal::interrupted());
+    let session = args.allow.session("check");
+    let count = args.jobs.readers();
+    let inspector = inspector(database, &session, count, options).await?;
+    let mut interrupt = std::pin::pin!(ui.interrupted());
     let tables = &args.tables.tables;
     let selection = match live::find(&inspector, tables, true, |_| (), interrupt.as_mut()).await {
         Ok(selection) => selection,
         Err(error) => return terminal::end(Err(error), Exit::Ok, |_| Ok(())),
     };
-    let cluster = args.nodes.cluster(&inspector, &selection).await?;
+    let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
     let request = CheckRequest {
         decompress: !args.no_decompress,
         content: args.deep.is_some(),
@@ -294,35 +268,27 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
             ScanToast::Never => 0,
         },
     };
-    let mut output = CheckOutput::new(args, Some(inspector.server_report()));
+    let mut output = CheckOutput::new(args, ui, Some(inspector.server_report()));
     selection.report_to(&mut output);
     let mut salvage = args.salvage_dir()?;
     let found = &selection.found;
     let keep = salvage.as_mut();
     let mut ended =
         run::check(&inspector, &request, found, keep, &mut output, interrupt.as_mut()).await;
-    if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
-        let count = args.jobs.readers();
-        let session = args.allow.session("check");
+    if ended.is_ok() {
         ended = cluster
-            .each(
-                &session,
-                &mut output,
-                interrupt,
-                async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
-                    let inspector = node.inspector(connection, count, &inspector.options).await?;
-                    let found = node.found(&inspector).await?;
-                    let mut salvage = args.salvage_of(node.name())?;
-                    let keep = salvage.as_mut();
-                    let stop = stop.cancelled();
-                    run::check(&inspector, &request, &found, keep, node, stop).await?;
-                    node.output().salvaged(salvage, Some(node.name())).map_err(RunError::Output)
-                },
-            )
+            .each_node(&session, &mut output, interrupt, async |connection, node| {
+                let (inspector, found) = node.opened(connection, count, &inspector.options).await?;
+                let mut salvage = args.salvage_of(&node.node.name)?;
+                let keep = salvage.as_mut();
+                let stop = node.stopped();
+                run::check(&inspector, &request, &found, keep, node, stop).await?;
+                salvaged(salvage, node).map_err(RunError::Output)
+            })
             .await;
     }
     match ended {
-        Ok(()) => written(output.salvaged(salvage, None), output),
+        Ok(()) => written(salvaged(salvage, &mut output), output),
         Err(RunError::Output(error)) => terminal::unwritable(&error),
         Err(RunError::Failed(failed)) => {
             output.writer.unchecked();
@@ -332,62 +298,49 @@ async fn relations(args: &CheckArgs) -> Result<Exit, Failure> {
     }
 }
 
-impl Sink<Checked> for CheckOutput {
-    fn found(&mut self, checked: Checked) -> std::io::Result<()> {
-        self.relation(&checked)
+/// Says what is left of damaged values, and the first of the statements that give them up.
+fn salvaged(
+    salvage: Option<SalvageDir>,
+    output: &mut dyn Sink<CheckResult>,
+) -> std::io::Result<()> {
+    let Some(salvage) = salvage else { return Ok(()) };
+    let (text, statements) = salvage.finish();
+    output.message(Message::progress(text));
+    output.found(CheckResult::Statements(statements))
+}
+
+impl Sink<CheckResult> for CheckOutput {
+    fn found(&mut self, result: CheckResult) -> std::io::Result<()> {
+        match result {
+            CheckResult::Finding(finding) => self.print(&finding),
+            CheckResult::Relation(checked) => self.relation(&checked),
+            CheckResult::Statements(statements) => self.writer.statements(&statements),
+        }
     }
 
     fn failed(&mut self, failed: Failed) {
         self.counts.incomplete += 1;
         self.writer.unchecked();
-        tell(UserMessage::Error(failed.message));
+        self.ui.tell(failed.message);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
-    }
-}
-
-impl NodeSink for CheckOutput {
-    type Found = Checked;
-}
-
-impl Placed for Checked {
-    fn relation(&self) -> &str {
-        &self.relation
-    }
-
-    fn place(&mut self, shard: ShardLine, _: (&str, &str), _: bool) {
-        self.shard = Some(shard);
-    }
-}
-
-impl CheckSink for OfNode<'_, '_, CheckOutput> {
-    fn finding(&mut self, finding: Finding) -> std::io::Result<()> {
-        let node = self.name().to_owned();
-        let sql = finding.sql.map(|sql| format!("{sql} -- on {node}"));
-        self.output().finding(Finding { node: Some(node), sql, ..finding })
-    }
-}
-
-impl CheckSink for CheckOutput {
-    fn finding(&mut self, finding: Finding) -> std::io::Result<()> {
-        self.print(&finding)
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }
 
 /// Checks a relation file.
-fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
+fn relation_file(args: &CheckArgs, ui: &Ui, file: &File<'_>) -> Result<Exit, Failure> {
     let checksums = (args.checksums || args.ignore_checksums).then_some(args.checksums);
     let target = FileTarget { checksums, ..file.target(None) };
     let options = FileOptions { depth: args.depth(), threads: usize::from(args.jobs.readers()) };
-    let mut output = CheckOutput::new(args, None);
-    let progress = ReadingProgress::default();
+    let mut output = CheckOutput::new(args, ui, None);
+    let progress = ReadingProgress::new(ui);
     let mut salvage = args.salvage_dir()?;
     let tell = &mut |finding: Finding| output.print(&finding);
-    match files::relation_file(&target, &options, &progress, salvage.as_mut(), tell) {
+    match files::relation_file(&target, &options, &*progress, salvage.as_mut(), tell) {
         Ok(checked) => {
-            let told = output.relation(&checked).and_then(|()| output.salvaged(salvage, None));
+            let told = output.relation(&checked).and_then(|()| salvaged(salvage, &mut output));
             written(told, output)
         }
         Err(CheckError::Output(error)) => terminal::unwritable(&error),
@@ -395,9 +348,9 @@ fn relation_file(args: &CheckArgs, file: &File<'_>) -> Result<Exit, Failure> {
     }
 }
 
-fn saved_pages(args: &CheckArgs, text: SavedText) -> Result<Exit, Failure> {
+fn saved_pages(args: &CheckArgs, ui: &Ui, text: SavedText) -> Result<Exit, Failure> {
     let SavedText { name, desc, source } = text;
-    let mut output = CheckOutput::new(args, None);
+    let mut output = CheckOutput::new(args, ui, None);
     let depth = args.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
     match saved_pages::check(&name, source, &desc, depth, tell) {

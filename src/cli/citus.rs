@@ -4,27 +4,30 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
-use futures_util::{StreamExt, stream};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::exit::Failure;
-use super::terminal::ReadingProgress;
+use super::terminal::{ReadingProgress, Ui};
+use crate::check::run::CheckResult;
+use crate::drive::sites::{Limits, Pending, Step, each_site};
 use crate::inspect::inspector::{Inspector, Options};
-use crate::inspect::overview::run::Output as OverviewSink;
-use crate::inspect::overview::{Extent, LeftOut, RelationLine};
+use crate::inspect::overview::run::OverviewResult;
+use crate::inspect::overview::{Extent, LeftOut};
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::{self, Output};
-use crate::server::citus::{self, Node, Placement, ShardLine, without};
+use crate::inspect::run;
+use crate::message::Message;
+use crate::retoast::run::results::Swept;
+use crate::server::citus::{self, Node, Placement, SHARD_MOVED, ShardLine};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::{How, Selected, Selection};
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
-use crate::value::rows::RowWriter;
+use crate::server::sink::{Failed, Kind, RunError, Sink};
+use toast_format::disk::Oid;
 
 /// Nodes that are worked on at a time.
-const AT_A_TIME: usize = 16;
+const LIMITS: Limits = Limits { in_all: 16, per_server: 16 };
 
 /// How nodes of Citus are reached.
 #[derive(Debug, Clone, Args)]
@@ -45,40 +48,40 @@ pub struct NodesArg {
 }
 
 impl NodesArg {
-    /// The nodes of the tables of Citus that were selected, if any were.
+    /// The nodes of the tables of Citus that were selected; none if none were.
     ///
     /// # Errors
     /// The metadata could not be read.
     pub(super) async fn cluster<'a>(
         &'a self,
+        ui: &'a Ui,
         inspector: &'a Inspector,
         selection: &Selection,
-    ) -> Result<Option<Cluster<'a>>, Failure> {
-        if selection.on_nodes.is_empty() {
-            return Ok(None);
-        }
+    ) -> Result<Cluster<'a>, Failure> {
         let first = inspector.leader()?;
-        let nodes =
-            first.reading(async || citus::nodes(first.client(), &selection.on_nodes).await).await;
-        let nodes = nodes.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        Ok(Some(Cluster { first, nodes, address: &self.node_address, one_by_one: false }))
+        let tables = &selection.on_nodes;
+        let mut nodes = Vec::new();
+        if !tables.is_empty() {
+            nodes = first
+                .reading(async || citus::nodes(first.client(), tables).await)
+                .await
+                .map_err(|error| Failed::incomplete(&error))?;
+        }
+        Ok(Cluster { ui, first, nodes, address: &self.node_address, one_by_one: false })
     }
 }
 
 /// The nodes that hold shards of the selected tables, and how they are reached.
 pub(super) struct Cluster<'a> {
+    pub(super) ui: &'a Ui,
     pub(super) first: &'a Connection,
     pub(super) nodes: Vec<Node>,
     pub(super) address: &'a str,
+    /// Whether shards are reported one by one.
     pub(super) one_by_one: bool,
 }
 
 impl Cluster<'_> {
-    /// Whether shards are reported one by one.
-    pub(super) fn one_by_one(self, one_by_one: bool) -> Self {
-        Cluster { one_by_one, ..self }
-    }
-
     /// How many shards there are, including copies.
     pub(super) fn shards(&self) -> usize {
         self.nodes.iter().map(|node| node.shards.len()).sum()
@@ -89,180 +92,224 @@ impl Cluster<'_> {
     ///
     /// # Errors
     /// The output cannot be written, or the work was stopped.
-    pub(super) async fn each<O: NodeSink + ?Sized>(
+    pub(super) async fn each_node<R: ShardResult>(
         &self,
         session: &SessionOptions,
-        output: &mut O,
+        output: &mut dyn Sink<R>,
         interrupt: impl Future<Output = ()>,
-        work: impl AsyncFn(
-            Connection,
-            &mut OfNode<'_, '_, O>,
-            CancellationToken,
-        ) -> Result<(), RunError>,
+        work: impl AsyncFn(Connection, &mut NodeOutput<'_, '_, R>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         let stop = CancellationToken::new();
         let output = Mutex::new(output);
-        let mut visits = stream::iter(&self.nodes)
-            .map(|node| self.visit(node, &output, session, &stop, &work))
-            .buffer_unordered(AT_A_TIME);
-        let mut interrupt = std::pin::pin!(interrupt);
-        let mut ended = Ok(());
-        loop {
-            let visited = tokio::select! {
-                visited = visits.next() => visited,
-                () = interrupt.as_mut(), if !stop.is_cancelled() => {
-                    stop.cancel();
-                    continue;
-                }
-            };
-            match visited {
-                None => return ended,
-                Some(Ok(())) => {}
-                Some(Err(error)) => {
-                    stop.cancel();
-                    ended = ended.and(Err(error));
-                }
-            }
+        let mut nodes = Vec::new();
+        for node in &self.nodes {
+            let missing = (0..node.shards.len()).collect();
+            let target = NodeOutput { output: &output, cluster: self, node, stop: &stop, missing };
+            nodes.push(Pending { server_key: String::new(), target });
         }
+        let interrupt = async {
+            interrupt.await;
+            stop.cancel();
+        };
+        let mut ended = Ok(());
+        let rest = each_site(
+            nodes,
+            LIMITS,
+            async |node: NodeOutput<'_, '_, R>| Step::Done(self.visit(session, node, &work).await),
+            interrupt,
+            |done| {
+                if done.is_err() {
+                    stop.cancel();
+                }
+                if ended.is_ok() {
+                    ended = done;
+                }
+                !stop.is_cancelled()
+            },
+        )
+        .await;
+        if ended.is_ok() && !rest.is_empty() {
+            return Err(Failed::stopped().into());
+        }
+        ended
     }
 
-    async fn visit<O: NodeSink + ?Sized>(
+    async fn visit<R: ShardResult>(
         &self,
-        node: &Node,
-        output: &Mutex<&mut O>,
         session: &SessionOptions,
-        stop: &CancellationToken,
-        work: &impl AsyncFn(
-            Connection,
-            &mut OfNode<'_, '_, O>,
-            CancellationToken,
-        ) -> Result<(), RunError>,
+        mut output: NodeOutput<'_, '_, R>,
+        work: &impl AsyncFn(Connection, &mut NodeOutput<'_, '_, R>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        let missing = (0..node.shards.len()).collect();
-        let mut of_node = OfNode { output, node, one_by_one: self.one_by_one, missing };
-        let connecting = node.connect(self.first, self.address, session);
-        let connected = match stop.run_until_cancelled(connecting).await {
-            Some(connected) => connected,
-            None => Err(Failed::stopped()),
-        };
-        let done = match connected {
-            Ok(connection) => work(connection, &mut of_node, stop.clone()).await,
-            Err(failed) => Err(failed.into()),
+        let connecting = output.node.connect(self.first, self.address, session);
+        let done = match output.stop.run_until_cancelled(connecting).await {
+            Some(Ok(connection)) => work(connection, &mut output).await,
+            Some(Err(failed)) => Err(failed.into()),
+            None => Err(Failed::stopped().into()),
         };
         match done {
             Err(RunError::Failed(failed))
                 if !matches!(failed.kind, Kind::Stopped | Kind::Usage) =>
             {
-                of_node.lose(&failed);
-                Ok(())
+                output.lose(failed)
             }
             done => done,
         }
     }
 }
 
-/// Takes what is found on all nodes.
-pub(super) trait NodeSink: Sink<Self::Found> {
-    type Found: Placed;
-
-    /// A shard was not read, because it is not there or its node failed.
-    fn missing(&mut self, _shard: &Placement, _node: &str) {}
-
-    /// Something failed on a node, with this shard if it is known.
-    fn failed_at(&mut self, node: &Node, _shard: Option<&Placement>, failed: Failed) {
-        self.failed(failed.placed(&node.name));
-    }
-
-    /// A node failed before there was a result for these shards.
-    fn lost(&mut self, node: &Node, missing: &[&Placement], failed: &Failed) {
-        let names: Vec<&str> = missing.iter().map(|shard| shard.relation.as_str()).collect();
-        let message = without(failed, "not read", &names);
-        self.failed_at(node, None, Failed::new(Kind::Incomplete, message));
-        missing.iter().for_each(|shard| self.missing(shard, &node.name));
+/// A result that is one of a shard if it was found on a node.
+pub(super) trait ShardResult: Sized {
+    /// `schema.name` of the relation that is done with this result.
+    fn relation(&self) -> Option<&str>;
+    /// It is about this node, and about this shard if it is known.
+    fn place(&mut self, node: &Node, shard: Option<ShardOf<'_>>);
+    /// The result for a shard that was not read, because it does not exist or its node failed.
+    fn missing(_shard: &Placement, _node: &Node) -> Option<Self> {
+        None
     }
 }
 
-/// What is found about a relation.
-pub(super) trait Placed {
-    /// `schema.name`
-    fn relation(&self) -> &str;
-    /// It is about a shard. `names`: those of the shard and of the table, without schema; `one_by_one`: whether shards
-    /// are not added up.
-    fn place(&mut self, shard: ShardLine, names: (&str, &str), one_by_one: bool);
+/// The shard of a result.
+pub(super) struct ShardOf<'a> {
+    line: ShardLine,
+    placement: &'a Placement,
+    /// Whether shards are not added up.
+    one_by_one: bool,
 }
 
-impl Placed for RelationLine {
-    fn relation(&self) -> &str {
-        &self.relation
-    }
-
-    fn place(&mut self, shard: ShardLine, names: (&str, &str), one_by_one: bool) {
-        self.place(shard, names, one_by_one);
+impl ShardOf<'_> {
+    /// The names of the shard and of the table, without schema.
+    fn names(&self) -> (&str, &str) {
+        let (_, shard, table) = &self.placement.names;
+        (shard, table)
     }
 }
 
-impl Placed for RelationReport {
-    fn relation(&self) -> &str {
-        &self.relation
-    }
-
-    fn place(&mut self, shard: ShardLine, names: (&str, &str), _one_by_one: bool) {
-        for finding in self.findings.iter_mut().flat_map(|found| &mut found.findings) {
-            finding.command = shard.command(&finding.command, names);
+impl ShardResult for OverviewResult {
+    fn relation(&self) -> Option<&str> {
+        match self {
+            OverviewResult::Begun(_) => None,
+            OverviewResult::Relation(line) => Some(&line.relation),
+            OverviewResult::LeftOut(left_out) => Some(&left_out.relation),
         }
-        self.shard = Some(shard);
+    }
+
+    fn place(&mut self, node: &Node, shard: Option<ShardOf<'_>>) {
+        match (self, shard) {
+            // that of the session's own database is known
+            (OverviewResult::Begun(Extent { database_bytes, .. }), _) if node.is_here => {
+                *database_bytes = Some(0);
+            }
+            (OverviewResult::Relation(line), Some(shard)) => {
+                line.place(shard.line.clone(), shard.names(), shard.one_by_one);
+            }
+            (OverviewResult::LeftOut(left_out), _) => {
+                left_out.relation = format!("{} on {}", left_out.relation, node.name);
+            }
+            (OverviewResult::Begun(_) | OverviewResult::Relation(_), _) => {}
+        }
+    }
+
+    fn missing(shard: &Placement, node: &Node) -> Option<OverviewResult> {
+        let relation = format!("{} on {}", shard.relation, node.name);
+        let reason = "its node failed".into();
+        Some(OverviewResult::LeftOut(LeftOut { relation, bytes: None, reason }))
+    }
+}
+
+impl ShardResult for RelationReport {
+    fn relation(&self) -> Option<&str> {
+        Some(&self.relation)
+    }
+
+    fn place(&mut self, _: &Node, shard: Option<ShardOf<'_>>) {
+        let Some(shard) = shard else { return };
+        for finding in self.findings.iter_mut().flat_map(|found| &mut found.findings) {
+            finding.command = shard.line.command(&finding.command, shard.names());
+        }
+        self.shard = Some(shard.line);
+    }
+}
+
+impl ShardResult for CheckResult {
+    fn relation(&self) -> Option<&str> {
+        match self {
+            CheckResult::Relation(checked) => Some(&checked.relation),
+            CheckResult::Finding(_) | CheckResult::Statements(_) => None,
+        }
+    }
+
+    fn place(&mut self, node: &Node, shard: Option<ShardOf<'_>>) {
+        let name = &node.name;
+        match self {
+            CheckResult::Finding(finding) => {
+                finding.node = Some(name.clone());
+                if let Some(sql) = &mut finding.sql {
+                    sql.push_str(&format!(" -- on {name}"));
+                }
+            }
+            CheckResult::Relation(checked) => checked.shard = shard.map(|shard| shard.line),
+            CheckResult::Statements(statements) if statements.is_empty() => {}
+            CheckResult::Statements(statements) => statements.insert(0, format!("-- on {name}")),
+        }
+    }
+}
+
+impl ShardResult for Swept {
+    fn relation(&self) -> Option<&str> {
+        Some(&self.report.subject.relation)
+    }
+
+    fn place(&mut self, _: &Node, shard: Option<ShardOf<'_>>) {
+        self.report.subject.shard = shard.map(|shard| shard.line);
     }
 }
 
 /// Takes what is found on a node, and passes it on with the node.
-pub(super) struct OfNode<'a, 'o, O: ?Sized> {
-    output: &'a Mutex<&'o mut O>,
+pub(super) struct NodeOutput<'a, 'o, R> {
+    output: &'a Mutex<&'o mut dyn Sink<R>>,
+    cluster: &'a Cluster<'a>,
     pub(super) node: &'a Node,
-    one_by_one: bool,
+    stop: &'a CancellationToken,
     /// Shards of which nothing has been reported, by their place.
     missing: BTreeSet<usize>,
 }
 
-impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
-    /// `host:port` in the metadata of Citus.
-    pub(super) fn name(&self) -> &'a str {
-        &self.node.name
+impl<'a, 'o, R: ShardResult> NodeOutput<'a, 'o, R> {
+    /// Ends when the run is stopped.
+    pub(super) fn stopped(&self) -> WaitForCancellationFuture<'a> {
+        self.stop.cancelled()
     }
 
-    pub(super) fn output(&self) -> MutexGuard<'a, &'o mut O> {
+    fn output(&self) -> MutexGuard<'a, &'o mut dyn Sink<R>> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the node over this connection and others like it.
+    /// Reads the node over this connection and others like it. Returns also its shards, as relations of the node; those
+    /// that do not exist are reported.
     ///
     /// # Errors
     /// The server cannot be queried, or is too old.
-    pub(super) async fn inspector(
-        &self,
+    pub(super) async fn opened(
+        &mut self,
         connection: Connection,
         count: u16,
         options: &Options,
-    ) -> Result<Inspector, Failed> {
-        let progress = Arc::new(ReadingProgress::default());
-        run::open(connection, count, options.clone(), progress).await
-    }
-
-    /// The shards as relations of the node. Those that are not there are reported.
-    ///
-    /// # Errors
-    /// Any error of the server.
-    pub(super) async fn found(&mut self, inspector: &Inspector) -> Result<Vec<Selected>, RunError> {
-        let leader = inspector.leader()?;
-        let names: Vec<&str> = self.node.shards.iter().map(|shard| shard.name.as_str()).collect();
-        let found = leader.reading(async || citus::resolve(leader.client(), &names).await).await;
-        let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        for (shard, _) in self.node.shards.iter().zip(&found).filter(|(_, oid)| oid.is_none()) {
-            let message =
-                format!("{}: the shard was not found: it may have been moved", shard.relation);
-            self.failed(Failed::new(Kind::Incomplete, message));
-            self.output().missing(shard, &self.node.name);
+    ) -> Result<(Inspector, Vec<Selected>), RunError> {
+        let progress = ReadingProgress::new(self.cluster.ui);
+        let inspector = run::open(connection, count, options.clone(), progress).await?;
+        let mut found = Vec::new();
+        for (shard, oid) in self.resolved(inspector.leader()?).await? {
+            if let Some(oid) = oid {
+                found.push(Selected { oid, how: How::Named });
+                continue;
+            }
+            self.failed(Failed::new(Kind::Incomplete, SHARD_MOVED).placed(&shard.relation));
+            if let Some(result) = R::missing(shard, self.node) {
+                self.output().found(result).map_err(RunError::Output)?;
+            }
         }
-        Ok(found.into_iter().flatten().map(|oid| Selected { oid, how: How::Named }).collect())
+        Ok((inspector, found))
     }
 
     /// The names of the shards that the node still has, quoted as on a command line. The others may have been moved.
@@ -270,71 +317,60 @@ impl<'a, 'o, O: NodeSink + ?Sized> OfNode<'a, 'o, O> {
     /// # Errors
     /// Any error of the server.
     pub(super) async fn present(&self, connection: &Connection) -> Result<Vec<String>, Failed> {
+        let shards = self.resolved(connection).await?.into_iter();
+        Ok(shards.filter_map(|(shard, oid)| oid.map(|_| shard.name.clone())).collect())
+    }
+
+    /// The shards that the metadata places on the node, each with the relation if it exists.
+    async fn resolved(
+        &self,
+        connection: &Connection,
+    ) -> Result<Vec<(&'a Placement, Option<Oid>)>, Failed> {
         let names: Vec<&str> = self.node.shards.iter().map(|shard| shard.name.as_str()).collect();
         let found =
             connection.reading(async || citus::resolve(connection.client(), &names).await).await;
-        let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        let there = names.iter().zip(found).filter(|(_, oid)| oid.is_some());
-        Ok(there.map(|(name, _)| (*name).to_owned()).collect())
-    }
-
-    /// The shard of this name, of which something is reported now.
-    fn shard(&mut self, relation: &str) -> Option<(&'a Placement, ShardLine)> {
-        let (at, shard) = self.node.shard(relation)?;
-        self.missing.remove(&at);
-        let line = ShardLine {
-            node: self.node.name.clone(),
-            table: shard.table.clone(),
-            id: shard.shard,
-            copies: shard.copies,
-            range: shard.range.clone(),
-        };
-        Some((shard, line))
+        let found = found.map_err(|error| Failed::incomplete(&error))?;
+        Ok(self.node.shards.iter().zip(found).collect())
     }
 
     /// Reports that the node failed, and the shards of which nothing was reported.
-    fn lose(&mut self, failed: &Failed) {
+    fn lose(&mut self, mut failed: Failed) -> Result<(), RunError> {
         let missing: Vec<&Placement> =
             self.missing.iter().filter_map(|&at| self.node.shards.get(at)).collect();
-        self.output().lost(self.node, &missing, failed);
+        failed.message.at.relations = missing.iter().map(|shard| shard.relation.clone()).collect();
+        self.failed(failed);
+        for result in missing.iter().filter_map(|shard| R::missing(shard, self.node)) {
+            self.output().found(result).map_err(RunError::Output)?;
+        }
+        Ok(())
     }
 }
 
-impl<O: NodeSink + ?Sized> Sink<O::Found> for OfNode<'_, '_, O> {
-    fn found(&mut self, mut result: O::Found) -> io::Result<()> {
-        if let Some((shard, line)) = self.shard(result.relation()) {
-            let (_, name, table) = &shard.names;
-            result.place(line, (name, table), self.one_by_one);
-        }
+impl<R: ShardResult> Sink<R> for NodeOutput<'_, '_, R> {
+    fn found(&mut self, mut result: R) -> io::Result<()> {
+        let shard = result.relation().and_then(|relation| self.node.shard(relation));
+        let shard = shard.map(|(at, placement)| {
+            self.missing.remove(&at);
+            let line = ShardLine {
+                node: self.node.name.clone(),
+                table: placement.table.clone(),
+                id: placement.shard,
+                copies: placement.copies,
+                range: placement.range.clone(),
+            };
+            ShardOf { line, placement, one_by_one: self.cluster.one_by_one }
+        });
+        result.place(self.node, shard);
         self.output().found(result)
     }
 
-    fn failed(&mut self, failed: Failed) {
-        let shard = failed.message.split_once(": ").and_then(|(name, _)| self.node.shard(name));
-        self.output().failed_at(self.node, shard.map(|(_, shard)| shard), failed);
+    fn failed(&mut self, mut failed: Failed) {
+        failed.message.at.node = Some(self.node.name.clone());
+        self.output().failed(failed);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        self.output().message(message.about(&self.node.name));
-    }
-}
-
-impl<O: NodeSink<Found = RelationLine> + OverviewSink + ?Sized> OverviewSink for OfNode<'_, '_, O> {
-    fn begin(&mut self, extent: Extent) {
-        // that of the session's own database is known
-        let database_bytes = if self.node.is_here { Some(0) } else { extent.database_bytes };
-        self.output().begin(Extent { database_bytes, ..extent });
-    }
-
-    fn left_out(&mut self, relation: LeftOut) {
-        let _ = self.shard(&relation.relation);
-        let name = format!("{} on {}", relation.relation, self.node.name);
-        self.output().left_out(LeftOut { relation: name, ..relation });
-    }
-}
-
-impl<O: NodeSink<Found = RelationReport> + Output + ?Sized> Output for OfNode<'_, '_, O> {
-    fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)> {
-        None
+    fn message(&mut self, mut message: Message) {
+        message.at.node = Some(self.node.name.clone());
+        self.output().message(message);
     }
 }

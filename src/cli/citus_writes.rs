@@ -4,26 +4,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio_util::sync::CancellationToken;
-
-use super::citus::{Cluster, NodeSink, NodesArg, OfNode, Placed};
+use super::citus::{Cluster, NodesArg};
 use super::retoast_output::RetoastOutput;
-use super::terminal::tell;
+use super::terminal::Ui;
+use crate::message::{Location, Message};
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::memory::finished::Finished;
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::preflight::parents::Parent;
+use crate::retoast::preflight::ready::ConvertRequest;
 use crate::retoast::result::{CitusReport, MissingShard, NOT_BEGUN, Outcome, SkippedRow};
-use crate::retoast::run::request::{Assignment, Request};
+use crate::retoast::run::request::{Assignment, Request, Tasks};
 use crate::retoast::run::results::Swept;
 use crate::retoast::run::tables;
-use crate::server::citus::{self, Node, Placement, ShardLine, without};
+use crate::server::citus::{self, Node, Placement, by_reason};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::select_with_citus;
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, about};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
@@ -36,7 +35,8 @@ const TRIES: u32 = 2;
 type Place = (String, String);
 
 /// A run on tables of Citus.
-pub(super) struct Run<'a> {
+pub(super) struct CitusRun<'a> {
+    pub(super) ui: &'a Ui,
     pub(super) first: &'a Connection,
     pub(super) address: &'a NodesArg,
     pub(super) session: SessionOptions,
@@ -45,7 +45,7 @@ pub(super) struct Run<'a> {
     pub(super) listener: &'a dyn Listener,
 }
 
-impl Run<'_> {
+impl CitusRun<'_> {
     /// The tables of Citus that the request selects; none if it is not one for Citus.
     ///
     /// # Errors
@@ -74,10 +74,8 @@ impl Run<'_> {
             return Ok(Vec::new());
         }
         if !selection.found.is_empty() {
-            return refused(
-                "some of these tables are tables of Citus, and others are not\n\
-                 HINT:  Name them in two commands.",
-            );
+            let text = "some of these tables are tables of Citus, and others are not";
+            return Err(Failed::new(Kind::Usage, text).hint("Name them in two commands."));
         }
         let by_policy =
             tasks.convert.as_ref().is_some_and(|wanted| matches!(wanted.goal, Goal::Policy(_)));
@@ -89,7 +87,8 @@ impl Run<'_> {
             (request.options.origin.is_some(), "--set replication-origin"),
         ] {
             if given {
-                return refused(&format!("{what} is not supported for tables of Citus"));
+                let text = format!("{what} is not supported for tables of Citus");
+                return Err(Failed::new(Kind::Usage, text));
             }
         }
         Ok(selection.on_nodes)
@@ -108,59 +107,63 @@ impl Run<'_> {
             .first
             .reading(async || citus::all_nodes(self.first.client(), tables).await)
             .await
-            .map_err(|error| unread(&error))?;
-        let mut examined = Examined { names, shells: BTreeMap::new(), failed: Vec::new() };
-        self.examine(nodes.clone(), &mut examined).await?;
-        if let Some(last) = examined.failed.pop() {
-            examined.failed.into_iter().for_each(|failed| output.failed(failed));
-            return Err(
-                Failed::new(last.kind, format!("{}\nNothing was changed.", last.message)).into()
-            );
+            .map_err(|error| Failed::incomplete(&error))?;
+        let mut failures = NodeFailures::default();
+        let shells = self.examine(nodes.clone(), &names, &mut failures).await?;
+        if let Some(mut last) = failures.0.pop() {
+            failures.0.into_iter().for_each(|failed| output.failed(failed));
+            last.message.text.push_str("\nNothing was changed.");
+            return Err(last.into());
         }
-        let shells = examined.shells;
         self.set(nodes, &shells).await?;
-        let mut results = Results::default();
+        let mut results = Results::new(self.ui);
         let (placements, ended) = self.convert(tables, &mut results).await;
         results.report(&placements, &shells, self.control.stopped(), output);
         ended
     }
 
     fn cluster(&self, nodes: Vec<Node>) -> Cluster<'_> {
-        Cluster { first: self.first, nodes, address: &self.address.node_address, one_by_one: false }
+        let address = &self.address.node_address;
+        Cluster { ui: self.ui, first: self.first, nodes, address, one_by_one: false }
     }
 
-    /// The request for the shards of a node.
-    fn of_node(&self, node: &Node) -> Request {
-        let checkpoint = self.request.checkpoint.as_deref();
-        Request {
-            tables: node.shards.iter().map(|shard| shard.name.clone()).collect(),
-            checkpoint: checkpoint
-                .map(|path| -> PathBuf { Finished::of_database(path, &node.name) }),
-            ..self.request.clone()
+    /// The request for these shards of a node.
+    fn of_node(&self, node: &Node, tables: Vec<String>) -> Request {
+        let mut request = Request { tables, ..self.request.clone() };
+        let checkpoint = request.checkpoint.as_deref();
+        request.checkpoint = checkpoint.map(|path| Finished::of_database(path, &node.name));
+        if let Assignment::Tables(Tasks { convert: Some(convert), .. }) = &mut request.work {
+            *convert = ConvertRequest { sets_citus_table: true, ..convert.clone() };
         }
+        request
     }
 
-    /// Examines the shards on all nodes, and the tables themselves.
-    async fn examine(&self, nodes: Vec<Node>, examined: &mut Examined) -> Result<(), RunError> {
-        let names = examined.names.clone();
+    /// Examines the shards on all nodes, and the tables themselves, whose names are as SQL has them. Returns the settings
+    /// that these need, by node.
+    async fn examine(
+        &self,
+        nodes: Vec<Node>,
+        names: &[String],
+        failures: &mut NodeFailures,
+    ) -> Result<BTreeMap<String, Vec<Parent>>, RunError> {
+        let shells = Mutex::new(BTreeMap::new());
         let stop = self.control.stopping().cancelled();
         self.cluster(nodes)
-            .each(
-                &self.session,
-                examined,
-                stop,
-                async |connection, node: &mut OfNode<'_, '_, Examined>, _: CancellationToken| {
-                    let request = self.of_node(node.node);
-                    let control = Arc::clone(self.control);
-                    let listener =
-                        OnNode { is_quiet: true, ..OnNode::new(self.listener, node.node) };
-                    let shells =
-                        tables::examine(connection, &request, &names, control, &listener).await?;
-                    node.output().shells.insert(node.node.name.clone(), shells);
-                    Ok(())
-                },
-            )
-            .await
+            .each_node(&self.session, failures, stop, async |connection, output| {
+                let node = output.node;
+                let shards = node.shards.iter().map(|shard| shard.name.clone()).collect();
+                let request = self.of_node(node, shards);
+                let control = Arc::clone(self.control);
+                let listener =
+                    NodeListener { is_quiet: true, ..NodeListener::new(self.listener, node) };
+                let needed =
+                    tables::examine(connection, &request, names, control, &listener).await?;
+                let mut shells = shells.lock().unwrap_or_else(PoisonError::into_inner);
+                shells.insert(node.name.clone(), needed);
+                Ok(())
+            })
+            .await?;
+        Ok(shells.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives the tables themselves the settings on all nodes, because shards that Citus moves or splits take theirs from
@@ -176,42 +179,35 @@ impl Run<'_> {
         };
         let count = nodes.len();
         if self.request.options.dry_run {
-            for Parent { alter, .. } in first {
-                tell(UserMessage::Notice(format!("would set on {count} nodes: {alter}")));
-            }
+            self.announce("would set", first, count);
             return Ok(());
         }
-        let mut failures = Examined::default();
+        let mut failures = NodeFailures::default();
         let stop = self.control.stopping().cancelled();
         self.cluster(nodes)
-            .each(
-                &self.session,
-                &mut failures,
-                stop,
-                async |connection: Connection,
-                       node: &mut OfNode<'_, '_, Examined>,
-                       _: CancellationToken| {
-                    let shells = shells.get(&node.node.name).map_or(&[][..], Vec::as_slice);
-                    connection.make_own().await.map_err(|error| unread(&error.into()))?;
-                    let request = self.request;
-                    let control = self.control;
-                    let listener = OnNode::new(self.listener, node.node);
-                    tables::set_shells(&connection, shells, request, control, &listener).await?;
-                    Ok(())
-                },
-            )
+            .each_node(&self.session, &mut failures, stop, async |connection, output| {
+                let shells = shells.get(&output.node.name).map_or(&[][..], Vec::as_slice);
+                connection.make_own().await.map_err(|error| Failed::incomplete(&error.into()))?;
+                let listener = NodeListener::new(self.listener, output.node);
+                tables::set_shells(&connection, shells, self.request, self.control, &listener)
+                    .await?;
+                Ok(())
+            })
             .await?;
-        if let Some(Failed { kind, message }) = failures.failed.into_iter().next() {
-            let message = format!(
-                "{message}\nNo value was converted. The settings may have been changed on other nodes.\n\
-                 HINT:  Run the command again."
+        if let Some(mut failed) = failures.0.into_iter().next() {
+            failed.message.text.push_str(
+                "\nNo value was converted. The settings may have been changed on other nodes.",
             );
-            return Err(Failed::new(kind, message).into());
+            return Err(failed.hint("Run the command again.").into());
         }
-        for Parent { alter, .. } in first {
-            tell(UserMessage::Notice(format!("set on {count} nodes: {alter}")));
-        }
+        self.announce("set", first, count);
         Ok(())
+    }
+
+    fn announce(&self, what: &str, shells: &[Parent], nodes: usize) {
+        for Parent { alter, .. } in shells {
+            self.ui.tell(Message::notice(format!("{what} on {nodes} nodes: {alter}")));
+        }
     }
 
     /// Works on the shards until the metadata has none without a result, or those that have none have been tried twice.
@@ -219,18 +215,16 @@ impl Run<'_> {
     async fn convert(
         &self,
         tables: &[Oid],
-        results: &mut Results,
+        results: &mut Results<'_>,
     ) -> (Vec<Node>, Result<(), RunError>) {
         let mut known = Vec::new();
         loop {
             match self.placements(tables).await {
                 Ok(nodes) => known = nodes,
                 Err(failed) => {
-                    let message = format!(
-                        "it is not known whether shards were moved, split or added: {}",
-                        failed.message
-                    );
-                    return (known, Err(Failed::new(failed.kind, message).into()));
+                    const UNKNOWN: &str =
+                        "it is not known whether shards were moved, split or added";
+                    return (known, Err(failed.meaning(UNKNOWN).into()));
                 }
             }
             let mut left = known.clone();
@@ -259,44 +253,29 @@ impl Run<'_> {
         connection
             .reading(async || citus::nodes(connection.client(), tables).await)
             .await
-            .map_err(|error| unread(&error))
+            .map_err(|error| Failed::incomplete(&error))
     }
 
     /// Works on these shards, each node by itself.
-    async fn work(&self, nodes: Vec<Node>, results: &mut Results) -> Result<(), RunError> {
+    async fn work(&self, nodes: Vec<Node>, results: &mut Results<'_>) -> Result<(), RunError> {
         let stop = self.control.stopping().cancelled();
         self.cluster(nodes)
-            .each(
-                &self.session,
-                results,
-                stop,
-                async |connection: Connection,
-                       node: &mut OfNode<'_, '_, Results>,
-                       _: CancellationToken| {
-                    let present = node.present(&connection).await?;
-                    if present.is_empty() {
-                        return Ok(());
-                    }
-                    let request = Request { tables: present, ..self.of_node(node.node) };
-                    let control = Arc::clone(self.control);
-                    let listener = OnNode::new(self.listener, node.node);
-                    tables::run(connection, &request, control, &listener, node).await.map(drop)
-                },
-            )
+            .each_node(&self.session, results, stop, async |connection, output| {
+                let present = output.present(&connection).await?;
+                if present.is_empty() {
+                    return Ok(());
+                }
+                let request = self.of_node(output.node, present);
+                let control = Arc::clone(self.control);
+                let listener = NodeListener::new(self.listener, output.node);
+                tables::run(connection, &request, control, &listener, output).await.map(drop)
+            })
             .await
     }
 }
 
-fn refused<T>(why: &str) -> Result<T, Failed> {
-    Err(Failed::new(Kind::Usage, why))
-}
-
-fn unread(error: &LiveError) -> Failed {
-    Failed::new(Kind::Incomplete, error.to_string())
-}
-
 /// Adds the name of the node to what its work reports. A note that is the same for several shards is passed on once.
-struct OnNode<'a> {
+struct NodeListener<'a> {
     listener: &'a dyn Listener,
     node: &'a Node,
     /// While tables are examined: their notes are repeated when they are worked on.
@@ -304,9 +283,9 @@ struct OnNode<'a> {
     noted: Mutex<BTreeSet<String>>,
 }
 
-impl<'a> OnNode<'a> {
-    fn new(listener: &'a dyn Listener, node: &'a Node) -> OnNode<'a> {
-        OnNode { listener, node, is_quiet: false, noted: Mutex::default() }
+impl<'a> NodeListener<'a> {
+    fn new(listener: &'a dyn Listener, node: &'a Node) -> NodeListener<'a> {
+        NodeListener { listener, node, is_quiet: false, noted: Mutex::default() }
     }
 
     fn named(&self, relation: &str) -> String {
@@ -314,7 +293,7 @@ impl<'a> OnNode<'a> {
     }
 }
 
-impl Listener for OnNode<'_> {
+impl Listener for NodeListener<'_> {
     fn progress(&self, relation: &str, advance: &Advance) {
         self.listener.progress(&self.named(relation), advance);
     }
@@ -327,18 +306,17 @@ impl Listener for OnNode<'_> {
         self.listener.rebuilds(&self.named(relation), index, number, indexes);
     }
 
-    fn note(&self, text: &str) {
+    fn note(&self, relation: Option<&str>, text: &str) {
         if self.is_quiet {
             return;
         }
-        let about = text.split_once(": ").filter(|(name, _)| self.node.shard(name).is_some());
-        if let Some((_, what)) = about {
-            let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-            if !noted.insert(what.to_owned()) {
-                return;
-            }
+        let Some(relation) = relation else {
+            return self.listener.note(Some(&self.node.name), text);
+        };
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.node.shard(relation).is_none() || noted.insert(text.to_owned()) {
+            self.listener.note(Some(&self.named(relation)), text);
         }
-        self.listener.note(&self.named(text));
     }
 
     fn figures(&self, figures: &Figures) {
@@ -350,51 +328,26 @@ impl Listener for OnNode<'_> {
     }
 }
 
-/// The results of examining the nodes.
+/// What failed on nodes before any shard was worked on: all of their shards are affected.
 #[derive(Default)]
-struct Examined {
-    /// The tables, as SQL names them.
-    names: Vec<String>,
-    /// The settings that the tables need, by node.
-    shells: BTreeMap<String, Vec<Parent>>,
-    failed: Vec<Failed>,
-}
+struct NodeFailures(Vec<Failed>);
 
-impl Sink<Swept> for Examined {
+impl Sink<Swept> for NodeFailures {
     fn found(&mut self, _: Swept) -> io::Result<()> {
         Ok(())
     }
 
-    fn failed(&mut self, failed: Failed) {
-        self.failed.push(failed);
+    fn failed(&mut self, mut failed: Failed) {
+        failed.message.at.relations.clear();
+        self.0.push(failed);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
-    }
-}
-
-impl NodeSink for Examined {
-    type Found = Swept;
-
-    fn lost(&mut self, node: &Node, _: &[&Placement], failed: &Failed) {
-        self.failed(failed.clone().placed(&node.name));
-    }
-}
-
-impl Placed for Swept {
-    fn relation(&self) -> &str {
-        &self.report.subject.relation
-    }
-
-    fn place(&mut self, shard: ShardLine, _: (&str, &str), _: bool) {
-        self.report.subject.shard = Some(shard);
-    }
+    fn message(&mut self, _: Message) {}
 }
 
 /// The results of shards.
-#[derive(Default)]
-struct Results {
+struct Results<'a> {
+    ui: &'a Ui,
     /// The last one of each.
     of: BTreeMap<Place, Swept>,
     tries: BTreeMap<Place, u32>,
@@ -404,7 +357,14 @@ struct Results {
     others: Vec<Failed>,
 }
 
-impl Results {
+impl Results<'_> {
+    fn new(ui: &Ui) -> Results<'_> {
+        let of = BTreeMap::new();
+        let tries = BTreeMap::new();
+        let why = BTreeMap::new();
+        Results { ui, of, tries, why, others: Vec::new() }
+    }
+
     /// Whether a shard is worked on now, and not done.
     fn begin(&mut self, node: &str, shard: &Placement) -> bool {
         let place = (node.to_owned(), shard.relation.clone());
@@ -427,39 +387,42 @@ impl Results {
         output: &mut RetoastOutput,
     ) {
         let mut reports: BTreeMap<String, CitusReport> = BTreeMap::new();
+        let mut failures = Vec::new();
         let mut position = 0;
         for node in nodes {
-            let mut with_node: BTreeMap<String, CitusReport> = BTreeMap::new();
+            let mut tables = BTreeSet::new();
             for shard in &node.shards {
                 let place = (node.name.clone(), shard.relation.clone());
-                let report = with_node.entry(shard.table.clone()).or_default();
+                let report = reports.entry(shard.table.clone()).or_insert_with(|| CitusReport {
+                    table: shard.table.clone(),
+                    ..CitusReport::default()
+                });
+                report.nodes += u64::from(tables.insert(&shard.table));
                 report.shards += 1;
-                let swept = self.of.remove(&place);
-                let is_done =
-                    swept.as_ref().is_some_and(|one| one.report.outcome != Outcome::Failed);
-                if let Some(swept) = swept {
+                let mut is_done = false;
+                if let Some(swept) = self.of.remove(&place) {
+                    is_done = swept.report.outcome != Outcome::Failed;
                     position += 1;
                     // the output only keeps it
                     let _ = output.found(Swept { position, ..swept });
                 }
-                if !is_done {
-                    let why = if stopped { NOT_BEGUN } else { "it was not reached" };
-                    let Failed { message: reason, .. } = self
-                        .why
-                        .remove(&place)
-                        .unwrap_or_else(|| Failed::new(Kind::Incomplete, why));
-                    let relation = shard.relation.clone();
-                    let node = node.name.clone();
-                    report.missing.push(MissingShard { relation, node, reason });
+                if is_done {
+                    continue;
                 }
-            }
-            for (table, more) in with_node {
-                let report = reports
-                    .entry(table.clone())
-                    .or_insert(CitusReport { table, ..CitusReport::default() });
-                report.nodes += 1;
-                report.shards += more.shards;
-                report.missing.extend(more.missing);
+                let known = self.why.remove(&place);
+                let reason = match &known {
+                    Some(failed) => reason(failed),
+                    None if stopped => NOT_BEGUN.to_owned(),
+                    None => "it was not reached".to_owned(),
+                };
+                if reason != NOT_BEGUN {
+                    let failed =
+                        known.unwrap_or_else(|| Failed::new(Kind::Incomplete, reason.clone()));
+                    failures.push(failed.of_shard(&node.name, &shard.relation));
+                }
+                let relation = shard.relation.clone();
+                let node = node.name.clone();
+                report.missing.push(MissingShard { relation, node, reason });
             }
         }
         for Parent { name, alter } in shells.values().flatten() {
@@ -475,65 +438,38 @@ impl Results {
                 report.set.push(alter.clone());
             }
         }
-        self.fail(&reports, output);
+        by_reason(failures).into_iter().chain(self.others).for_each(|failed| output.failed(failed));
         output.citus = reports.into_values().collect();
-    }
-
-    /// Reports why shards have no result, those of one node and reason together.
-    fn fail(self, reports: &BTreeMap<String, CitusReport>, output: &mut RetoastOutput) {
-        let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-        let missing = reports.values().flat_map(|report| &report.missing);
-        for missing in missing.filter(|missing| missing.reason != NOT_BEGUN) {
-            let reason = missing
-                .reason
-                .strip_prefix(&missing.relation)
-                .map_or(missing.reason.as_str(), |rest| rest.trim_start_matches(": "));
-            by_reason.entry((&missing.node, reason)).or_default().push(&missing.relation);
-        }
-        for ((node, reason), shards) in by_reason {
-            let failed = Failed::new(Kind::Incomplete, reason);
-            let message = without(&failed, "not complete", &shards);
-            output.failed(Failed::new(Kind::Incomplete, format!("{node}: {message}")));
-        }
-        self.others.into_iter().for_each(|failed| output.failed(failed));
     }
 }
 
-impl Sink<Swept> for Results {
-    fn found(&mut self, mut swept: Swept) -> io::Result<()> {
+/// Why a shard has no result, without its place.
+fn reason(failed: &Failed) -> String {
+    Message { at: Location::default(), ..failed.message.clone() }.to_string()
+}
+
+impl Sink<Swept> for Results<'_> {
+    fn found(&mut self, swept: Swept) -> io::Result<()> {
         let Some(shard) = &swept.report.subject.shard else { return Ok(()) };
         let place = (shard.node.clone(), swept.report.subject.relation.clone());
-        // the settings are also those of the table
-        swept.report.common.notes.retain(|note| !note.starts_with("a shard of "));
         self.why.remove(&place);
         self.of.insert(place, swept);
         Ok(())
     }
 
     fn failed(&mut self, failed: Failed) {
-        self.others.push(failed);
-    }
-
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
-    }
-}
-
-impl NodeSink for Results {
-    type Found = Swept;
-
-    fn failed_at(&mut self, node: &Node, shard: Option<&Placement>, failed: Failed) {
-        match shard {
-            Some(shard) => {
-                self.why.insert((node.name.clone(), shard.relation.clone()), failed);
+        let at = &failed.message.at;
+        match &at.node {
+            Some(node) if !at.relations.is_empty() => {
+                for relation in &at.relations {
+                    self.why.insert((node.clone(), relation.clone()), failed.clone());
+                }
             }
-            None => self.failed(failed.placed(&node.name)),
+            _ => self.others.push(failed),
         }
     }
 
-    fn lost(&mut self, node: &Node, missing: &[&Placement], failed: &Failed) {
-        for shard in missing {
-            self.why.insert((node.name.clone(), shard.relation.clone()), failed.clone());
-        }
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }

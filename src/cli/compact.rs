@@ -6,6 +6,7 @@ use super::arguments::TablesArg;
 use super::exit::{Exit, Failure};
 use super::retoast::write;
 use super::settings::{ReindexArg, RowArgs, RunArgs, Verb};
+use super::terminal::Ui;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::run::request::{Assignment, Tasks};
@@ -73,7 +74,7 @@ enum Indexes {
 ///
 /// # Errors
 /// Where they contradict each other, or the run could not begin.
-pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
+pub(super) fn compact(args: &CompactArgs, ui: &Ui) -> Result<Exit, Failure> {
     let CompactArgs { tables, files, reindex: ReindexArg { reindex }, rows, run } = args;
     let of_one = !run.fleet.is_given(false)?;
     if of_one && run.checkpoint.is_some() && *reindex == Reindex::Never {
@@ -82,23 +83,24 @@ pub(super) fn compact(args: &CompactArgs) -> Result<Exit, Failure> {
         ));
     }
     let tasks = Tasks { convert: None, compact: Some(*files), reindex: *reindex };
-    work(Verb::Compact, tables, tasks, Some(rows), run)
+    work(ui, Verb::Compact, tables, tasks, Some(rows), run)
 }
 
 /// Does what the arguments of `reindex` say.
 ///
 /// # Errors
 /// Where they contradict each other, or the run could not begin.
-pub(super) fn reindex(args: &ReindexArgs) -> Result<Exit, Failure> {
+pub(super) fn reindex(args: &ReindexArgs, ui: &Ui) -> Result<Exit, Failure> {
     let reindex = match args.indexes {
         Indexes::Bloated => Reindex::Bloated,
         Indexes::All => Reindex::All,
     };
     let tasks = Tasks { convert: None, compact: None, reindex };
-    work(Verb::Reindex, &args.tables, tasks, None, &args.run)
+    work(ui, Verb::Reindex, &args.tables, tasks, None, &args.run)
 }
 
 fn work(
+    ui: &Ui,
     verb: Verb,
     tables: &TablesArg,
     tasks: Tasks,
@@ -107,11 +109,9 @@ fn work(
 ) -> Result<Exit, Failure> {
     let settings = run.settings(verb)?;
     if tables.tables.is_empty() {
-        return Err(Failure::usage(format!(
-            "no table was given\nHINT:  toastctl {} TABLE",
-            verb.name()
-        )));
+        let hint = format!("toastctl {} TABLE", verb.name());
+        return Err(Failure::usage("no table was given").hint(hint));
     }
     let request = run.request(tables, Assignment::Tables(tasks), rows, 1, &settings);
-    write(verb, run, &settings, &request)
+    write(ui, verb, run, &settings, &request)
 }

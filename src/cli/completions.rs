@@ -11,7 +11,7 @@ use super::Cli;
 use super::connect::{ConnectionArgs, PlainHelpFlag};
 use super::exit::{Exit, Failure};
 use super::manual::topics::TOPICS;
-use super::terminal;
+use super::terminal::{self, Ui};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::names;
 
@@ -93,14 +93,14 @@ complete -c toastctl -f -k -a '(__toastctl_complete)'
 "#;
 
 /// Prints the shell's script, or what can stand at the cursor.
-pub(super) fn run(args: &CompletionsArgs) -> Result<Exit, Failure> {
+pub(super) fn run(args: &CompletionsArgs, ui: &Ui) -> Result<Exit, Failure> {
     let script = match args.shell {
         ShellArg::Bash => BASH,
         ShellArg::Zsh => ZSH,
         ShellArg::Fish => FISH,
     };
     let Some((last, before)) = args.typed.split_last() else {
-        return terminal::print(script.as_bytes());
+        return ui.print(script.as_bytes());
     };
     let (mut split, open) = split(last);
     let word = split.pop().unwrap_or_default();
@@ -123,7 +123,7 @@ pub(super) fn run(args: &CompletionsArgs) -> Result<Exit, Failure> {
             lines.push('\n');
         }
     }
-    terminal::print(lines.as_bytes())
+    ui.print(lines.as_bytes())
 }
 
 /// What can stand in the place of `word` after these words, and what each means.

@@ -1,5 +1,6 @@
 //! Exit codes: a contract with scripts, so a number never changes its meaning.
 
+use crate::message::Message;
 use crate::report::nagios::State;
 use crate::retoast::verdict::RunEnd;
 use crate::server::connect::ConnectError;
@@ -99,19 +100,22 @@ impl PartialOrd for Exit {
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,
-    /// What happened: lower case, the place first, a hint on a line of its own.
-    pub message: String,
+    pub(crate) message: Message,
 }
 
 impl Failure {
     /// A failure with this code.
-    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, message: message.into() }
+    pub fn new(exit: Exit, text: impl Into<String>) -> Failure {
+        Failure { exit, message: Message::error(text) }
     }
 
     /// Arguments or input that cannot be used.
-    pub fn usage(message: impl Into<String>) -> Failure {
-        Failure::new(Exit::Usage, message)
+    pub fn usage(text: impl Into<String>) -> Failure {
+        Failure::new(Exit::Usage, text)
+    }
+
+    pub(super) fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure { message: self.message.hint(hint), ..self }
     }
 }
 
@@ -145,7 +149,7 @@ impl From<RunEnd> for Exit {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Failure {
-        Failure::new(failed.kind.into(), failed.message)
+        Failure { exit: failed.kind.into(), message: failed.message }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::arguments::{size, split};
 use super::exit::Exit;
-use super::terminal::tell;
+use super::terminal::Ui;
 use crate::check::alarm;
 use crate::check::code::Severity as Damage;
 use crate::findings::code::Severity;
@@ -11,7 +11,6 @@ use crate::inspect::overview::figures::{
 };
 use crate::report::nagios::shown;
 use crate::report::units::counted;
-use crate::server::sink::UserMessage;
 use toast_format::model::interval::Interval;
 
 const SEVERITIES: [Severity; 3] = [Severity::High, Severity::Medium, Severity::Low];
@@ -94,11 +93,11 @@ fn number(text: &str, unit: Unit) -> Result<f64, String> {
 }
 
 /// Says which conditions are met and which ones cannot be judged; the exit code that follows.
-pub(super) fn judged(conditions: &[Condition], figures: &Figures) -> Exit {
+pub(super) fn judged(ui: &Ui, conditions: &[Condition], figures: &Figures) -> Exit {
     conditions
         .iter()
         .map(|condition| {
-            told(&condition.text, &figures.judge(&condition.test), |value: &Interval| {
+            told(ui, &condition.text, &figures.judge(&condition.test), |value: &Interval| {
                 match condition.test {
                     Test::Severity(_) => counted(value.estimate as u64, "finding"),
                     Test::Figure(figure, ..) => {
@@ -112,11 +111,15 @@ pub(super) fn judged(conditions: &[Condition], figures: &Figures) -> Exit {
 }
 
 /// The same for a check.
-pub(super) fn judged_damage(conditions: &[alarm::Condition], counts: &alarm::Counts) -> Exit {
+pub(super) fn judged_damage(
+    ui: &Ui,
+    conditions: &[alarm::Condition],
+    counts: &alarm::Counts,
+) -> Exit {
     conditions
         .iter()
         .map(|condition| {
-            told(&condition.text, &counts.judge(condition), |value: &Interval| {
+            told(ui, &condition.text, &counts.judge(condition), |value: &Interval| {
                 format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
             })
         })
@@ -125,15 +128,15 @@ pub(super) fn judged_damage(conditions: &[alarm::Condition], counts: &alarm::Cou
 }
 
 /// Says whether a condition is met or cannot be judged.
-fn told(condition: &str, judged: &Judged, met: impl Fn(&Interval) -> String) -> Exit {
+fn told(ui: &Ui, condition: &str, judged: &Judged, met: impl Fn(&Interval) -> String) -> Exit {
     match judged {
         Judged::NotMet(_) => Exit::Ok,
         Judged::Met(value) => {
-            tell(UserMessage::Warning(format!("--fail-on {condition}: {}", met(value))));
+            ui.warning(format!("--fail-on {condition}: {}", met(value)));
             Exit::Alarm
         }
         Judged::Unknown(why) => {
-            tell(UserMessage::Error(format!("--fail-on {condition}: not known ({why})")));
+            ui.error(format!("--fail-on {condition}: not known ({why})"));
             Exit::Incomplete
         }
     }

@@ -6,25 +6,28 @@ use std::fmt::Display;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::connect::{ConnectionArgs, OfFleet, SessionOptions, ThisProcess, is_connection_string};
+use super::connect::{
+    Connection, ConnectionArgs, OfFleet, SessionOptions, ThisProcess, is_connection_string,
+};
 use super::exit::{Exit, Failure};
 use super::retoast_output::command_line;
-use super::terminal::{self, Console, Kept, tell};
+use super::terminal::{self, Kept, TargetRun, Ui};
 use crate::command::shell_quoted;
-use crate::drive::fleet::{Limits, Pending, Step, each_target};
+use crate::drive::sites::{Limits, Pending, Step, each_site, in_thread};
+use crate::message::Message;
 use crate::report::document::Format;
 use crate::report::fleet::{SCHEMA, TargetReport, Writer};
 use crate::report::overview::View;
 use crate::retoast::memory;
 use crate::retoast::memory::finished::Finished;
-use crate::server::sink::UserMessage;
+use crate::server::sink::Failed;
 use crate::server::{LiveError, about};
 
 /// The largest file of targets that is read from standard input, and the longest line.
@@ -92,12 +95,11 @@ fn connections(text: &str) -> Option<usize> {
     text.trim().parse().ok().filter(|number| (1..=1000).contains(number))
 }
 
-/// A verb that is to run on several databases.
+/// A verb that is to run on a database, or on several.
 pub(super) struct Fleet<'a> {
     pub(super) args: &'a FleetArgs,
     pub(super) verb: &'static str,
     pub(super) connection: &'a ConnectionArgs,
-    pub(super) format: Format,
     /// How overviews are printed, which are joined for people.
     pub(super) view: View,
     /// Connections that the verb opens to a database.
@@ -115,11 +117,18 @@ pub(super) struct Writes<'a> {
     pub(super) dry_run: bool,
 }
 
-/// Arguments of the verb that differ between databases.
-pub(super) struct TargetOverrides {
+/// A database that a verb runs on, and where it prints.
+pub(super) struct Database {
+    pub(super) ui: Ui,
     pub(super) connection: ConnectionArgs,
-    pub(super) format: Format,
     pub(super) checkpoint: Option<PathBuf>,
+}
+
+impl Database {
+    /// Connects to this database as [`Ui::connected`] does.
+    pub(super) async fn connected(&self, session: &SessionOptions) -> Result<Connection, Failure> {
+        self.ui.connected(&self.connection, session).await
+    }
 }
 
 /// A server or a database.
@@ -158,10 +167,7 @@ impl FleetArgs {
 }
 
 /// Refuses an option that has no meaning for several databases.
-///
-/// # Errors
-/// It is given.
-pub(super) fn refuse(options: &[(&str, bool)]) -> Result<(), Failure> {
+fn refuse(options: &[(&str, bool)]) -> Result<(), Failure> {
     match options.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Failure::usage(format!(
             "{option} cannot be used with --all or --targets: it is about one database"
@@ -170,72 +176,106 @@ pub(super) fn refuse(options: &[(&str, bool)]) -> Result<(), Failure> {
     }
 }
 
-/// Runs a verb on each of the databases. The worst exit code counts.
-///
-/// # Errors
-/// The arguments, the file of targets or the checkpoint make no sense; nothing was done.
-pub(super) fn run(
-    fleet: &Fleet<'_>,
-    verb: impl Fn(TargetOverrides) -> Result<Exit, Failure> + Sync,
-) -> Result<Exit, Failure> {
-    refuse(&[("-W", fleet.connection.password), ("--format html", fleet.format == Format::Html)])?;
-    let limits = fleet.limits()?;
-    let checkpoint = fleet.writes.as_ref().filter(|writes| !writes.dry_run).and_then(|writes| {
-        Some(Finished::open(writes.checkpoint?, &writes.work).map_err(Failure::usage))
-    });
-    let finished = checkpoint.transpose()?;
-    let mut waiting = Vec::new();
-    let mut outcomes = Vec::new();
-    let mut known = HashSet::new();
-    for (line, text) in fleet.lines()? {
-        match fleet.target(text.as_deref()) {
-            Ok((_, target)) if !known.insert(target.name.clone()) => {
-                tell(UserMessage::Warning(format!("{}: named twice", target.name)));
+impl Fleet<'_> {
+    /// The database of the connection, for a run without `--all` and `--targets`.
+    pub(super) fn single(&self, ui: &Ui) -> Database {
+        let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
+        Database {
+            ui: ui.clone(),
+            connection: self.connection.clone(),
+            checkpoint: checkpoint.map(Path::to_owned),
+        }
+    }
+
+    /// Runs a verb on the database of the connection, or on each of several. The worst exit code counts. `alone`: options
+    /// that are about one database, and whether they are given.
+    ///
+    /// # Errors
+    /// The arguments, the file of targets or the checkpoint make no sense; nothing was done.
+    pub(super) fn run(
+        &self,
+        ui: &Ui,
+        alone: &[(&str, bool)],
+        verb: impl Fn(&Database) -> Result<Exit, Failure> + Sync,
+    ) -> Result<Exit, Failure> {
+        if !self.args.is_given(false)? {
+            return verb(&self.single(ui));
+        }
+        let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
+        refuse(alone)?;
+        let of_one =
+            [("-W", self.connection.password), ("--format html", ui.format == Format::Html)];
+        refuse(&of_one)?;
+        let limits = self.limits()?;
+        let finished = match (&self.writes, checkpoint) {
+            (Some(writes), Some(path)) if !writes.dry_run => {
+                Some(Finished::open(path, &writes.work).map_err(Failure::usage)?)
             }
-            Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
-            Err(failure) => outcomes.push(Outcome::failed(line, failure)),
+            _ => None,
+        };
+        let mut waiting = Vec::new();
+        let mut outcomes = Vec::new();
+        let mut known = HashSet::new();
+        for (line, text) in self.lines()? {
+            match self.target(text.as_deref()) {
+                Ok((_, target)) if !known.insert(target.name.clone()) => {
+                    ui.tell(Message::warning("named twice").of_target(&target.name));
+                }
+                Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
+                Err(failure) => outcomes.push(Outcome::failed(ui, line, failure)),
+            }
         }
-    }
-    if waiting.is_empty() && outcomes.is_empty() {
-        return Err(Failure::usage("--targets: the file names no database"));
-    }
-    let out = terminal::stdout_for_people(fleet.format);
-    let writer = Writer::new(out, fleet.format, terminal::output_width(), fleet.view.limit);
-    let mut printer = Printer { writer, worst: Exit::Ok, error: None };
-    let stop = CancellationToken::new();
-    let shared = Shared { found: HashSet::new(), finished, skipped: 0 };
-    let visits = Visits { fleet, verb, stop: stop.clone(), shared: Mutex::new(shared) };
-    let interrupt = async {
-        interrupted(fleet.writes.as_ref().and_then(|writes| writes.max_runtime)).await;
-        stop.cancel();
-    };
-    let go_on = outcomes.into_iter().all(|outcome| printer.print(outcome));
-    let waiting = if go_on { waiting } else { Vec::new() };
-    let visit = each_target(
-        waiting,
-        limits,
-        |target| visits.visit(target),
-        interrupt,
-        |outcome| printer.print(outcome),
-    );
-    let rest = visit
-        .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))?;
-    if stop.is_cancelled() {
-        for target in rest {
-            printer.print(Outcome::before_its_turn(target.name));
+        if waiting.is_empty() && outcomes.is_empty() {
+            return Err(Failure::usage("--targets: the file names no database"));
         }
-        printer.worst = printer.worst.max(Exit::Stopped);
-        tell(UserMessage::Plain(format!("stopped; to continue: {}", command_line())));
+        let writer = Writer::new(ui.report_out(), ui.format, ui.width, self.view.limit);
+        let mut printer = Printer { writer, worst: Exit::Ok, error: None };
+        if !outcomes.into_iter().all(|outcome| printer.print(outcome)) {
+            waiting.clear();
+        }
+        let stop = CancellationToken::new();
+        let shared = Shared { found: HashSet::new(), finished, skipped: 0 };
+        let visits = Visits { fleet: self, ui, verb, stop: &stop, shared: Mutex::new(shared) };
+        let interrupt = async {
+            ui.stopped(self.writes.as_ref().and_then(|writes| writes.max_runtime)).await;
+            stop.cancel();
+        };
+        let runtime = terminal::runtime(0)?;
+        let visits = &visits;
+        let rest = thread::scope(|scope| {
+            runtime.block_on(each_site(
+                waiting,
+                limits,
+                async |target: Target| {
+                    let name = target.name.clone();
+                    let step = in_thread(scope, move || visits.visit(&target)).await;
+                    step.unwrap_or_else(|error| {
+                        let why = format!("could not start: {error}");
+                        let failure = Failure::new(Exit::Incomplete, why);
+                        Step::Done(Outcome::failed(ui, name, failure))
+                    })
+                },
+                interrupt,
+                |outcome| printer.print(outcome),
+            ))
+        });
+        if stop.is_cancelled() {
+            for target in rest {
+                printer.print(Outcome::before_its_turn(ui, target.name));
+            }
+            printer.worst = printer.worst.max(Exit::Stopped);
+            ui.progress(format!("stopped; to continue: {}", command_line()));
+        }
+        let mut shared = visits.shared();
+        if printer.worst == Exit::Ok
+            && printer.error.is_none()
+            && let Some(finished) = shared.finished.take()
+            && let Err(error) = finished.end()
+        {
+            ui.warning(format!("--checkpoint: {error}"));
+        }
+        printer.end(shared.skipped)
     }
-    let shared = visits.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if printer.worst == Exit::Ok
-        && printer.error.is_none()
-        && let Some(finished) = shared.finished
-        && let Err(error) = finished.end()
-    {
-        tell(UserMessage::Warning(format!("--checkpoint: {error}")));
-    }
-    printer.end(shared.skipped)
 }
 
 /// What the visits to all targets share.
@@ -247,39 +287,47 @@ struct Shared {
     skipped: u64,
 }
 
-struct Visits<'a, 'f, V> {
-    fleet: &'a Fleet<'f>,
+struct Visits<'a, V> {
+    fleet: &'a Fleet<'a>,
+    ui: &'a Ui,
     verb: V,
-    stop: CancellationToken,
+    stop: &'a CancellationToken,
     shared: Mutex<Shared>,
 }
 
-impl<V: Fn(TargetOverrides) -> Result<Exit, Failure>> Visits<'_, '_, V> {
+impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn visit(&self, target: &Target) -> Step<Target, Outcome> {
-        let console = Console::new(target.name.clone(), self.stop.clone());
+        let _span = tracing::debug_span!("database", name = target.name).entered();
+        let run = TargetRun::new(target.name.clone(), self.stop.clone());
+        // each line of JSON has the document of one database
+        let format = match self.ui.format {
+            Format::Jsonl => Format::Json,
+            format => format,
+        };
+        let ui = self.ui.on_target(run, format);
         if !target.is_database {
-            return self.expand(target, &console);
+            return self.expand(target, &ui);
         }
         if self.skips(target) {
             return Step::Expand(Vec::new());
         }
-        let outcome = self.fleet.visit(target, &console, &self.verb);
+        let outcome = self.outcome(target, &ui);
         if outcome.exit == Exit::Ok
             && let Some(finished) = &mut self.shared().finished
             && let Err(error) = finished.add(&target.name)
         {
-            console.within(|| tell(UserMessage::Warning(format!("--checkpoint: {error}"))));
+            ui.warning(format!("--checkpoint: {error}"));
         }
         Step::Done(outcome)
     }
 
     /// Finds the databases of a server.
-    fn expand(&self, target: &Target, console: &Arc<Console>) -> Step<Target, Outcome> {
-        match console.within(|| self.fleet.databases(target)) {
+    fn expand(&self, target: &Target, ui: &Ui) -> Step<Target, Outcome> {
+        match self.fleet.databases(target, ui) {
             Ok(mut databases) => {
                 let mut shared = self.shared();
                 databases.retain(|database| shared.found.insert(database.target.name.clone()));
@@ -288,10 +336,10 @@ impl<V: Fn(TargetOverrides) -> Result<Exit, Failure>> Visits<'_, '_, V> {
             Err(failure) => {
                 let name = target.name.clone();
                 let outcome = match failure.exit {
-                    Exit::Stopped => Outcome::before_its_turn(name),
-                    _ => Outcome::failed(name, failure),
+                    Exit::Stopped => Outcome::before_its_turn(self.ui, name),
+                    _ => Outcome::failed(self.ui, name, failure),
                 };
-                Step::Done(Outcome { kept: console.take(), ..outcome })
+                Step::Done(Outcome { kept: kept(ui), ..outcome })
             }
         }
     }
@@ -304,40 +352,49 @@ impl<V: Fn(TargetOverrides) -> Result<Exit, Failure>> Visits<'_, '_, V> {
         shared.skipped += u64::from(is_finished);
         is_finished
     }
-}
 
-/// Ends with Ctrl-C, SIGTERM, or after this many seconds.
-async fn interrupted(seconds: Option<u64>) {
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    let time_is_up = async {
-        match seconds {
-            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = terminal::interrupted() => {}
-        _ = terminate => {}
-        () = time_is_up => {}
+    /// Runs the verb on a database.
+    fn outcome(&self, target: &Target, ui: &Ui) -> Outcome {
+        let began = Instant::now();
+        let checkpoint = self.fleet.writes.as_ref().and_then(|writes| writes.checkpoint);
+        let database = Database {
+            ui: ui.clone(),
+            connection: target.connection.clone(),
+            checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
+        };
+        let (exit, failed) = match (self.verb)(&database) {
+            Ok(exit) => (exit, None),
+            Err(failure) => {
+                ui.tell(failure.message.clone());
+                (failure.exit, Some(failure.message.to_string()))
+            }
+        };
+        let kept = kept(ui);
+        let error = failed.or_else(|| match (exit, kept.errors.as_slice()) {
+            (Exit::Ok, _) | (_, []) => None,
+            (_, [first]) => Some(first.clone()),
+            (_, [first, rest @ ..]) => Some(format!("{first}\n(and {} more)", rest.len())),
+        });
+        let name = target.name.clone();
+        let place = target.place.clone();
+        let took = began.elapsed();
+        Outcome { name, place, exit, error, kept, took }
     }
 }
 
+/// What was printed on a target.
+fn kept(ui: &Ui) -> Kept {
+    ui.target.as_ref().map(|target| target.take()).unwrap_or_default()
+}
+
 impl<'a> Fleet<'a> {
-    /// Of a verb that reads.
-    pub(super) fn of_reader(
+    pub(super) fn new(
         verb: &'static str,
         args: &'a FleetArgs,
         connection: &'a ConnectionArgs,
-        format: Format,
         connections: u16,
     ) -> Fleet<'a> {
-        let view = View::default();
-        Fleet { args, verb, connection, format, view, connections, writes: None }
+        Fleet { args, verb, connection, view: View::default(), connections, writes: None }
     }
 
     /// How many databases are worked on at a time.
@@ -346,11 +403,12 @@ impl<'a> Fleet<'a> {
             self.args.max_connections.unwrap_or(MaxConnections { in_all: 32, per_server: 8 });
         let each = usize::from(self.connections);
         if each > given.in_all || each > given.per_server {
-            return Err(Failure::usage(format!(
-                "a database takes {each} connections, which --max-connections {},{} does not allow\n\
-                 HINT:  Use fewer --jobs, or allow more connections.",
+            let text = format!(
+                "a database takes {each} connections, which --max-connections {},{} does not allow",
                 given.in_all, given.per_server
-            )));
+            );
+            let hint = "Use fewer --jobs, or allow more connections.";
+            return Err(Failure::usage(text).hint(hint));
         }
         let per_server = if self.writes() { 1 } else { given.per_server / each };
         Ok(Limits { in_all: (given.in_all / each).min(MOST_AT_A_TIME), per_server })
@@ -420,10 +478,10 @@ impl<'a> Fleet<'a> {
     }
 
     /// The databases of a server, with a key that is the same under every name of the server.
-    fn databases(&self, target: &Target) -> Result<Vec<Pending<Target>>, Failure> {
+    fn databases(&self, target: &Target, ui: &Ui) -> Result<Vec<Pending<Target>>, Failure> {
         let (server, names) = terminal::runtime(1)?.block_on(async {
             let session = SessionOptions::read_only(self.verb);
-            let connection = terminal::connected(&target.connection, &session).await?;
+            let connection = ui.connected(&target.connection, &session).await?;
             let asked = connection
                 .reading(async || {
                     let server = about::instance(connection.client()).await?;
@@ -435,7 +493,7 @@ impl<'a> Fleet<'a> {
                     Ok::<_, LiveError>((server, names))
                 })
                 .await;
-            asked.map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))
+            asked.map_err(|error| Failure::from(Failed::incomplete(&error)))
         })?;
         let connection = |database: Option<String>| ConnectionArgs {
             of_fleet: OfFleet { database, ..target.connection.of_fleet.clone() },
@@ -452,58 +510,22 @@ impl<'a> Fleet<'a> {
             })
             .collect()
     }
-
-    fn visit(
-        &self,
-        target: &Target,
-        console: &Arc<Console>,
-        verb: &impl Fn(TargetOverrides) -> Result<Exit, Failure>,
-    ) -> Outcome {
-        let began = Instant::now();
-        let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
-        let overrides = TargetOverrides {
-            connection: target.connection.clone(),
-            format: match self.format {
-                Format::Jsonl => Format::Json,
-                format => format,
-            },
-            checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
-        };
-        let (exit, failed) = match console.within(|| verb(overrides)) {
-            Ok(exit) => (exit, None),
-            Err(failure) => (failure.exit, Some(failure.message)),
-        };
-        if let Some(message) = &failed {
-            console.within(|| tell(UserMessage::Error(message.clone())));
-        }
-        let kept = console.take();
-        let error = failed.or_else(|| match (exit, kept.errors.as_slice()) {
-            (Exit::Ok, _) | (_, []) => None,
-            (_, [first]) => Some(first.clone()),
-            (_, [first, rest @ ..]) => Some(format!("{first}\n(and {} more)", rest.len())),
-        });
-        let name = target.name.clone();
-        let place = target.place.clone();
-        let took = began.elapsed();
-        Outcome { name, place, exit, error, kept, took }
-    }
 }
 
 impl Outcome {
     /// It could not be begun.
-    fn failed(name: String, failure: Failure) -> Outcome {
-        if failure.exit != Exit::Stopped {
-            tell(UserMessage::Error(format!("{name}: {}", failure.message)));
-        }
+    fn failed(ui: &Ui, name: String, Failure { exit, message }: Failure) -> Outcome {
         let place = String::new();
-        let kept = Kept::default();
-        let took = Duration::ZERO;
-        Outcome { name, place, exit: failure.exit, error: Some(failure.message), kept, took }
+        let error = Some(message.to_string());
+        if exit != Exit::Stopped {
+            ui.tell(message.of_target(&name));
+        }
+        Outcome { name, place, exit, error, kept: Kept::default(), took: Duration::ZERO }
     }
 
     /// The run was stopped before any work on it.
-    fn before_its_turn(name: String) -> Outcome {
-        Outcome::failed(name, Failure::new(Exit::Stopped, "stopped before its turn"))
+    fn before_its_turn(ui: &Ui, name: String) -> Outcome {
+        Outcome::failed(ui, name, Failure::new(Exit::Stopped, "stopped before its turn"))
     }
 }
 
@@ -603,7 +625,7 @@ mod tests {
         assert_eq!(dbname("one").unwrap(), "service=one");
         assert_eq!(dbname("host=a").unwrap(), "host=a");
         let failure = dbname("postgres:/u:secret@h").unwrap_err();
-        assert!(failure.exit == Exit::Usage && !failure.message.contains("secret"));
+        assert!(failure.exit == Exit::Usage && !failure.message.to_string().contains("secret"));
     }
 
     #[test]

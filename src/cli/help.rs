@@ -11,7 +11,7 @@ use super::exit::{Exit, Failure};
 use super::manual::topics::{MANAGED, TOPICS};
 use super::manual::verbs::manual;
 use super::manual::{Item, Topic};
-use super::terminal;
+use super::terminal::Ui;
 use crate::report::schema::{SCHEMAS, schema};
 use crate::report::table::wrapped;
 
@@ -147,14 +147,14 @@ const FIRST: [Item; 3] = [
 ];
 
 /// Prints what is asked for.
-pub(super) fn run(args: &HelpArgs) -> Result<Exit, Failure> {
-    let width = terminal::output_width().map_or(WIDEST, |width| width.min(WIDEST));
+pub(super) fn run(args: &HelpArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let width = ui.width.map_or(WIDEST, |width| width.min(WIDEST));
     let mut words = args.about.iter().map(String::as_str);
     let text = text(words.next(), words.next(), width)?;
     if std::io::stdout().is_terminal() && paged(&text).is_some() {
         return Ok(Exit::Ok);
     }
-    terminal::print(text.as_bytes())
+    ui.print(text.as_bytes())
 }
 
 /// Shows a text that is longer than the terminal in the pager, as psql does; `None` where nothing was shown.
@@ -217,10 +217,8 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
 }
 
 fn unknown(what: &str, given: &str, known: &[&str]) -> Failure {
-    Failure::usage(format!(
-        "there is no {what} \"{given}\"\nHINT:  Available: {}.",
-        known.join(", ")
-    ))
+    Failure::usage(format!("there is no {what} \"{given}\""))
+        .hint(format!("Available: {}.", known.join(", ")))
 }
 
 fn topic_text(topic: &Topic, width: usize) -> String {
@@ -322,7 +320,7 @@ mod tests {
         let failure = text(Some("polices"), None, WIDEST).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(
-            failure.message.starts_with(
+            failure.message.to_string().starts_with(
                 "there is no verb or topic \"polices\"\nHINT:  Available: inspect, check, value, keys"
             ),
             "{}",

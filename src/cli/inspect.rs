@@ -2,36 +2,33 @@
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio_util::sync::CancellationToken;
 
 use super::arguments::{
     AllowArg, DetailsArg, InspectFormat, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg,
     max_time,
 };
-use super::citus::{Cluster, NodesArg, OfNode};
+use super::citus::{Cluster, NodesArg};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
-use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
-use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
+use super::files::{FileArgs, OrderArg, SavedArgs};
+use super::fleet::{Database, Fleet, FleetArgs};
 use super::inspect_output::{Ended, InspectOutput, OverviewOutput};
 use super::reports::ReportOutput;
-use super::terminal::{self, Console, ReadingProgress, tell};
+use super::terminal::{self, ReadingProgress, Ui};
 use crate::advise::advisor::{Advisor, Options as AdviseOptions};
 use crate::advise::explain::result::Explanation;
 use crate::advise::run::explained;
-use crate::inspect::inspector::{InspectError, Inspector, Options};
-use crate::inspect::offline;
+use crate::inspect::inspector::{Inspector, Options};
 use crate::inspect::overview;
 use crate::inspect::overview::figures::Condition;
 use crate::inspect::overview::rank::SortBy;
 use crate::inspect::overview::run::Terms;
-use crate::inspect::run::{self, Compare, Output, Request};
-use crate::inspect::saved::saved_text;
+use crate::inspect::run::{self, Compare, Request};
+use crate::message::Message;
 use crate::report::document::Format;
 use crate::report::nagios::{self, State};
 use crate::report::overview::View;
@@ -40,7 +37,6 @@ use crate::server::about::{Access, ServerReport};
 use crate::server::connect::SessionOptions;
 use crate::server::pattern::NamePattern;
 use crate::server::select::Selected;
-use crate::server::sink::{RunError, Sink, UserMessage};
 use toast_format::heap::sample::Sampling;
 
 /// The time limit of an overview without a requested sample.
@@ -188,11 +184,16 @@ pub struct InspectArgs {
 ///
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
-pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
-    match (args.format, of_any(args)) {
+pub(super) fn run(args: &InspectArgs, ui: &Ui) -> Result<ExitCode, Failure> {
+    let ui = match args.format {
+        InspectFormat::Report(format) => &ui.in_format(format),
+        InspectFormat::Openmetrics | InspectFormat::Nagios => ui,
+    };
+    match (args.format, run_any(args, ui)) {
         (InspectFormat::Nagios, Err(failure)) => {
-            tell(UserMessage::Error(failure.message.clone()));
-            Ok(unknown(&failure.message).into())
+            print_unknown(&failure.message);
+            ui.tell(failure.message);
+            Ok(State::Unknown.into())
         }
         (_, ended) => Ok(ended?.into()),
     }
@@ -205,43 +206,62 @@ pub(super) fn asks_for_nagios(words: &[String]) -> bool {
 }
 
 /// Prints a plugin's line about a failure.
-pub(super) fn unknown(message: &str) -> State {
+pub(super) fn print_unknown(message: &Message) {
     // the state is the same if nobody reads the line
-    let _ = std::io::stdout().write_all(nagios::failed(message).as_bytes());
-    State::Unknown
+    let _ = std::io::stdout().write_all(nagios::failed(&message.to_string()).as_bytes());
 }
 
-fn of_any(args: &InspectArgs) -> Result<Ended, Failure> {
+fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
     let tables = &args.tables.tables;
-    if args.fleet.is_given(args.file.is_given() || args.saved.is_given())? {
-        return run_each(args);
-    }
+    let is_fleet = args.fleet.is_given(args.file.is_given() || args.saved.is_given())?;
     if let Some(file) = args.file.file(tables)? {
         args.check_offline()?;
-        let format = args.full_format("--relation-file")?;
-        args.check_sample(format)?;
-        return Ok(relation_file(args, &file, format)?.into());
+        args.check_full("--relation-file")?;
+        args.check_sample(ui.format)?;
+        let target = file.target(args.sampling());
+        return Ok(InspectOutput::new(ui, None).read_file(&target, None, None)?.into());
     }
     if let Some(text) = args.saved.text(&args.file, tables)? {
         args.check_offline()?;
+        args.check_full("--pageinspect")?;
         if args.sample.sampling().is_some() {
             return Err(Failure::usage("--sample cannot be used with --pageinspect"));
         }
-        return Ok(saved(args, text)?.into());
+        let order = args.order.order();
+        return Ok(InspectOutput::new(ui, None).read_saved(text, order, None)?.into());
     }
+    let connections = args.jobs.readers();
+    let fleet = Fleet {
+        view: args.overview.view(),
+        ..Fleet::new("inspect", &args.fleet, &args.connection, connections)
+    };
+    if !is_fleet {
+        return run_on(args, &fleet.single(ui));
+    }
+    if !matches!(args.format, InspectFormat::Report(_)) {
+        let text = "--all and --targets cannot be used with --format openmetrics or nagios";
+        return Err(Failure::usage(text).hint("Run toastctl once for each database."));
+    }
+    let exit = fleet.run(ui, &[], |database| Ok(run_on(args, database)?.exit))?;
+    Ok(exit.into())
+}
+
+/// Reads the tables of one database.
+fn run_on(args: &InspectArgs, database: &Database) -> Result<Ended, Failure> {
+    let tables = &args.tables.tables;
     for name in tables {
         NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
     }
     if args.explain {
-        let format = args.full_format("--explain")?;
-        args.check_explain(format)?;
-        return Ok(terminal::runtime(1)?.block_on(explain(args, format))?.into());
+        args.check_full("--explain")?;
+        args.check_explain(database.ui.format)?;
+        return Ok(terminal::runtime(1)?.block_on(explain(args, database))?.into());
     }
     for (option, given) in
         [("--details", args.details.details), ("--policy", args.policy.is_given())]
     {
         if given {
-            args.full_format(option)?;
+            args.check_full(option)?;
         }
     }
     let request = Request {
@@ -253,26 +273,7 @@ fn of_any(args: &InspectArgs) -> Result<Ended, Failure> {
     };
     // a few pages each of many tables are read one after the other
     let threads = if tables.is_empty() { 0 } else { usize::from(args.jobs.readers()) };
-    terminal::runtime(threads)?.block_on(relations(args, &request))
-}
-
-fn run_each(args: &InspectArgs) -> Result<Ended, Failure> {
-    let InspectFormat::Report(format) = args.format else {
-        return Err(Failure::usage(
-            "--all and --targets cannot be used with --format openmetrics or nagios\n\
-             HINT:  Run toastctl once for each database.",
-        ));
-    };
-    let reader =
-        Fleet::of_reader("inspect", &args.fleet, &args.connection, format, args.jobs.readers());
-    let fleet = Fleet { view: args.overview.view(), ..reader };
-    let exit = fleet::run(&fleet, |TargetOverrides { connection, format, .. }| {
-        let format = InspectFormat::Report(format);
-        let fleet = FleetArgs::default();
-        let ended = of_any(&InspectArgs { connection, format, fleet, ..args.clone() })?;
-        Ok(ended.exit)
-    })?;
-    Ok(exit.into())
+    terminal::runtime(threads)?.block_on(relations(args, database, &request))
 }
 
 impl InspectArgs {
@@ -281,10 +282,10 @@ impl InspectArgs {
         self.sample.sampling()
     }
 
-    /// The format of a report that is no overview, as this option requires.
-    fn full_format(&self, option: &str) -> Result<Format, Failure> {
+    /// Refuses a format of overviews together with this option.
+    fn check_full(&self, option: &str) -> Result<(), Failure> {
         match self.format {
-            InspectFormat::Report(format) => Ok(format),
+            InspectFormat::Report(_) => Ok(()),
             InspectFormat::Openmetrics | InspectFormat::Nagios => Err(Failure::usage(format!(
                 "{option} cannot be used with --format openmetrics or nagios, which are about all selected tables"
             ))),
@@ -292,13 +293,11 @@ impl InspectArgs {
     }
 
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
-    fn wants_overview(&self, found: &[Selected], cluster: Option<&Cluster<'_>>) -> bool {
-        let shards = cluster.map_or(0, Cluster::shards);
+    fn wants_overview(&self, ui: &Ui, found: &[Selected], cluster: &Cluster<'_>) -> bool {
         let in_full = self.details.details || self.policy.is_given();
         let is_monitored = !matches!(self.format, InspectFormat::Report(_));
-        let is_one_of_several = Console::here().is_some();
-        let given = is_monitored || is_one_of_several || self.overview.is_given();
-        !in_full && (given || self.tables.tables.is_empty() || found.len() + shards != 1)
+        let given = is_monitored || ui.target.is_some() || self.overview.is_given();
+        !in_full && (given || self.tables.tables.is_empty() || found.len() + cluster.shards() != 1)
     }
 
     /// How much is read for the overview.
@@ -338,10 +337,9 @@ impl InspectArgs {
             ));
         }
         if format == Format::Csv {
-            return Err(Failure::usage(
-                "--sample cannot be printed as csv, which has no place for confidence intervals\n\
-                 HINT:  Use --format json.",
-            ));
+            let text =
+                "--sample cannot be printed as csv, which has no place for confidence intervals";
+            return Err(Failure::usage(text).hint("Use --format json."));
         }
         Ok(())
     }
@@ -361,127 +359,93 @@ impl InspectArgs {
 
 /// Connects as often as is read side by side.
 pub(super) async fn inspector(
-    connection: &ConnectionArgs,
-    session: SessionOptions,
+    database: &Database,
+    session: &SessionOptions,
     count: u16,
     options: Options,
 ) -> Result<Inspector, Failure> {
-    let first = terminal::connected(connection, &session).await?;
-    let opened = run::open(first, count, options, Arc::new(ReadingProgress::default())).await;
+    let first = database.connected(session).await?;
+    let opened = run::open(first, count, options, ReadingProgress::new(&database.ui)).await;
     opened.map_err(Failure::from)
 }
 
-async fn relations(args: &InspectArgs, request: &Request) -> Result<Ended, Failure> {
+async fn relations(
+    args: &InspectArgs,
+    database: &Database,
+    request: &Request,
+) -> Result<Ended, Failure> {
+    let ui = &database.ui;
     let options = Options {
         access: args.source.source,
         flavor: args.file.flavor,
         sampling: args.sampling(),
         ..Options::default()
     };
-    let inspector =
-        inspector(&args.connection, args.allow.session("inspect"), args.jobs.readers(), options)
-            .await?;
-    let mut interrupt = std::pin::pin!(terminal::interrupted());
+    let count = args.jobs.readers();
+    let session = args.allow.session("inspect");
+    let inspector = inspector(database, &session, count, options).await?;
+    let mut interrupt = std::pin::pin!(ui.interrupted());
     let tables = &args.tables.tables;
-    let found = run::find(&inspector, tables, true, tell, interrupt.as_mut()).await;
+    let found =
+        run::find(&inspector, tables, true, |message| ui.tell(message), interrupt.as_mut()).await;
     let selection = match found {
         Ok(selection) => selection,
         Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
     let found = &selection.found;
-    let cluster = args.nodes.cluster(&inspector, &selection).await?;
-    let cluster = cluster.map(|cluster| cluster.one_by_one(args.overview.parts));
+    let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
+    let cluster = Cluster { one_by_one: args.overview.parts, ..cluster };
     let first = inspector.server_report();
-    let count = args.jobs.readers();
-    let session = args.allow.session("inspect");
-    let format = match args.format {
-        InspectFormat::Report(format) if !args.wants_overview(found, cluster.as_ref()) => format,
-        format => {
-            let alarms = args.overview.fail_on.clone();
-            let mut output = OverviewOutput::new(format, first, args.overview.view(), alarms);
-            selection.report_to(&mut output);
-            let terms = args.terms(request.explains_functions);
-            let all = tables.is_empty();
-            let mut ended =
-                overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut())
-                    .await;
-            if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
-                ended = cluster
-                    .each(
-                        &session,
-                        &mut output,
-                        interrupt,
-                        async |connection,
-                               node: &mut OfNode<'_, '_, _>,
-                               stop: CancellationToken| {
-                            let inspector =
-                                node.inspector(connection, count, &inspector.options).await?;
-                            let found = node.found(&inspector).await?;
-                            let stop = stop.cancelled();
-                            overview::run::run(&inspector, &found, false, terms, node, stop).await
-                        },
-                    )
-                    .await;
-            }
-            return output.end(ended);
+    if args.wants_overview(ui, found, &cluster) {
+        let alarms = args.overview.fail_on.clone();
+        let mut output = OverviewOutput::new(ui, args.format, first, args.overview.view(), alarms);
+        selection.report_to(&mut output);
+        let terms = args.terms(request.explains_functions);
+        let all = tables.is_empty();
+        let read =
+            overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut());
+        let mut ended = read.await;
+        if ended.is_ok() {
+            ended = cluster
+                .each_node(&session, &mut output, interrupt, async |connection, node| {
+                    let (inspector, found) =
+                        node.opened(connection, count, &inspector.options).await?;
+                    let stop = node.stopped();
+                    overview::run::run(&inspector, &found, false, terms, node, stop).await
+                })
+                .await;
         }
-    };
-    args.check_sample(format)?;
-    let mut output = InspectOutput::new(format, Some(first));
+        return output.end(ended);
+    }
+    args.check_sample(ui.format)?;
+    let mut output = InspectOutput::new(ui, Some(first));
     selection.report_to(&mut output);
-    let mut ended =
-        run::relations(&inspector, request, found, &mut output, interrupt.as_mut()).await;
-    if let (Ok(()), Some(cluster)) = (&ended, &cluster) {
+    let read = run::relations(&inspector, request, found, None, &mut output, interrupt.as_mut());
+    let mut ended = read.await;
+    if ended.is_ok() {
         ended = cluster
-            .each(
-                &session,
-                &mut output,
-                interrupt,
-                async |connection, node: &mut OfNode<'_, '_, _>, stop: CancellationToken| {
-                    let inspector = node.inspector(connection, count, &inspector.options).await?;
-                    let found = node.found(&inspector).await?;
-                    run::relations(&inspector, request, &found, node, stop.cancelled()).await
-                },
-            )
+            .each_node(&session, &mut output, interrupt, async |connection, node| {
+                let (inspector, found) = node.opened(connection, count, &inspector.options).await?;
+                let stop = node.stopped();
+                run::relations(&inspector, request, &found, None, node, stop).await
+            })
             .await;
     }
-    Ok(output.end(ended)?.into())
+    Ok(output.end(ended, None)?.into())
 }
 
 /// What the storage of these tables' columns costs.
-async fn explain(args: &InspectArgs, format: Format) -> Result<Exit, Failure> {
-    let session = args.allow.session("inspect");
-    let connection = terminal::connected(&args.connection, &session).await?;
+async fn explain(args: &InspectArgs, database: &Database) -> Result<Exit, Failure> {
+    let ui = &database.ui;
+    let connection = database.connected(&args.allow.session("inspect")).await?;
     let options = AdviseOptions {
         sample: args.sample.size(),
         seed: args.sample.seed(),
         ..AdviseOptions::default()
     };
-    let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
+    let advisor = Advisor::open(connection, options, ReadingProgress::new(ui)).await?;
     let server = Some(ServerReport::from(&advisor.server));
-    let mut output = ReportOutput::new::<Explanation>(format, server, args.details.details);
-    let interrupt = terminal::interrupted();
-    let ended = explained(&advisor, &args.tables.tables, &mut output, interrupt).await;
+    let mut output = ReportOutput::new::<Explanation>(ui, server, args.details.details);
+    let ended = explained(&advisor, &args.tables.tables, &mut output, ui.interrupted()).await;
     output.end(ended)
-}
-
-fn relation_file(args: &InspectArgs, file: &File<'_>, format: Format) -> Result<Exit, Failure> {
-    let target = file.target(args.sampling());
-    let mut output = InspectOutput::new(format, None);
-    let progress = ReadingProgress::default();
-    let ended = match offline::relation_file(&target, None, output.rows(), &progress) {
-        Ok(report) => output.found(report).map_err(RunError::Output),
-        Err(InspectError::Output(error)) => Err(RunError::Output(error)),
-        Err(error) => return Err(Failure::usage(error.to_string())),
-    };
-    output.end(ended)
-}
-
-fn saved(args: &InspectArgs, text: SavedText) -> Result<Exit, Failure> {
-    let SavedText { name, desc, source } = text;
-    let mut output = InspectOutput::new(args.full_format("--pageinspect")?, None);
-    let (report, _) = saved_text(&name, source, &desc, args.order.order(), None)
-        .map_err(|error| unreadable(&name, &error))?;
-    let found = output.found(report).map_err(RunError::Output);
-    output.end(found)
 }

@@ -6,17 +6,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::arguments::InspectFormat;
-use super::citus::NodeSink;
 use super::exit::{Exit, Failure};
 use super::fail_on;
-use super::terminal::{self, Console, Out, Plain, stdout_for_people, tell};
+use super::files::{SavedText, unreadable};
+use super::terminal::{self, Out, Plain, ReadingProgress, TargetRun, Ui};
 use crate::findings::finding::rank;
+use crate::inspect::inspector::InspectError;
+use crate::inspect::offline::{self, ContentFiles};
+use crate::inspect::overview::Extent;
 use crate::inspect::overview::figures::{Condition, Figures};
 use crate::inspect::overview::rank::Ranking;
-use crate::inspect::overview::run::Output as OverviewSink;
-use crate::inspect::overview::{Extent, LeftOut, RelationLine};
+use crate::inspect::overview::run::OverviewResult;
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::Output;
+use crate::inspect::saved::saved_text;
+use crate::message::{Message, Severity};
+use crate::offline::target::FileTarget;
 use crate::report::document::Format;
 use crate::report::inspect::Writer;
 use crate::report::nagios::{self, State};
@@ -25,9 +29,9 @@ use crate::report::overview::{self, View};
 use crate::report::table::{Style, printable};
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
-use crate::server::citus::Placement;
-use crate::server::sink::{Failed, RunError, Sink, UserMessage};
-use crate::value::rows::{RowWriter, ValueRow};
+use crate::server::sink::{Failed, RunError, Sink};
+use crate::value::rows::RowWriter;
+use toast_format::disk::ByteOrder;
 
 /// Errors that are printed one by one; all relations that were left out are in the JSON.
 const ERRORS_SHOWN: u64 = 10;
@@ -54,55 +58,83 @@ impl From<Ended> for ExitCode {
     }
 }
 
-/// The output of one run.
+/// The reports of relations in one run.
 pub(super) struct InspectOutput {
-    lines: Lines,
+    ui: Ui,
+    /// `None` if only values are printed.
+    writer: Option<Writer<Plain<Out>>>,
     /// Whether something could not be read.
     incomplete: bool,
     /// Whether a relation is printed, or its values.
     found: bool,
 }
 
-enum Lines {
-    Values(ValueWriter<Plain<Out>>),
-    Relations(Writer<Plain<Out>>),
-}
-
 impl InspectOutput {
-    /// For a run without relations: values alone.
-    pub(super) fn of_values(format: Format, with_contents: bool) -> InspectOutput {
-        let mut writer =
-            ValueWriter::new(stdout_for_people(format), format, terminal::output_width());
-        if with_contents {
-            writer = writer.with_contents();
-        }
-        InspectOutput { lines: Lines::Values(writer), incomplete: false, found: false }
+    /// For a run that prints values alone.
+    pub(super) fn of_values(ui: &Ui) -> InspectOutput {
+        InspectOutput { ui: ui.clone(), writer: None, incomplete: false, found: false }
     }
 
-    pub(super) fn new(format: Format, server: Option<ServerReport>) -> InspectOutput {
-        let width = terminal::output_width();
-        let writer = Writer::new(stdout_for_people(format), format, width, server);
-        InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
+    pub(super) fn new(ui: &Ui, server: Option<ServerReport>) -> InspectOutput {
+        let writer = Writer::new(ui.report_out(), ui.format, ui.width, server);
+        InspectOutput { writer: Some(writer), ..InspectOutput::of_values(ui) }
     }
 
-    pub(super) fn row(&mut self, row: &ValueRow) -> std::io::Result<()> {
-        match &mut self.lines {
-            Lines::Values(writer) => writer.write(row),
-            Lines::Relations(_) => Ok(()),
-        }
+    /// Prints what a relation file holds.
+    pub(super) fn read_file(
+        mut self,
+        target: &FileTarget<'_>,
+        contents: Option<ContentFiles<'_>>,
+        mut values: Option<ValueWriter<Plain<Out>>>,
+    ) -> Result<Exit, Failure> {
+        let rows = values.as_mut().map(|rows| rows as &mut (dyn RowWriter + Send));
+        let progress = ReadingProgress::new(&self.ui);
+        let ended = match offline::relation_file(target, contents, rows, &*progress) {
+            Ok(report) => self.found(report),
+            Err(InspectError::Output(error)) => Err(error),
+            Err(error) => return Err(Failure::usage(error.to_string())),
+        };
+        self.end(ended.map_err(RunError::Output), values)
     }
 
-    /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed.
-    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
+    /// Prints what saved output of pageinspect holds.
+    pub(super) fn read_saved(
+        mut self,
+        SavedText { name, desc, source }: SavedText,
+        order: ByteOrder,
+        mut values: Option<ValueWriter<Plain<Out>>>,
+    ) -> Result<Exit, Failure> {
+        let rows = values.as_mut().map(|rows| rows as &mut (dyn RowWriter + Send));
+        let read = saved_text(&name, source, &desc, order, rows);
+        let (report, unwritten) = read.map_err(|error| unreadable(&name, &error))?;
+        let ended = match unwritten {
+            Some(error) => Err(error),
+            None => self.found(report),
+        };
+        self.end(ended.map_err(RunError::Output), values)
+    }
+
+    /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except for the
+    /// values.
+    pub(super) fn end(
+        self,
+        ended: Result<(), RunError>,
+        values: Option<ValueWriter<Plain<Out>>>,
+    ) -> Result<Exit, Failure> {
         let exit = if self.incomplete { Exit::Incomplete } else { Exit::Ok };
-        terminal::end(ended, exit, |failed| match self.lines {
-            Lines::Values(writer) => writer.finish().map(drop),
-            Lines::Relations(_) if !self.found && (failed || self.incomplete) => Ok(()),
-            Lines::Relations(mut writer) => {
-                if failed || self.incomplete {
-                    writer.incomplete();
+        terminal::end(ended, exit, |failed| {
+            if let Some(values) = values {
+                values.finish()?;
+            }
+            let failed = failed || self.incomplete;
+            match self.writer {
+                Some(mut writer) if self.found || !failed => {
+                    if failed {
+                        writer.incomplete();
+                    }
+                    writer.finish()
                 }
-                writer.finish()
+                _ => Ok(()),
             }
         })
     }
@@ -113,59 +145,33 @@ impl Sink<RelationReport> for InspectOutput {
         self.found = true;
         self.incomplete |= relation.problem_count > 0;
         for problem in relation.problems.iter().take(PROBLEMS_SHOWN as usize) {
-            tell(UserMessage::Error(printable(&problem.text)));
+            self.ui.error(printable(&problem.text));
         }
         let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN);
         if more > 0 {
-            tell(UserMessage::Error(format!("{}: and {more} more", relation.relation)));
+            self.ui.tell(Message::error(format!("and {more} more")).about(&relation.relation));
         }
         for column in &relation.unknown_defaults {
             let place = printable(&format!("{}, column \"{column}\"", relation.relation));
-            tell(UserMessage::Note(format!(
-                "{place}: the content of its default is not known, so rows that are older than the \
-                 column have no md5"
-            )));
+            let text = "the content of its default is not known, so rows that are older than the column have no md5";
+            self.ui.tell(Message::new(Severity::Note, text).about(place));
         }
-        match &mut self.lines {
-            Lines::Values(_) => Ok(()),
-            Lines::Relations(writer) => writer.relation(&relation),
-        }
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.relation(&relation))
     }
 
     fn failed(&mut self, failed: Failed) {
         self.incomplete = true;
-        tell(UserMessage::Error(failed.message));
+        self.ui.tell(failed.message);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
-    }
-}
-
-impl Output for InspectOutput {
-    fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)> {
-        match &mut self.lines {
-            Lines::Values(writer) => Some(writer),
-            Lines::Relations(_) => None,
-        }
-    }
-}
-
-impl NodeSink for InspectOutput {
-    type Found = RelationReport;
-}
-
-impl NodeSink for OverviewOutput {
-    type Found = RelationLine;
-
-    fn missing(&mut self, shard: &Placement, node: &str) {
-        let relation = format!("{} on {node}", shard.relation);
-        self.left_out(LeftOut { relation, bytes: None, reason: "its node failed".into() });
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }
 
 /// Prints the overview, or what monitoring systems read of it.
 pub(super) struct OverviewOutput {
+    ui: Ui,
     lines: OverviewLines,
     ranking: Ranking,
     /// What raises an alarm.
@@ -183,26 +189,27 @@ enum OverviewLines {
     Openmetrics(String, View),
     Nagios,
     /// Printed with those of other databases.
-    Joined(Arc<Console>, View),
+    Joined(Arc<TargetRun>, View),
 }
 
 impl OverviewOutput {
     pub(super) fn new(
+        ui: &Ui,
         format: InspectFormat,
         server: ServerReport,
         view: View,
         alarms: Vec<Condition>,
     ) -> OverviewOutput {
         let lines = match format {
-            InspectFormat::Report(format) => match Console::here() {
-                Some(console) if matches!(format, Format::Table | Format::Markdown) => {
-                    OverviewLines::Joined(console, view)
+            InspectFormat::Report(_) => match &ui.target {
+                Some(target) if matches!(ui.format, Format::Table | Format::Markdown) => {
+                    OverviewLines::Joined(Arc::clone(target), view)
                 }
                 _ => {
-                    let out = stdout_for_people(format);
-                    let width = terminal::output_width();
                     let server = Some(server);
-                    OverviewLines::Report(overview::Writer::new(out, format, width, server, view))
+                    let writer =
+                        overview::Writer::new(ui.report_out(), ui.format, ui.width, server, view);
+                    OverviewLines::Report(writer)
                 }
             },
             InspectFormat::Openmetrics => OverviewLines::Openmetrics(server.database, view),
@@ -213,28 +220,27 @@ impl OverviewOutput {
             _ => alarms,
         };
         let ranking = Ranking::new(Extent::default());
-        OverviewOutput { lines, ranking, alarms, incomplete: false, found: false, errors: 0 }
+        let ui = ui.clone();
+        OverviewOutput { ui, lines, ranking, alarms, incomplete: false, found: false, errors: 0 }
     }
 
-    fn error(&mut self, message: &str) {
+    fn error(&mut self, message: Message) {
         self.incomplete = true;
         self.errors += 1;
         if self.errors <= ERRORS_SHOWN {
-            tell(UserMessage::Error(message.to_string()));
+            self.ui.tell(message);
         }
     }
 
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except to
     /// monitoring systems.
     pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Ended, Failure> {
-        let OverviewOutput { lines, mut ranking, alarms, incomplete, found, errors } = self;
+        let OverviewOutput { ui, lines, mut ranking, alarms, incomplete, found, errors } = self;
         let figures = Figures::of(&ranking);
         let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
         let more = errors.saturating_sub(ERRORS_SHOWN);
         if more > 0 && !matches!(ended, Err(RunError::Output(_))) {
-            tell(UserMessage::Error(format!(
-                "and {more} more; --format json names every table left out"
-            )));
+            ui.error(format!("and {more} more; --format json names every table left out"));
         }
         let exit = match lines {
             OverviewLines::Report(mut writer) => terminal::end(ended, exit, |failed| {
@@ -249,35 +255,46 @@ impl OverviewOutput {
                 if failed && !found {
                     return Ok(());
                 }
-                openmetrics::write(terminal::stdout(), &database, ranking, view, is_complete)
+                openmetrics::write(ui.stdout(), &database, ranking, view, is_complete)
             }),
             OverviewLines::Nagios => {
                 rank(&mut ranking.findings);
                 let findings = &ranking.findings;
                 let (state, line) = nagios::report(&figures, findings, &alarms, incomplete);
                 let exit = terminal::end(ended, exit, |failed| {
-                    if failed { Ok(()) } else { terminal::stdout().write_all(line.as_bytes()) }
+                    if failed { Ok(()) } else { ui.stdout().write_all(line.as_bytes()) }
                 })?;
                 return Ok(Ended { exit, state: Some(state) });
             }
-            OverviewLines::Joined(console, view) => terminal::end(ended, exit, |failed| {
+            OverviewLines::Joined(target, view) => terminal::end(ended, exit, |failed| {
                 if found || !failed {
                     let limit = view.shown(Some(Style::Terminal(None)));
                     let overview = ranking.overview(view.sort, limit);
-                    console.kept().overview = Some(overview);
+                    target.kept().overview = Some(overview);
                 }
                 Ok(())
             }),
         }?;
-        Ok(exit.max(fail_on::judged(&alarms, &figures)).into())
+        Ok(exit.max(fail_on::judged(&ui, &alarms, &figures)).into())
     }
 }
 
-impl Sink<RelationLine> for OverviewOutput {
-    fn found(&mut self, relation: RelationLine) -> std::io::Result<()> {
+impl Sink<OverviewResult> for OverviewOutput {
+    fn found(&mut self, result: OverviewResult) -> std::io::Result<()> {
+        let relation = match result {
+            OverviewResult::Begun(extent) => {
+                self.ranking.begin(extent);
+                return Ok(());
+            }
+            OverviewResult::LeftOut(relation) => {
+                self.ranking.left_out.push(relation);
+                return Ok(());
+            }
+            OverviewResult::Relation(relation) => relation,
+        };
         self.found = true;
         for problem in &relation.problems {
-            self.error(&printable(&problem.text));
+            self.error(Message::error(printable(&problem.text)));
         }
         self.incomplete |= relation.problem_count > 0;
         self.ranking.add(&relation);
@@ -290,20 +307,10 @@ impl Sink<RelationLine> for OverviewOutput {
     }
 
     fn failed(&mut self, failed: Failed) {
-        self.error(&failed.message);
+        self.error(failed.message);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
-    }
-}
-
-impl OverviewSink for OverviewOutput {
-    fn begin(&mut self, extent: Extent) {
-        self.ranking.begin(extent);
-    }
-
-    fn left_out(&mut self, relation: LeftOut) {
-        self.ranking.left_out.push(relation);
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }

@@ -1,8 +1,6 @@
 //! `toastctl keys`: its arguments, and the runs: what the keys of documents cost, and what it would give to store some
 //! in columns of their own.
 
-use std::sync::Arc;
-
 use clap::Args;
 
 use super::advise::{self, AdviseOutput, Emit};
@@ -13,9 +11,9 @@ use super::arguments::{
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{File, FileArgs};
-use super::fleet::{self, Fleet, FleetArgs, TargetOverrides};
+use super::fleet::{Database, Fleet, FleetArgs};
 use super::reports::ReportOutput;
-use super::terminal::{self, ReadingProgress};
+use super::terminal::{self, ReadingProgress, Ui};
 use crate::advise::advisor::{Advisor, Options};
 use crate::advise::extract::keys::Extract;
 use crate::keys::gather::KeyRequest;
@@ -115,83 +113,77 @@ pub struct KeysArgs {
 ///
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
-pub(super) fn run(args: &KeysArgs) -> Result<Exit, Failure> {
+pub(super) fn run(args: &KeysArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let ui = &ui.in_format(args.format.format);
     if args.exact.exact && args.extract.is_none() {
         return Err(Failure::usage("--exact requires --extract"));
     }
     if args.format.format == Format::Csv {
-        return Err(Failure::usage(
-            "keys are printed as a table, markdown, json or jsonl\n\
-             HINT:  --format json lists all of them.",
-        ));
+        return Err(Failure::usage("keys are printed as a table, markdown, json or jsonl")
+            .hint("--format json lists all of them."));
     }
-    if args.fleet.is_given(args.file.is_given())? {
-        return run_each(args);
-    }
+    args.fleet.is_given(args.file.is_given())?;
     if let Some(file) = args.file.file(&args.tables.tables)? {
-        return keys_of_file(args, &file);
+        return keys_of_file(args, ui, &file);
     }
     for name in &args.tables.tables {
         NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
     }
     if args.tables.tables.is_empty() {
-        return Err(Failure::usage("no table was given\nHINT:  toastctl keys TABLE [-c COLUMN]"));
+        return Err(Failure::usage("no table was given").hint("toastctl keys TABLE [-c COLUMN]"));
     }
-    if let Some(extract) = &args.extract {
+    if args.extract.is_some() {
         advise::check_extraction(&args.tables.tables, args.emit)?;
-        return terminal::runtime(1)?.block_on(extraction(args, extract));
     }
-    terminal::runtime(1)?.block_on(keys(args))
+    let fleet = Fleet::new("keys", &args.fleet, &args.connection, 1);
+    fleet.run(ui, &[("--emit", args.emit.is_some())], |database| {
+        terminal::runtime(1)?.block_on(async {
+            match &args.extract {
+                Some(extract) => extraction(args, extract, database).await,
+                None => keys(args, database).await,
+            }
+        })
+    })
 }
 
-fn run_each(args: &KeysArgs) -> Result<Exit, Failure> {
-    fleet::refuse(&[("--emit", args.emit.is_some())])?;
-    let format = args.format.format;
-    fleet::run(
-        &Fleet::of_reader("keys", &args.fleet, &args.connection, format, 1),
-        |TargetOverrides { connection, format, .. }| {
-            let format = FormatArg { format };
-            let fleet = FleetArgs::default();
-            run(&KeysArgs { connection, format, fleet, ..args.clone() })
-        },
-    )
-}
-
-async fn advisor(args: &KeysArgs, extract: Option<&Extract>) -> Result<Advisor, Failure> {
-    let session = args.allow.session("keys");
-    let connection = terminal::connected(&args.connection, &session).await?;
+async fn advisor(args: &KeysArgs, database: &Database) -> Result<Advisor, Failure> {
+    let connection = database.connected(&args.allow.session("keys")).await?;
     let options = Options {
         columns: args.columns.columns.clone(),
         sample: args.sample.size(),
         seed: args.sample.seed(),
-        extract: extract.cloned(),
+        extract: args.extract.clone(),
         exact: args.exact.exact,
         reads_per_write: args.reads_per_write,
         ..Options::default()
     };
-    Ok(Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?)
+    Ok(Advisor::open(connection, options, ReadingProgress::new(&database.ui)).await?)
 }
 
 /// What the keys of these tables' documents cost.
-async fn keys(args: &KeysArgs) -> Result<Exit, Failure> {
-    let advisor = advisor(args, None).await?;
+async fn keys(args: &KeysArgs, database: &Database) -> Result<Exit, Failure> {
+    let ui = &database.ui;
+    let advisor = advisor(args, database).await?;
     let server = Some(ServerReport::from(&advisor.server));
-    let format = args.format.format;
-    let details = args.details.details;
-    let mut output = ReportOutput::new::<KeysReport>(format, server, details);
-    let interrupt = terminal::interrupted();
+    let mut output = ReportOutput::new::<KeysReport>(ui, server, args.details.details);
+    let interrupt = ui.interrupted();
     let asked = (request(args), args.source.source);
     let ended = live::tables(&advisor, &args.tables.tables, asked, &mut output, interrupt).await;
     output.end(ended)
 }
 
 /// What the table would be with keys in columns of their own.
-async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure> {
-    let advisor = advisor(args, Some(extract)).await?;
+async fn extraction(
+    args: &KeysArgs,
+    extract: &Extract,
+    database: &Database,
+) -> Result<Exit, Failure> {
+    let ui = &database.ui;
+    let advisor = advisor(args, database).await?;
     let shown = Shown { extraction: true, details: args.details.details };
     let server = ServerReport::from(&advisor.server);
-    let mut output = AdviseOutput::new(args.emit, args.format.format, shown, server, Some(extract));
-    let interrupt = terminal::interrupted();
+    let mut output = AdviseOutput::new(ui, args.emit, shown, server, Some(extract));
+    let interrupt = ui.interrupted();
     let ended =
         crate::advise::run::tables(&advisor, &args.tables.tables, None, &mut output, interrupt)
             .await;
@@ -199,16 +191,14 @@ async fn extraction(args: &KeysArgs, extract: &Extract) -> Result<Exit, Failure>
 }
 
 /// What the keys of the documents in a relation file cost.
-fn keys_of_file(args: &KeysArgs, file: &File<'_>) -> Result<Exit, Failure> {
-    let progress = ReadingProgress::default();
+fn keys_of_file(args: &KeysArgs, ui: &Ui, file: &File<'_>) -> Result<Exit, Failure> {
+    let progress = ReadingProgress::new(ui);
     let sample = (args.sample.size(), args.sample.seed());
     let target = file.target(None);
     let columns = &args.columns.columns;
-    let reports = files::relation_file(&target, columns, request(args), sample, &progress)
+    let reports = files::relation_file(&target, columns, request(args), sample, &*progress)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let format = args.format.format;
-    let details = args.details.details;
-    let mut output = ReportOutput::new::<KeysReport>(format, None, details);
+    let mut output = ReportOutput::new::<KeysReport>(ui, None, args.details.details);
     let found = reports.into_iter().try_for_each(|report| output.found(report));
     output.end(found.map_err(RunError::Output))
 }

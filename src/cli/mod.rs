@@ -32,8 +32,10 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::server::sink::UserMessage;
+use crate::message::{Message, Severity};
+use crate::report::nagios::State;
 use exit::Exit;
+use terminal::Ui;
 
 /// Show, predict and change how PostgreSQL stores large values (TOAST).
 #[derive(Debug, Parser)]
@@ -94,16 +96,20 @@ fn parse() -> Cli {
         }
         let words: Vec<String> = std::env::args().skip(1).collect();
         let mistake = mistake(&error, &words);
-        terminal::tell(UserMessage::Error(mistake.clone()));
-        if inspect::asks_for_nagios(&words) {
-            std::process::exit(inspect::unknown(&mistake) as i32);
+        let is_nagios = inspect::asks_for_nagios(&words);
+        if is_nagios {
+            inspect::print_unknown(&mistake);
+        }
+        Ui::new(false).tell(mistake);
+        if is_nagios {
+            std::process::exit(State::Unknown as i32);
         }
         std::process::exit(Exit::Usage.code().into());
     })
 }
 
 /// A mistake in the command line as a message: what is wrong, and hints.
-fn mistake(error: &clap::Error, words: &[String]) -> String {
+fn mistake(error: &clap::Error, words: &[String]) -> Message {
     let argument = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.as_str(),
         _ => "",
@@ -113,30 +119,31 @@ fn mistake(error: &clap::Error, words: &[String]) -> String {
         words.iter().find(|word| verbs.find_subcommand(word).is_some()).map_or("", String::as_str);
     let text = error.render().to_string();
     let mut lines = Vec::new();
+    let mut hints = Vec::new();
     for line in text.lines() {
         match line.trim_start().strip_prefix("tip: ") {
             _ if line.starts_with("Usage:") || line.starts_with("For more information") => break,
             // clap suggests `--`, which does not apply
             Some(tip) if tip.starts_with("to pass ") => {}
             Some(tip) => {
-                lines.push(format!("HINT:  {}.", capitalized(&tip.replace("subcommand", "verb"))));
+                hints.push(format!("{}.", capitalized(&tip.replace("subcommand", "verb"))));
             }
             None if line.trim().is_empty() => {}
             None => {
                 // clap begins its message with the severity
-                let line = line.trim_start_matches("error: ");
+                let line = line.trim_start_matches(Severity::Error.prefix());
                 lines.push(line.replace("subcommand", "verb"));
             }
         }
     }
     if argument == "-h" || argument.starts_with("--host ") {
-        lines.push("HINT:  -h is the server's host, as in psql; -? is for help.".to_owned());
+        hints.push("-h is the server's host, as in psql; -? is for help.".to_owned());
     }
     if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
         let all = if verb.is_empty() { "" } else { " " };
-        lines.push(format!("HINT:  toastctl{all}{verb} -? shows how to use it."));
+        hints.push(format!("toastctl{all}{verb} -? shows how to use it."));
     }
-    lines.join("\n")
+    Message { hints, ..Message::error(lines.join("\n")) }
 }
 
 fn capitalized(text: &str) -> String {
@@ -147,18 +154,18 @@ fn capitalized(text: &str) -> String {
 }
 
 /// Does what the command line says. Results are on standard output when it returns.
-pub fn run(cli: &Cli) -> Result<ExitCode, exit::Failure> {
+fn run(cli: &Cli, ui: &Ui) -> Result<ExitCode, exit::Failure> {
     let exit = match &cli.verb {
-        Verb::Inspect(args) => return inspect::run(args),
-        Verb::Check(args) => check::run(args),
-        Verb::Value(args) => value::run(args),
-        Verb::Keys(args) => keys::run(args),
-        Verb::AdviseThreshold(args) => advise::run(args),
-        Verb::Retoast(args) => retoast::run(args),
-        Verb::Compact(args) => compact::compact(args),
-        Verb::Reindex(args) => compact::reindex(args),
-        Verb::Help(args) => help::run(args),
-        Verb::Completions(args) => completions::run(args),
+        Verb::Inspect(args) => return inspect::run(args, ui),
+        Verb::Check(args) => check::run(args, ui),
+        Verb::Value(args) => value::run(args, ui),
+        Verb::Keys(args) => keys::run(args, ui),
+        Verb::AdviseThreshold(args) => advise::run(args, ui),
+        Verb::Retoast(args) => retoast::run(args, ui),
+        Verb::Compact(args) => compact::compact(args, ui),
+        Verb::Reindex(args) => compact::reindex(args, ui),
+        Verb::Help(args) => help::run(args, ui),
+        Verb::Completions(args) => completions::run(args, ui),
     }?;
     Ok(exit.into())
 }
@@ -178,10 +185,11 @@ pub fn main() -> ExitCode {
     keep_freed_memory();
     let cli = parse();
     cli.verbose.begin();
-    match run(&cli) {
+    let ui = Ui::new(cli.verbose.quiet);
+    match run(&cli, &ui) {
         Ok(code) => code,
         Err(failure) => {
-            terminal::tell(UserMessage::Error(failure.message));
+            ui.tell(failure.message);
             failure.exit.into()
         }
     }

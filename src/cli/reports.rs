@@ -3,17 +3,19 @@
 use std::io;
 
 use super::exit::{Exit, Failure};
-use super::terminal::{self, Out, Plain, tell};
-use crate::report::document::{Format, Printed, Writer};
+use super::terminal::{self, Out, Plain, Ui};
+use crate::message::Message;
+use crate::report::document::{Printed, Writer};
 use crate::report::table::printable;
 use crate::server::about::ServerReport;
-use crate::server::sink::{Failed, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, RunError, Sink};
 
 /// Problems that are printed on standard error; all of them are in the report.
 const PROBLEMS_SHOWN: usize = 10;
 
 /// The output of one run.
 pub(super) struct ReportOutput {
+    ui: Ui,
     writer: Writer<Plain<Out>>,
     found: bool,
     /// The exit code if nothing is found, once something could not be done.
@@ -23,13 +25,12 @@ pub(super) struct ReportOutput {
 impl ReportOutput {
     /// `details`: whether people are shown everything.
     pub(super) fn new<R: Printed>(
-        format: Format,
+        ui: &Ui,
         server: Option<ServerReport>,
         details: bool,
     ) -> ReportOutput {
-        let out = terminal::stdout_for_people(format);
-        let writer = Writer::new::<R>(out, (format, terminal::output_width()), server, details);
-        ReportOutput { writer, found: false, failed: None }
+        let writer = Writer::new::<R>(ui.report_out(), (ui.format, ui.width), server, details);
+        ReportOutput { ui: ui.clone(), writer, found: false, failed: None }
     }
 
     /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
@@ -57,17 +58,17 @@ impl<R: Printed> Sink<R> for ReportOutput {
             self.failed.get_or_insert(Exit::Incomplete);
         }
         for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
-            tell(UserMessage::Error(printable(&problem.to_string())));
+            self.ui.error(printable(&problem.to_string()));
         }
         self.writer.report(&report)
     }
 
     fn failed(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed.kind.into());
-        tell(UserMessage::Error(failed.message));
+        self.ui.tell(failed.message);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
-use super::citus_writes;
+use super::citus_writes::CitusRun;
 use super::exit::{Exit, Failure};
-use super::fleet::{self, Fleet, TargetOverrides, Writes};
+use super::fleet::{Database, Fleet, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
-use super::terminal;
-use crate::report::overview::View;
+use super::terminal::{self, Ui};
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
 use crate::retoast::preflight::ready::ConvertRequest;
@@ -114,87 +113,83 @@ impl FromStr for ToasterArg {
 ///
 /// # Errors
 /// Where they contradict each other, or the run could not begin.
-pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
+pub(super) fn run(args: &RetoastArgs, ui: &Ui) -> Result<Exit, Failure> {
     let settings = args.run.settings(Verb::Retoast)?;
     let request = request(args, &settings)?;
-    write(Verb::Retoast, &args.run, &settings, &request)
+    write(ui, Verb::Retoast, &args.run, &settings, &request)
 }
 
-/// Runs a verb that writes.
+/// Runs a verb that writes, on one database or on several.
 ///
 /// # Errors
 /// Where the run could not begin.
 pub(super) fn write(
+    ui: &Ui,
     verb: Verb,
     args: &RunArgs,
     settings: &Settings,
     request: &Request,
 ) -> Result<Exit, Failure> {
-    let reporting = &settings.reporting;
-    if args.fleet.is_given(false)? {
-        return write_each(verb, args, settings, request);
-    }
-    let watch = Progress::new(reporting)?;
+    let jobs = u16::try_from(request.options.tuning.jobs).unwrap_or(u16::MAX);
+    let sessions = settings.parallel_tables.saturating_mul(jobs.saturating_add(2));
+    let writes = Writes {
+        max_runtime: args.max_runtime,
+        checkpoint: args.checkpoint.as_deref(),
+        work: format!("{} {}", verb.name(), request.text()),
+        dry_run: args.dry_run,
+    };
+    let fleet = Fleet {
+        writes: Some(writes),
+        ..Fleet::new(verb.name(), &args.fleet, &args.connection, sessions)
+    };
+    let mut alone = vec![("--since", request.since.is_some())];
+    alone.extend(settings.reporting.of_one());
     let threads = if args.dry_run { 0 } else { 2 };
-    terminal::runtime(threads)?.block_on(async {
-        let session = SessionOptions::read_write(verb.name());
-        let connection = terminal::connected(&args.connection, &session).await?;
-        let mut output = RetoastOutput::new(args.format.format, args.dry_run);
-        let control = Arc::new(Control::default());
-        let run = async {
-            let cluster = citus_writes::Run {
-                first: &connection,
-                address: &args.nodes,
-                session,
-                request,
-                control: &control,
-                listener: &watch,
-            };
-            let selected = cluster.tables().await?;
-            if !selected.is_empty() {
-                return cluster.run(&selected, &mut output).await.map(|()| None);
-            }
-            tables::run(connection, request, Arc::clone(&control), &watch, &mut output).await
-        };
-        let ended = tokio::select! {
-            ended = run => ended,
-            never = listen(&control, args.max_runtime) => match never {},
-        };
-        watch.end();
-        output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
+    fleet.run(&ui.in_format(args.format.format), &alone, |database| {
+        let request = Request { checkpoint: database.checkpoint.clone(), ..request.clone() };
+        let run = write_to(database, verb, args, settings, &request);
+        terminal::runtime(threads)?.block_on(run)
     })
 }
 
-/// Runs a verb that writes on several databases.
-fn write_each(
+async fn write_to(
+    database: &Database,
     verb: Verb,
     args: &RunArgs,
     settings: &Settings,
     request: &Request,
 ) -> Result<Exit, Failure> {
-    fleet::refuse(&[("--since", request.since.is_some())])?;
-    fleet::refuse(&settings.reporting.of_one())?;
-    let sessions = settings.parallel_tables.saturating_mul(
-        u16::try_from(request.options.tuning.jobs).unwrap_or(u16::MAX).saturating_add(2),
-    );
-    let fleet = Fleet {
-        args: &args.fleet,
-        verb: verb.name(),
-        connection: &args.connection,
-        format: args.format.format,
-        view: View::default(),
-        connections: sessions,
-        writes: Some(Writes {
-            max_runtime: args.max_runtime,
-            checkpoint: args.checkpoint.as_deref(),
-            work: format!("{} {}", verb.name(), request.text()),
-            dry_run: args.dry_run,
-        }),
+    let ui = &database.ui;
+    let reporting = &settings.reporting;
+    let watch = Progress::new(ui, reporting)?;
+    let session = SessionOptions::read_write(verb.name());
+    let connection = database.connected(&session).await?;
+    let mut output = RetoastOutput::new(ui, args.dry_run);
+    let control = Arc::new(Control::default());
+    let run = async {
+        let citus = CitusRun {
+            ui,
+            first: &connection,
+            address: &args.nodes,
+            session,
+            request,
+            control: &control,
+            listener: &watch,
+        };
+        let selected = citus.tables().await?;
+        if !selected.is_empty() {
+            return citus.run(&selected, &mut output).await.map(|()| None);
+        }
+        tables::run(connection, request, Arc::clone(&control), &watch, &mut output).await
     };
-    fleet::run(&fleet, |TargetOverrides { connection, format, checkpoint }| {
-        let args = args.on_one(connection, format);
-        write(verb, &args, settings, &Request { checkpoint, ..request.clone() })
-    })
+    // the limit of time is that of all databases
+    let max_runtime = if ui.target.is_none() { args.max_runtime } else { None };
+    let ended = tokio::select! {
+        ended = run => ended,
+        never = listen(ui, &control, max_runtime) => match never {},
+    };
+    watch.end();
+    output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
 }
 
 /// What the arguments say.
@@ -203,9 +198,8 @@ fn write_each(
 /// Where they contradict each other.
 fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> {
     if args.tables.tables.is_empty() && args.from_toaster.is_none() {
-        return Err(Failure::usage(
-            "no table was given\nHINT:  toastctl retoast TABLE -c COLUMN --toaster STORAGE",
-        ));
+        return Err(Failure::usage("no table was given")
+            .hint("toastctl retoast TABLE -c COLUMN --toaster STORAGE"));
     }
     if !settings.alter && settings.new_values == NewValues::Extended {
         return Err(Failure::usage(
@@ -223,10 +217,9 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
     }
     let policy = args.policy.one()?;
     if policy.is_some() && jobs > 1 {
-        return Err(Failure::usage(
-            "--policy requires --jobs 1: values pass through a temporary table, which only one session can see\n\
-             HINT:  --set parallel-tables=N converts several tables at the same time.",
-        ));
+        let text = "--policy requires --jobs 1: values pass through a temporary table, which only one session can see";
+        let hint = "--set parallel-tables=N converts several tables at the same time.";
+        return Err(Failure::usage(text).hint(hint));
     }
     if settings.enforce && (!settings.alter || args.from_toaster.is_some()) {
         return Err(Failure::usage(
@@ -267,17 +260,16 @@ fn convert(
             new_extended: settings.new_values == NewValues::Extended,
         }),
         (None, None) if args.compact.is_some() || args.reindex.reindex != Reindex::Never => {
-            return Err(Failure::usage(
-                "--compact and --reindex follow a conversion\n\
-                 HINT:  toastctl compact TABLE and toastctl reindex TABLE do nothing else.",
-            ));
+            return Err(Failure::usage("--compact and --reindex follow a conversion")
+                .hint("toastctl compact TABLE and toastctl reindex TABLE do nothing else."));
         }
         (None, None) => {
-            return Err(Failure::usage(
-                "--toaster or --policy is required\n\
-                 HINT:  retoast converts values, as in: toastctl retoast TABLE -c COLUMN --toaster lz4\n\
-                 HINT:  toastctl compact TABLE returns free space; toastctl reindex TABLE rebuilds bloated indexes.",
-            ));
+            const COLUMN: &str =
+                "retoast converts values, as in: toastctl retoast TABLE -c COLUMN --toaster lz4";
+            const OTHERS: &str = "toastctl compact TABLE returns free space; toastctl reindex TABLE rebuilds bloated indexes.";
+            return Err(Failure::usage("--toaster or --policy is required")
+                .hint(COLUMN)
+                .hint(OTHERS));
         }
     };
     if args.columns.columns.is_empty() {
@@ -285,7 +277,8 @@ fn convert(
     }
     let columns = args.columns.columns.clone();
     let target = args.target;
-    Ok(ConvertRequest { columns, goal, target, no_alter: !settings.alter })
+    let no_alter = !settings.alter;
+    Ok(ConvertRequest { columns, goal, target, no_alter, sets_citus_table: false })
 }
 
 #[cfg(test)]

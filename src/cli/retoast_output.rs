@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
-use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::terminal;
-use crate::cli::terminal::{Console, is_utf8, tell};
+use crate::cli::terminal::{self, Ui, is_utf8};
 use crate::command::shell_quoted;
-use crate::report::document::Format;
+use crate::message::Message;
 use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
 use crate::report::table::printable_json;
 use crate::report::units::utc;
@@ -27,11 +26,11 @@ use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{CitusReport, DepartureReport, Report, SCHEMA, SkippedRow};
 use crate::retoast::run::results::Swept;
 use crate::retoast::verdict::of_run;
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.
 pub(super) struct RetoastOutput {
-    format: Format,
+    ui: Ui,
     dry_run: bool,
     tables: Vec<Swept>,
     pub(super) citus: Vec<CitusReport>,
@@ -39,8 +38,9 @@ pub(super) struct RetoastOutput {
 }
 
 impl RetoastOutput {
-    pub(super) fn new(format: Format, dry_run: bool) -> RetoastOutput {
-        RetoastOutput { format, dry_run, tables: Vec::new(), citus: Vec::new(), failed: Vec::new() }
+    pub(super) fn new(ui: &Ui, dry_run: bool) -> RetoastOutput {
+        let ui = ui.clone();
+        RetoastOutput { ui, dry_run, tables: Vec::new(), citus: Vec::new(), failed: Vec::new() }
     }
 
     /// Prints the report, passes it to the command `on_end`, and says how the run ended. Where nothing was done nothing
@@ -69,7 +69,7 @@ impl RetoastOutput {
             schema: SCHEMA,
             dry_run: self.dry_run,
             exit_code: 0,
-            errors: self.failed.iter().map(|failed| failed.message.clone()).collect(),
+            errors: self.failed.iter().map(|failed| failed.message.to_string()).collect(),
             tables,
             departure,
             citus: self.citus,
@@ -80,10 +80,10 @@ impl RetoastOutput {
         let printed = if report.tables.is_empty() && report.departure.is_none() {
             Ok(())
         } else {
-            print(&report, self.format)
+            print(&self.ui, &report)
         };
         let received = match on_end {
-            Some(command) if !self.dry_run => receives(command, &report),
+            Some(command) if !self.dry_run => receives(&self.ui, command, &report),
             _ => Exit::Ok,
         };
         let unprinted = printed.as_ref().err().map_or(Exit::Ok, |failure| failure.exit);
@@ -93,21 +93,20 @@ impl RetoastOutput {
         // what has begun can go on
         let begun = !report.tables.is_empty();
         for lost in self.failed.iter_mut().filter(|failed| begun && failed.kind == Kind::Lost) {
-            let hint =
-                format!("\nHINT:  What was committed stays; to continue: {}", command_line());
-            lost.message.push_str(&hint);
+            let hint = format!("What was committed stays; to continue: {}", command_line());
+            lost.message.hints.push(hint);
         }
         // the same command goes on with the others
         let goes_on = exit == Exit::Stopped && worst == Some(Exit::Incomplete);
         let last = if goes_on { None } else { self.failed.pop() };
         for failed in self.failed {
-            tell(UserMessage::Error(failed.message));
+            self.ui.tell(failed.message);
         }
         if let (Some(worst), Some(last)) = (worst, last) {
-            return Err(Failure::new(worst.max(exit), last.message));
+            return Err(Failure { exit: worst.max(exit), message: last.message });
         }
-        if exit == Exit::Stopped && Console::here().is_none() {
-            tell(UserMessage::Plain(format!("stopped; to continue: {}", command_line())));
+        if exit == Exit::Stopped && self.ui.target.is_none() {
+            self.ui.progress(format!("stopped; to continue: {}", command_line()));
         }
         Ok(exit.max(received))
     }
@@ -128,11 +127,11 @@ fn run_with_report(command: &str, report: &Report) -> io::Result<()> {
 }
 
 /// Runs the command of `--set on-end`. Its failure is reported, and changes nothing else.
-fn receives(command: &str, report: &Report) -> Exit {
+fn receives(ui: &Ui, command: &str, report: &Report) -> Exit {
     match run_with_report(command, report) {
         Ok(()) => Exit::Ok,
         Err(error) => {
-            tell(UserMessage::Error(format!("the command of --set on-end failed: {error}")));
+            ui.error(format!("the command of --set on-end failed: {error}"));
             Exit::Incomplete
         }
     }
@@ -148,15 +147,13 @@ impl Sink<Swept> for RetoastOutput {
         self.failed.push(failed);
     }
 
-    fn message(&mut self, message: UserMessage) {
-        tell(message);
+    fn message(&mut self, message: Message) {
+        self.ui.tell(message);
     }
 }
 
-fn print(report: &Report, format: Format) -> Result<(), Failure> {
-    let mut out = terminal::stdout_for_people(format);
-    let width = terminal::output_width();
-    match crate::report::retoast::write(report, format, width, &mut out) {
+fn print(ui: &Ui, report: &Report) -> Result<(), Failure> {
+    match crate::report::retoast::write(report, ui.format, ui.width, &mut ui.report_out()) {
         Err(error) => terminal::unwritable(&error).map(drop),
         Ok(()) => Ok(()),
     }
@@ -221,16 +218,10 @@ impl Reporting {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Bar,
-    Plain,
-    Json,
-    None,
-}
-
 pub(super) struct Progress {
-    mode: Mode,
+    ui: Ui,
+    /// `Auto` is a bar.
+    mode: ProgressArg,
     bar: ProgressBar,
     state: Mutex<State>,
     refused: Option<RefusedFile>,
@@ -250,19 +241,15 @@ struct State {
 impl Progress {
     /// # Errors
     /// Where a file cannot be opened.
-    pub(super) fn new(reporting: &Reporting) -> Result<Progress, Failure> {
+    pub(super) fn new(ui: &Ui, reporting: &Reporting) -> Result<Progress, Failure> {
         let refused = reporting.list_refused.as_deref().map(RefusedFile::create).transpose()?;
         let log = reporting.log.as_deref().map(LogFile::open).transpose()?;
         let mode = match reporting.progress {
-            ProgressArg::Auto if io::stderr().is_terminal() && Console::here().is_none() => {
-                Mode::Bar
-            }
-            ProgressArg::Auto | ProgressArg::Plain => Mode::Plain,
-            ProgressArg::Json => Mode::Json,
-            ProgressArg::None => Mode::None,
+            ProgressArg::Auto if !ui.has_bar() => ProgressArg::Plain,
+            mode => mode,
         };
         let target = match mode {
-            Mode::Bar => ProgressDrawTarget::stderr(),
+            ProgressArg::Auto => ProgressDrawTarget::stderr(),
             _ => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -271,10 +258,10 @@ impl Progress {
             bar.set_style(if is_utf8() { style } else { style.progress_chars("#>-") });
         }
         let now = Instant::now();
-        let last = (mode != Mode::Json).then_some(now);
+        let last = (mode != ProgressArg::Json).then_some(now);
         let moment = Moment::default();
         let state = State { moment, began: now, scan_began: now, last, logged: None };
-        Ok(Progress { mode, bar, state: Mutex::new(state), refused, log })
+        Ok(Progress { ui: ui.clone(), mode, bar, state: Mutex::new(state), refused, log })
     }
 
     /// Takes the bar away, before anything else is printed.
@@ -285,7 +272,7 @@ impl Progress {
     /// Adds an event to the log, if there is one. That it cannot be written is reported once.
     fn log(&self, event: &Line<'_>) {
         if let Some(error) = self.log.as_ref().and_then(|log| log.add(event)) {
-            tell(UserMessage::Warning(format!("--set log: {error}")));
+            self.ui.warning(format!("--set log: {error}"));
         }
     }
 
@@ -293,10 +280,10 @@ impl Progress {
     fn show(&self, event: &Line<'_>, text: &str) {
         self.log(event);
         match self.mode {
-            Mode::Bar => self.bar.suspend(|| tell(UserMessage::Plain(text.to_owned()))),
-            Mode::Plain => tell(UserMessage::Plain(text.to_owned())),
-            Mode::Json => print_event(event),
-            Mode::None => {}
+            ProgressArg::Auto => self.bar.suspend(|| self.ui.progress(text)),
+            ProgressArg::Plain => self.ui.progress(text),
+            ProgressArg::Json => print_event(event),
+            ProgressArg::None => {}
         }
     }
 
@@ -316,12 +303,12 @@ impl Progress {
         }
         let due = |every| state.last.is_none_or(|last| now - last >= every);
         match self.mode {
-            Mode::Bar => self.draw(&state.moment),
-            Mode::Plain if due(LINE_EVERY) => {
+            ProgressArg::Auto => self.draw(&state.moment),
+            ProgressArg::Plain if due(LINE_EVERY) => {
                 state.last = Some(now);
-                tell(UserMessage::Plain(state.moment.line()));
+                self.ui.progress(state.moment.line());
             }
-            Mode::Json if due(JSON_EVERY) => {
+            ProgressArg::Json if due(JSON_EVERY) => {
                 state.last = Some(now);
                 print_event(&state.moment.json(&utc()));
             }
@@ -358,10 +345,8 @@ impl Listener for Progress {
 
     fn refused(&self, relation: &str, row: &SkippedRow) {
         if self.refused.as_ref().is_some_and(|file| !file.add(relation, row)) {
-            self.note(&format!(
-                "{relation}: could not write row {} to the list of refused rows",
-                row.ctid
-            ));
+            let text = format!("could not write row {} to the list of refused rows", row.ctid);
+            self.note(Some(relation), &text);
         }
     }
 
@@ -370,7 +355,9 @@ impl Listener for Progress {
         self.show(&rebuilds(&utc(), (relation, index), (number, indexes)), &text);
     }
 
-    fn note(&self, text: &str) {
+    fn note(&self, relation: Option<&str>, text: &str) {
+        let named = relation.map(|relation| format!("{relation}: {text}"));
+        let text = named.as_deref().unwrap_or(text);
         self.show(&note(&utc(), text), text);
     }
 
@@ -465,14 +452,9 @@ impl RefusedFile {
 
 /// Listens for ever: to Ctrl-C, SIGTERM and a time limit in seconds for the end, to SIGUSR1 and
 /// SIGUSR2 for a pause.
-pub(super) async fn listen(control: &Control, limit: Option<u64>) -> Infallible {
-    let mut terminate = signal(SignalKind::terminate()).ok();
+pub(super) async fn listen(ui: &Ui, control: &Control, limit: Option<u64>) -> Infallible {
     let stop = async {
-        tokio::select! {
-            () = terminal::interrupted() => {}
-            () = comes(terminate.as_mut()) => {}
-            () = time_is_up(limit) => {}
-        }
+        ui.stopped(limit).await;
         control.stop();
         std::future::pending().await
     };
@@ -485,25 +467,9 @@ pub(super) async fn listen(control: &Control, limit: Option<u64>) -> Infallible 
 
 /// Asks to pause, or to go on, at each of these signals.
 async fn pauses(control: &Control, kind: SignalKind, pause: bool) -> Infallible {
-    let mut signal = signal(kind).ok();
+    let mut signal = terminal::signals(kind);
     loop {
-        comes(signal.as_mut()).await;
+        terminal::comes(&mut signal).await;
         control.pause(pause);
-    }
-}
-
-/// Ends at the signal; never if it cannot be listened to.
-async fn comes(signal: Option<&mut Signal>) {
-    let Some(signal) = signal else { return std::future::pending().await };
-    if signal.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// Ends after this many seconds, or never.
-async fn time_is_up(seconds: Option<u64>) {
-    match seconds {
-        Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
-        None => std::future::pending().await,
     }
 }

@@ -12,7 +12,6 @@ use super::exit::Failure;
 use super::fleet::FleetArgs;
 use super::manual::Item;
 use super::retoast_output::Reporting;
-use crate::report::document::Format;
 use crate::retoast::pace::rules::Limits;
 use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
 use crate::retoast::preflight::owner::Approval;
@@ -303,9 +302,8 @@ impl Settings {
         let mut settings = Settings::default();
         for text in given {
             let wrong = |why: String| {
-                Failure::usage(format!(
-                    "--set {text}: {why}\nHINT:  toastctl help settings lists them."
-                ))
+                Failure::usage(format!("--set {text}: {why}"))
+                    .hint("toastctl help settings lists them.")
             };
             let (name, value) =
                 text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUE".to_owned()))?;
@@ -324,17 +322,6 @@ impl Settings {
 }
 
 impl RunArgs {
-    /// The same for one of several databases.
-    pub(super) fn on_one(&self, connection: ConnectionArgs, format: Format) -> RunArgs {
-        RunArgs {
-            connection,
-            format: FormatArg { format },
-            fleet: FleetArgs::default(),
-            max_runtime: None,
-            ..self.clone()
-        }
-    }
-
     /// What `--set` says.
     ///
     /// # Errors
@@ -416,7 +403,7 @@ mod tests {
     use super::*;
 
     fn set(verb: Verb, text: &str) -> Result<Settings, String> {
-        Settings::of(&[text.to_owned()], verb).map_err(|failure| failure.message)
+        Settings::of(&[text.to_owned()], verb).map_err(|failure| failure.message.to_string())
     }
 
     #[test]

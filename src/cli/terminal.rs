@@ -1,8 +1,6 @@
 //! The terminal: its width, progress on it, and a standard output that may be closed.
 
-use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,16 +8,18 @@ use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use crate::inspect::overview::rank::Overview;
+use crate::message::{Message, Severity};
 use crate::report::document::Format;
-use crate::report::table::{DARK_YELLOW, printable_lines};
+use crate::report::table::{DARK_YELLOW, printable, printable_lines};
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
-use crate::server::sink::{Failed, RunError, UserMessage};
+use crate::server::sink::{Failed, RunError};
 use toast_format::heap::progress::Progress;
 
 /// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
@@ -27,7 +27,7 @@ const PIPE_WIDTH: usize = 100;
 
 /// Width of tables on standard output: `COLUMNS` if set, else the terminal's; `None` for no limit, which is
 /// `COLUMNS=0`.
-pub fn output_width() -> Option<usize> {
+fn output_width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     if let Some(width) = columns {
         return Some(width).filter(|&width| width > 0);
@@ -62,9 +62,21 @@ fn is_utf8_locale(name: Option<&str>) -> bool {
 /// Bytes that the report of one of several targets may have: it is kept until it is complete.
 const LARGEST_REPORT: usize = 64 << 20;
 
-/// The output of a run on one of several targets, on all its threads. Messages name the target; the report stays in
-/// memory until the target's turn has come.
-pub(super) struct Console {
+/// Where a verb prints, and how: every verb gets one.
+#[derive(Clone)]
+pub(super) struct Ui {
+    pub(super) format: Format,
+    /// The width of tables; `None` for no limit.
+    pub(super) width: Option<usize>,
+    /// Whether notices and progress are left out: `-q`.
+    quiet: bool,
+    /// The run on one of several targets, if it is one. Messages then name the target, and the report stays in memory
+    /// until the target's turn has come.
+    pub(super) target: Option<Arc<TargetRun>>,
+}
+
+/// A run on one of several targets.
+pub(super) struct TargetRun {
     /// The name of the target in messages.
     pub(super) name: String,
     /// Cancelled to end the run.
@@ -82,30 +94,9 @@ pub(super) struct Kept {
     pub(super) overview: Option<Overview>,
 }
 
-thread_local! {
-    static CONSOLE: RefCell<Option<Arc<Console>>> = const { RefCell::new(None) };
-}
-
-impl Console {
-    pub(super) fn new(name: String, stop: CancellationToken) -> Arc<Console> {
-        Arc::new(Console { name, stop, kept: Mutex::default() })
-    }
-
-    /// The console of this thread, if it works on one of several targets.
-    pub(super) fn here() -> Option<Arc<Console>> {
-        CONSOLE.with_borrow(Clone::clone)
-    }
-
-    fn set(console: Option<Arc<Console>>) {
-        CONSOLE.set(console);
-    }
-
-    /// Does the work of a target; [`Console::take`] returns what it printed.
-    pub(super) fn within<T>(self: &Arc<Console>, work: impl FnOnce() -> T) -> T {
-        Console::set(Some(Arc::clone(self)));
-        let done = work();
-        Console::set(None);
-        done
+impl TargetRun {
+    pub(super) fn new(name: String, stop: CancellationToken) -> Arc<TargetRun> {
+        Arc::new(TargetRun { name, stop, kept: Mutex::default() })
     }
 
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -117,18 +108,172 @@ impl Console {
     }
 }
 
+/// Errors of one target that are kept for its report.
+const ERRORS_KEPT: usize = 100;
+
+impl Ui {
+    /// That of the process.
+    pub(super) fn new(quiet: bool) -> Ui {
+        Ui { format: Format::Table, width: output_width(), quiet, target: None }
+    }
+
+    /// The same for a report in this format.
+    pub(super) fn in_format(&self, format: Format) -> Ui {
+        Ui { format, ..self.clone() }
+    }
+
+    /// The same for the run on one of several targets.
+    pub(super) fn on_target(&self, target: Arc<TargetRun>, format: Format) -> Ui {
+        Ui { format, target: Some(target), ..self.clone() }
+    }
+
+    /// Prints a message on standard error, with the name of the target if there are several; with `-q` only warnings and
+    /// errors.
+    pub(super) fn tell(&self, mut message: Message) {
+        if let Some(target) = &self.target {
+            let errors = &mut target.kept().errors;
+            if message.severity == Severity::Error && errors.len() < ERRORS_KEPT {
+                errors.push(message.to_string());
+            }
+            message.at.target = Some(target.name.clone());
+        }
+        let style = match message.severity {
+            Severity::Error => AnsiColor::Red.on_default().bold(),
+            Severity::Warning => DARK_YELLOW.on_default().bold(),
+            _ if self.quiet => return,
+            _ => Style::new(),
+        };
+        let prefix = message.severity.prefix();
+        let text = printable_lines(&message.to_string());
+        // A closed stderr is not an error. `anstream` takes styles away where it is no terminal.
+        let _ = writeln!(anstream::stderr(), "toastctl: {style}{prefix}{style:#}{text}");
+    }
+
+    pub(super) fn error(&self, text: impl Into<String>) {
+        self.tell(Message::error(text));
+    }
+
+    pub(super) fn warning(&self, text: impl Into<String>) {
+        self.tell(Message::warning(text));
+    }
+
+    pub(super) fn progress(&self, text: impl Into<String>) {
+        self.tell(Message::progress(text));
+    }
+
+    /// Whether a bar can be shown on standard error.
+    pub(super) fn has_bar(&self) -> bool {
+        io::stderr().is_terminal() && self.target.is_none()
+    }
+
+    /// Standard output, buffered. A reader that went away (`| head`) is not an error: see
+    /// [`is_closed_pipe`].
+    pub(super) fn stdout(&self) -> Out {
+        match &self.target {
+            Some(target) => Out::Kept(Arc::clone(target)),
+            None => Out::Process(io::BufWriter::with_capacity(1 << 16, io::stdout())),
+        }
+    }
+
+    /// Standard output for reports: where the locale is not one of UTF-8, the signs that those for people are drawn with
+    /// have ASCII in their places. What comes from the server stays as it is. Styles are for terminals, unless NO_COLOR,
+    /// CLICOLOR or TERM forbids them, or CLICOLOR_FORCE has them everywhere.
+    pub(super) fn report_out(&self) -> Plain<Out> {
+        let people = matches!(self.format, Format::Table | Format::Markdown);
+        let styled = people && AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+        Plain { inner: self.stdout(), ascii: people && !is_utf8(), styled }
+    }
+
+    pub(super) fn print(&self, text: &[u8]) -> Result<Exit, Failure> {
+        let mut out = self.stdout();
+        match out.write_all(text).and_then(|()| out.flush()) {
+            Err(error) if !is_closed_pipe(&error) => {
+                Err(Failure::new(Exit::Incomplete, format!("standard output: {error}")))
+            }
+            _ => Ok(Exit::Ok),
+        }
+    }
+
+    /// Connects; warnings go to standard error, and for a reader also a notice of a server that is not tested. Writers
+    /// refuse such a server.
+    pub(super) async fn connected(
+        &self,
+        args: &ConnectionArgs,
+        session: &SessionOptions,
+    ) -> Result<Connection, Failure> {
+        let connecting =
+            async { args.connect(session, &mut |warning: &str| self.warning(warning)).await };
+        let connection = match &self.target {
+            None => connecting.await,
+            Some(target) => {
+                let made = target.stop.run_until_cancelled(connecting).await;
+                made.ok_or_else(|| Failure::from(Failed::stopped()))?
+            }
+        }
+        .map_err(|error| Failure::from(&error))?;
+        if session.read_only
+            && let Some(newer) = untested(connection.server_version())
+        {
+            self.tell(Message::notice(format!(
+                "{newer}: what it stores in new ways is reported as unknown"
+            )));
+        }
+        Ok(connection)
+    }
+
+    /// Ends with a Ctrl-C, or with the run over several targets.
+    pub(super) async fn interrupted(&self) {
+        if let Some(target) = &self.target {
+            return target.stop.cancelled().await;
+        }
+        if tokio::signal::ctrl_c().await.is_err() {
+            // without a signal handler, wait forever
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// As [`Ui::interrupted`], or with SIGTERM, or after this many seconds.
+    pub(super) async fn stopped(&self, seconds: Option<u64>) {
+        let mut terminate = signals(SignalKind::terminate());
+        let time_is_up = async {
+            match seconds {
+                Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.interrupted() => {}
+            () = comes(&mut terminate) => {}
+            () = time_is_up => {}
+        }
+    }
+}
+
+/// The signals of this kind; `None` if they cannot be listened to.
+pub(super) fn signals(kind: SignalKind) -> Option<Signal> {
+    signal(kind).ok()
+}
+
+/// Ends at the next signal; never if it cannot be listened to.
+pub(super) async fn comes(signal: &mut Option<Signal>) {
+    let Some(signal) = signal else { return std::future::pending().await };
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Standard output, or what keeps it for later.
 pub(super) enum Out {
     Process(io::BufWriter<io::Stdout>),
-    Kept(Arc<Console>),
+    Kept(Arc<TargetRun>),
 }
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Out::Process(stdout) => stdout.write(bytes),
-            Out::Kept(console) => {
-                let report = &mut console.kept().report;
+            Out::Kept(target) => {
+                let report = &mut target.kept().report;
                 if report.len().saturating_add(bytes.len()) > LARGEST_REPORT {
                     let limit = LARGEST_REPORT >> 20;
                     return Err(io::Error::other(format!(
@@ -147,24 +292,6 @@ impl Write for Out {
             Out::Kept(_) => Ok(()),
         }
     }
-}
-
-/// Standard output, buffered. A reader that went away (`| head`) is not an error: see
-/// [`is_closed_pipe`].
-pub(super) fn stdout() -> Out {
-    match Console::here() {
-        Some(console) => Out::Kept(console),
-        None => Out::Process(io::BufWriter::with_capacity(1 << 16, io::stdout())),
-    }
-}
-
-/// Standard output for people: where the locale is not one of UTF-8, the signs that reports are drawn with
-/// have ASCII in their places. What comes from the server stays as it is. Styles are for terminals, unless NO_COLOR,
-/// CLICOLOR or TERM forbids them, or CLICOLOR_FORCE has them everywhere.
-pub(super) fn stdout_for_people(format: Format) -> Plain<Out> {
-    let people = matches!(format, Format::Table | Format::Markdown);
-    let styled = people && AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-    Plain { inner: stdout(), ascii: people && !is_utf8(), styled }
 }
 
 /// A writer that replaces some signs by ASCII of the same width, and removes styles.
@@ -217,16 +344,6 @@ pub(super) fn unwritable(error: &io::Error) -> Result<Exit, Failure> {
     Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
 }
 
-pub(super) fn print(text: &[u8]) -> Result<Exit, Failure> {
-    let mut out = stdout();
-    match out.write_all(text).and_then(|()| out.flush()) {
-        Err(error) if !is_closed_pipe(&error) => {
-            Err(Failure::new(Exit::Incomplete, format!("standard output: {error}")))
-        }
-        _ => Ok(Exit::Ok),
-    }
-}
-
 /// Ends a document, and says how the run ended: with `exit` unless more is wrong. `finish` is told whether the run
 /// failed.
 pub(super) fn end(
@@ -247,55 +364,20 @@ pub(super) fn end(
     }
 }
 
-/// Whether notices and progress are left out: `-q`.
-static QUIET: AtomicBool = AtomicBool::new(false);
-
-/// Leaves notices and progress out from now on, or not.
-pub(super) fn be_quiet(quiet: bool) {
-    QUIET.store(quiet, Ordering::Relaxed);
-}
-
-/// Whether notices and progress are left out.
-pub(super) fn is_quiet() -> bool {
-    QUIET.load(Ordering::Relaxed)
-}
-
-/// Errors of one target that are kept for its report.
-const ERRORS_KEPT: usize = 100;
-
-/// Prints a message on standard error, with the name of the target if there are several; with `-q` only warnings and
-/// errors.
-pub(super) fn tell(message: UserMessage) {
-    let console = Console::here();
-    if let (Some(console), UserMessage::Error(error)) = (&console, &message) {
-        let errors = &mut console.kept().errors;
-        if errors.len() < ERRORS_KEPT {
-            errors.push(error.clone());
-        }
-    }
-    if is_quiet() && !matches!(message, UserMessage::Error(_) | UserMessage::Warning(_)) {
-        return;
-    }
-    let message = match console {
-        None => message,
-        Some(console) => message.about(&console.name),
+/// The runtime for verbs that talk to servers. Without threads of its own it answers faster, but no task may block.
+pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = match threads {
+        0 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
     };
-    let text = match &message {
-        UserMessage::Error(text) => severity("error:", AnsiColor::Red.on_default(), text),
-        UserMessage::Warning(text) => severity("warning:", DARK_YELLOW.on_default(), text),
-        UserMessage::Notice(text) => format!("notice: {}", printable_lines(text)),
-        UserMessage::Note(text) => format!("note: {}", printable_lines(text)),
-        UserMessage::Hint(text) => format!("HINT:  {}", printable_lines(text)),
-        UserMessage::Plain(text) => printable_lines(text),
-    };
-    // A closed stderr is not an error.
-    let _ = writeln!(anstream::stderr(), "toastctl: {text}");
-}
-
-/// A message after its severity, in the style of a terminal, which `anstream` takes away elsewhere.
-fn severity(severity: &str, style: Style, text: &str) -> String {
-    let style = style.bold();
-    format!("{style}{severity}{style:#} {}", printable_lines(text))
+    // lines of `-v` name the database that this runtime works on
+    let span = tracing::Span::current();
+    builder
+        .worker_threads(threads.max(1))
+        .on_thread_start(move || std::mem::forget(span.clone().entered()))
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))
 }
 
 /// Standard error, for whole lines of text: printed in printable characters.
@@ -304,66 +386,12 @@ pub(super) struct PrintableStderr;
 impl Write for PrintableStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        let name = Console::here().map(|console| format!("{}: ", console.name));
-        let text = format!("{}{}", name.unwrap_or_default(), printable_lines(&text));
-        io::stderr().write_all(text.as_bytes())?;
+        io::stderr().write_all(printable_lines(&text).as_bytes())?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
-    }
-}
-
-/// Connects; warnings go to standard error, and for a reader also a notice of a server that is not tested. Writers refuse
-/// such a server.
-pub(super) async fn connected(
-    args: &ConnectionArgs,
-    session: &SessionOptions,
-) -> Result<Connection, Failure> {
-    let mut warn = |warning: &str| tell(UserMessage::Warning(warning.to_owned()));
-    let connecting = args.connect(session, &mut warn);
-    let connection = match Console::here() {
-        None => connecting.await,
-        Some(console) => {
-            let made = console.stop.run_until_cancelled(connecting).await;
-            made.ok_or_else(|| Failure::from(Failed::stopped()))?
-        }
-    }
-    .map_err(|error| Failure::from(&error))?;
-    if session.read_only
-        && let Some(newer) = untested(connection.server_version())
-    {
-        tell(UserMessage::Notice(format!(
-            "{newer}: what it stores in new ways is reported as unknown"
-        )));
-    }
-    Ok(connection)
-}
-
-/// The runtime for verbs that talk to servers. Without threads of its own it answers faster, but no task may block.
-pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
-    let console = Console::here();
-    let mut builder = match threads {
-        0 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    builder
-        .worker_threads(threads.max(1))
-        .on_thread_start(move || Console::set(console.clone()))
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))
-}
-
-/// Ends with a Ctrl-C, or with the run over several targets.
-pub(super) async fn interrupted() {
-    if let Some(console) = Console::here() {
-        return console.stop.cancelled().await;
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        // without a signal handler, wait forever
-        std::future::pending::<()>().await;
     }
 }
 
@@ -373,7 +401,8 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Shows how far reading has come: a bar on a terminal, else a line every ten seconds.
-pub struct ReadingProgress {
+pub(super) struct ReadingProgress {
+    ui: Ui,
     bar: ProgressBar,
     terminal: bool,
     state: Mutex<State>,
@@ -387,17 +416,18 @@ struct State {
     last_line: Instant,
 }
 
-impl Default for ReadingProgress {
-    fn default() -> ReadingProgress {
+impl ReadingProgress {
+    pub(super) fn new(ui: &Ui) -> Arc<ReadingProgress> {
         let now = Instant::now();
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let template = "{msg} {wide_bar} {percent:>3} % {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        ReadingProgress {
+        Arc::new(ReadingProgress {
+            ui: ui.clone(),
             bar,
-            terminal: io::stderr().is_terminal() && Console::here().is_none(),
+            terminal: ui.has_bar(),
             state: Mutex::new(State {
                 relation: String::new(),
                 blocks: 0,
@@ -405,7 +435,7 @@ impl Default for ReadingProgress {
                 began: now,
                 last_line: now,
             }),
-        }
+        })
     }
 }
 
@@ -413,13 +443,8 @@ impl Progress for ReadingProgress {
     fn begin(&self, relation: &str, blocks: u64) {
         let Ok(mut state) = self.state.lock() else { return };
         let now = Instant::now();
-        *state = State {
-            relation: super::super::report::table::printable(relation),
-            blocks,
-            done: 0,
-            began: now,
-            last_line: now,
-        };
+        *state =
+            State { relation: printable(relation), blocks, done: 0, began: now, last_line: now };
         self.bar.reset();
         self.bar.set_length(blocks);
         self.bar.set_message(state.relation.clone());
@@ -427,7 +452,7 @@ impl Progress for ReadingProgress {
 
     fn advance(&self, blocks: u64) {
         let Ok(mut state) = self.state.lock() else { return };
-        if is_quiet() {
+        if self.ui.quiet {
             return;
         }
         state.done += blocks;
@@ -441,7 +466,9 @@ impl Progress for ReadingProgress {
             state.last_line = now;
             let percent = 100 * state.done / state.blocks.max(1);
             let State { relation, done, blocks, .. } = &*state;
-            let line = format!("{relation}: {done} of {blocks} blocks read ({percent} %)\n");
+            let name = self.ui.target.iter().map(|target| format!("{}: ", target.name));
+            let name = name.collect::<String>();
+            let line = format!("{name}{relation}: {done} of {blocks} blocks read ({percent} %)\n");
             // A closed stderr is not an error.
             let _ = PrintableStderr.write_all(line.as_bytes());
         }

@@ -8,19 +8,21 @@ use clap::Args;
 use super::arguments::{AllowArg, FormatArg, SourceArg};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::files::{File, FileArgs, OrderArg, SavedArgs, SavedText, unreadable};
+use super::files::{FileArgs, OrderArg, SavedArgs};
+use super::fleet::Database;
 use super::inspect::inspector;
 use super::inspect_output::InspectOutput;
-use super::terminal::{self, ReadingProgress, tell};
-use crate::inspect::inspector::{ContentOptions, InspectError, Options};
+use super::terminal::{self, Out, Plain, Ui};
+use crate::inspect::inspector::{ContentOptions, Options};
 use crate::inspect::offline::{self, ContentFiles};
-use crate::inspect::run::{self, Output, Request};
-use crate::inspect::saved::saved_text;
+use crate::inspect::run::{self, Request};
 use crate::report::document::Format;
+use crate::report::values::ValueWriter;
 use crate::server::about::Access;
 use crate::server::chunks::parse_tid;
-use crate::server::sink::{RunError, Sink, UserMessage};
+use crate::server::sink::RunError;
 use crate::value::anatomy::Anatomy;
+use crate::value::rows::RowWriter;
 use toast_format::disk::ItemPointer;
 
 /// Arguments of `value`.
@@ -109,8 +111,9 @@ impl ValueArgs {
         Ok(Asked::One(spec))
     }
 
-    fn rows(&self) -> InspectOutput {
-        InspectOutput::of_values(self.format.format, self.reassemble.is_some())
+    fn rows(&self, ui: &Ui) -> ValueWriter<Plain<Out>> {
+        let rows = ValueWriter::new(ui.report_out(), ui.format, ui.width);
+        if self.reassemble.is_some() { rows.with_contents() } else { rows }
     }
 }
 
@@ -118,12 +121,13 @@ impl ValueArgs {
 ///
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
-pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
+pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let ui = &ui.in_format(args.format.format);
     if args.format.format == Format::Html {
         return Err(Failure::usage("values cannot be printed as html"));
     }
     if let Some(hex) = &args.datum {
-        return datum(args, hex);
+        return datum(args, ui, hex);
     }
     let asked = args.asked()?;
     let tables: &[String] = if matches!(asked, Asked::One(_)) { &[] } else { &args.of };
@@ -131,24 +135,31 @@ pub(super) fn run(args: &ValueArgs) -> Result<Exit, Failure> {
         return match asked {
             Asked::One(ValueSpec { table: None, column, ctid }) => {
                 let value = offline::value(&file.target(None), &column, ctid);
-                print_anatomy(args, &value.map_err(|error| Failure::usage(error.to_string()))?)
+                print_anatomy(ui, &value.map_err(|error| Failure::usage(error.to_string()))?)
             }
             Asked::One(_) => Err(Failure::usage("of a file give only column@(block,item)")),
-            Asked::All => values_of_file(args, &file),
+            Asked::All => {
+                let contents = args.reassemble.as_ref();
+                let contents = contents.map(|dir| ContentFiles { output_dir: dir.as_deref() });
+                let rows = Some(args.rows(ui));
+                InspectOutput::of_values(ui).read_file(&file.target(None), contents, rows)
+            }
         };
     }
     if let Some(text) = args.saved.text(&args.file, &args.of)? {
-        return saved(args, text);
+        let rows = Some(args.rows(ui));
+        return InspectOutput::of_values(ui).read_saved(text, args.order.order(), rows);
     }
+    let connection = args.connection.clone();
+    let database = Database { ui: ui.clone(), connection, checkpoint: None };
     match asked {
         Asked::One(ValueSpec { table: Some(table), column, ctid }) => {
-            terminal::runtime(1)?.block_on(value(args, &table, &column, ctid))
+            terminal::runtime(1)?.block_on(value(args, &database, &table, &column, ctid))
         }
         Asked::One(_) => Err(Failure::usage("of a server give table.column@(block,item)")),
-        Asked::All if args.of.is_empty() => Err(Failure::usage(
-            "no value or table was given\nHINT:  For example orders.doc@(0,1); toastctl inspect lists the tables.",
-        )),
-        Asked::All => terminal::runtime(1)?.block_on(values(args)),
+        Asked::All if args.of.is_empty() => Err(Failure::usage("no value or table was given")
+            .hint("For example orders.doc@(0,1); toastctl inspect lists the tables.")),
+        Asked::All => terminal::runtime(1)?.block_on(values(args, &database)),
     }
 }
 
@@ -156,31 +167,32 @@ fn wrong_datum(error: impl std::fmt::Display) -> Failure {
     Failure::usage(format!("--datum: {error}"))
 }
 
-fn datum(args: &ValueArgs, hex: &str) -> Result<Exit, Failure> {
+fn datum(args: &ValueArgs, ui: &Ui, hex: &str) -> Result<Exit, Failure> {
     let bytes = toast_format::disk::hex::parse_datum(hex).map_err(wrong_datum)?;
     let (row, used) = offline::datum(&bytes, args.order.order()).map_err(wrong_datum)?;
-    let mut output = args.rows();
-    let written = output.row(&row);
+    let mut rows = args.rows(ui);
+    let written = rows.write(&row);
     if used < bytes.len() {
-        tell(UserMessage::Warning(format!(
+        ui.warning(format!(
             "{} bytes follow the datum's {used} bytes and were not examined",
             bytes.len() - used
-        )));
+        ));
     }
-    output.end(written.map_err(RunError::Output))
+    InspectOutput::of_values(ui).end(written.map_err(RunError::Output), Some(rows))
 }
 
 /// Takes a value of a server apart.
 async fn value(
     args: &ValueArgs,
+    database: &Database,
     table: &str,
     column: &str,
     ctid: ItemPointer,
 ) -> Result<Exit, Failure> {
-    let inspector =
-        inspector(&args.connection, args.allow.session("value"), 1, args.options()).await?;
+    let session = args.allow.session("value");
+    let inspector = inspector(database, &session, 1, args.options()).await?;
     let anatomy = run::value(&inspector, table, column, ctid).await?;
-    print_anatomy(args, &anatomy)
+    print_anatomy(&database.ui, &anatomy)
 }
 
 impl ValueArgs {
@@ -198,14 +210,18 @@ impl ValueArgs {
 }
 
 /// Prints the values of tables.
-async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
-    let inspector =
-        inspector(&args.connection, args.allow.session("value"), 1, args.options()).await?;
-    let mut interrupt = std::pin::pin!(terminal::interrupted());
-    let mut output = args.rows();
-    let selection = match run::find(&inspector, &args.of, false, tell, interrupt.as_mut()).await {
+async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> {
+    let ui = &database.ui;
+    let session = args.allow.session("value");
+    let inspector = inspector(database, &session, 1, args.options()).await?;
+    let mut interrupt = std::pin::pin!(ui.interrupted());
+    let mut rows = args.rows(ui);
+    let mut output = InspectOutput::of_values(ui);
+    let found =
+        run::find(&inspector, &args.of, false, |message| ui.tell(message), interrupt.as_mut());
+    let selection = match found.await {
         Ok(selection) => selection,
-        Err(error) => return output.end(Err(error)),
+        Err(error) => return output.end(Err(error), Some(rows)),
     };
     selection.report_to(&mut output);
     let request = Request {
@@ -214,44 +230,16 @@ async fn values(args: &ValueArgs) -> Result<Exit, Failure> {
         policy: None,
     };
     let found = &selection.found;
-    let ended = run::relations(&inspector, &request, found, &mut output, interrupt).await;
-    output.end(ended)
-}
-
-/// Prints the values of a relation file.
-fn values_of_file(args: &ValueArgs, file: &File<'_>) -> Result<Exit, Failure> {
-    let contents = args.reassemble.as_ref().map(|dir| ContentFiles { output_dir: dir.as_deref() });
-    let mut output = args.rows();
-    let progress = ReadingProgress::default();
-    let target = file.target(None);
-    let ended = match offline::relation_file(&target, contents, output.rows(), &progress) {
-        Ok(report) => output.found(report).map_err(RunError::Output),
-        Err(InspectError::Output(error)) => Err(RunError::Output(error)),
-        Err(error) => return Err(Failure::usage(error.to_string())),
-    };
-    output.end(ended)
-}
-
-/// Prints the values in saved output of pageinspect.
-fn saved(args: &ValueArgs, text: SavedText) -> Result<Exit, Failure> {
-    let SavedText { name, desc, source } = text;
-    let mut output = args.rows();
-    let (report, unwritten) = saved_text(&name, source, &desc, args.order.order(), output.rows())
-        .map_err(|error| unreadable(&name, &error))?;
-    let ended = match unwritten {
-        Some(error) => Err(error),
-        None => output.found(report),
-    };
-    output.end(ended.map_err(RunError::Output))
+    let read = run::relations(&inspector, &request, found, Some(&mut rows), &mut output, interrupt);
+    let ended = read.await;
+    output.end(ended, Some(rows))
 }
 
 /// Prints one value in every detail.
-fn print_anatomy(args: &ValueArgs, anatomy: &Anatomy) -> Result<Exit, Failure> {
-    let mut out = terminal::stdout_for_people(args.format.format);
-    let written = match args.format.format {
-        Format::Json | Format::Jsonl => {
-            crate::report::values::one(anatomy, args.format.format, &mut out)
-        }
+fn print_anatomy(ui: &Ui, anatomy: &Anatomy) -> Result<Exit, Failure> {
+    let mut out = ui.report_out();
+    let written = match ui.format {
+        Format::Json | Format::Jsonl => crate::report::values::one(anatomy, ui.format, &mut out),
         // the others are refused beforehand
         Format::Table | Format::Csv | Format::Markdown | Format::Html => {
             crate::report::anatomy::text(anatomy, &mut out)

@@ -22,12 +22,11 @@ pub struct VerboseArg {
 
     /// Print only warnings and errors, no notices or progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
-    quiet: bool,
+    pub(super) quiet: bool,
 }
 
 impl VerboseArg {
     pub(super) fn begin(self) {
-        terminal::be_quiet(self.quiet);
         let level = match self.verbose {
             0 => return,
             1 => Level::DEBUG,

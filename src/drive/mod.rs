@@ -1,19 +1,20 @@
 //! A run over relations of a server, one after another: each is described and then visited, and a relation that fails
-//! does not affect the others. [`fleet`] runs a verb over many databases in the same way.
+//! does not affect the others. [`sites`] does the same over many databases, or nodes of Citus.
 
-pub(crate) mod fleet;
+pub(crate) mod sites;
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::message::Message;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::locks::Names;
 use crate::server::select::{How, Selected};
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 use toast_format::disk::Oid;
 
 /// A relation that was described longer ago than this is described again before it is visited.
@@ -89,7 +90,7 @@ pub(crate) fn tell_dropped<R, O: Sink<R> + ?Sized>(name: &str, how: How, output:
     let message = format!("{name} was dropped during the run");
     match how {
         How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
-        How::Matched | How::Inherited => output.message(UserMessage::Notice(message)),
+        How::Matched | How::Inherited => output.message(Message::notice(message)),
     }
 }
 

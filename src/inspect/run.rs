@@ -12,11 +12,12 @@ use tokio::time::timeout;
 use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
 use crate::drive::{Order, Schedule, each_relation};
+use crate::message::Message;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::select::{How, Selected, Selection, select, select_with_citus};
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
@@ -47,13 +48,6 @@ pub(crate) trait Compare: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Failed>>;
 }
 
-/// Where results about relations go, and values if they are requested.
-pub(crate) trait Output: Sink<RelationReport> {
-    /// Takes every value as it is read. Relations are then read in the order in which they are named, otherwise the
-    /// largest first.
-    fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)>;
-}
-
 /// Uses the first connection and as many further ones as can be opened, up to `count` in all. While they are opened,
 /// the first one asks for the server's properties.
 ///
@@ -68,7 +62,7 @@ pub(crate) async fn open(
     let others = join_all((1..count).map(|_| timeout(OPEN_PATIENCE, first.open_another())));
     let ask = first.reading(async || Server::ask(first.client()).await);
     let (others, server) = join(others, ask).await;
-    let server = server.map_err(|error| incomplete(&error))?;
+    let server = server.map_err(|error| Failed::incomplete(&error))?;
     let opened = others.into_iter().filter_map(|opened| match opened {
         Ok(Ok(connection)) => Some(connection),
         Ok(Err(error)) => {
@@ -93,7 +87,7 @@ pub(crate) async fn find(
     inspector: &Inspector,
     tables: &[String],
     takes_citus: bool,
-    mut tell: impl FnMut(UserMessage),
+    mut tell: impl FnMut(Message),
     interrupt: impl Future<Output = ()>,
 ) -> Result<Selection, RunError> {
     let database = &inspector.server.database;
@@ -108,17 +102,18 @@ pub(crate) async fn find(
                 }
             })
             .await;
-        found.map_err(|error| incomplete(&error))
+        found.map_err(|error| Failed::incomplete(&error))
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
     let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();
     if nothing && tables.is_empty() {
-        tell(UserMessage::Notice(format!("database \"{database}\" has no tables")));
+        tell(Message::notice(format!("database \"{database}\" has no tables")));
     }
     Ok(selection)
 }
 
-/// Reads the relations that were found until all are read, or `interrupt` arrives.
+/// Reads the relations that were found until all are read, or `interrupt` arrives. If `rows` takes every value as it is
+/// read, relations are read in the order in which they are named, otherwise the largest first.
 ///
 /// # Errors
 /// Failures that affect all relations. Results already passed to `output` remain.
@@ -126,11 +121,12 @@ pub(crate) async fn relations(
     inspector: &Inspector,
     request: &Request,
     found: &[Selected],
-    output: &mut dyn Output,
+    rows: Option<&mut (dyn RowWriter + Send)>,
+    output: &mut dyn Sink<RelationReport>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let reader = RelationReader { inspector, request, explained: Cell::new(false) };
-    let read = reader.read_relations(found, output);
+    let read = reader.read_relations(found, rows, output);
     let ended = until(interrupt, &inspector.connections, read).await;
     // otherwise, spawned tasks would continue to read
     inspector.stop.store(true, Ordering::Relaxed);
@@ -161,7 +157,7 @@ pub(crate) async fn value(
             Ok(Some((oid, catalog::describe(leader.client(), oid).await)))
         })
         .await;
-    let relation = match found.map_err(|error| incomplete(&error))? {
+    let relation = match found.map_err(|error| Failed::incomplete(&error))? {
         Some((_, Ok(Some(relation)))) => relation,
         Some((_, Ok(None))) => return Err(Failed::new(Kind::Incomplete, "the table is gone")),
         Some((oid, Err(error))) => {
@@ -185,10 +181,11 @@ struct RelationReader<'a> {
 }
 
 impl RelationReader<'_> {
-    async fn read_relations<O: Output + ?Sized>(
+    async fn read_relations(
         &self,
         found: &[Selected],
-        output: &mut O,
+        mut rows: Option<&mut (dyn RowWriter + Send)>,
+        output: &mut dyn Sink<RelationReport>,
     ) -> Result<(), RunError> {
         let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
         let leader = self.inspector.leader()?;
@@ -199,40 +196,44 @@ impl RelationReader<'_> {
                 Ok::<_, LiveError>((names, locked))
             })
             .await;
-        let (names, locked) = asked.map_err(|error| incomplete(&error))?;
+        let (names, locked) = asked.map_err(|error| Failed::incomplete(&error))?;
         let schedule = Schedule {
             connections: &self.inspector.connections,
             found,
             names: &names,
-            order: match output.rows() {
+            order: match rows {
                 Some(_) => Order::AsFound,
                 None => Order::LargestFirst { locked: &locked },
             },
             tells_dropped: false,
         };
-        each_relation(&schedule, output, async |relation: Relation, _, output: &mut O| {
-            self.read_relation(Arc::new(relation), output).await
+        each_relation(&schedule, output, async |relation, _, output| {
+            let rows: Option<&mut (dyn RowWriter + Send)> = match &mut rows {
+                Some(rows) => Some(&mut **rows),
+                None => None,
+            };
+            self.read_relation(Arc::new(relation), rows, output).await
         })
         .await
         .map(drop)
     }
 
-    async fn read_relation<O: Output + ?Sized>(
+    async fn read_relation(
         &self,
         relation: Arc<Relation>,
-        output: &mut O,
+        rows: Option<&mut (dyn RowWriter + Send)>,
+        output: &mut dyn Sink<RelationReport>,
     ) -> Result<(), RunError> {
         if let (Some(option), Some(why)) =
             (self.request.needs_pages, self.inspector.why_no_pages(&relation))
         {
-            let name = relation.display_name();
-            let message = format!("{name}: {option} needs pages: {why}");
-            return self.without_pages(&relation, Failed::new(Kind::Incomplete, message), output);
+            let failed = Failed::new(Kind::Incomplete, format!("{option} needs pages: {why}"));
+            return self.without_pages(&relation, failed.placed(&relation.display_name()), output);
         }
         if self.request.explains_functions && !self.explained.get() {
             self.explained.set(self.explain_functions(&relation, output));
         }
-        let read = self.inspector.relation(Arc::clone(&relation), output.rows()).await;
+        let read = self.inspector.relation(Arc::clone(&relation), rows).await;
         let mut report = match read {
             Ok(report) => report,
             Err(InspectError::Output(error)) => return Err(RunError::Output(error)),
@@ -262,11 +263,11 @@ impl RelationReader<'_> {
 
     /// What prevents pages of this relation from being read prevents it for all, unless it is the access method of
     /// the relation.
-    fn without_pages<O: Output + ?Sized>(
+    fn without_pages(
         &self,
         relation: &Relation,
         failed: Failed,
-        output: &mut O,
+        output: &mut dyn Sink<RelationReport>,
     ) -> Result<(), RunError> {
         if relation.is_heap {
             return Err(failed.into());
@@ -275,30 +276,27 @@ impl RelationReader<'_> {
     }
 
     /// Reports why figures will be missing, and how to get them.
-    fn explain_functions<O: Output + ?Sized>(&self, relation: &Relation, output: &mut O) -> bool {
+    fn explain_functions(
+        &self,
+        relation: &Relation,
+        output: &mut dyn Sink<RelationReport>,
+    ) -> bool {
         // The report of a table with another access method says so itself.
         let why = if relation.is_heap { self.inspector.why_no_pages(relation) } else { None };
         let Some(why) = why else { return false };
-        functions_notices(self.inspector, &why)
-            .into_iter()
-            .for_each(|notice| output.message(notice));
+        output.message(functions_notice(self.inspector, &why));
         true
     }
 }
 
-/// Lines that say why figures will be missing, and how to get them.
-pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<UserMessage> {
-    let mut notices = vec![UserMessage::Notice(format!("using SQL functions: {why}"))];
+/// Says why figures will be missing, and how to get them.
+pub(super) fn functions_notice(inspector: &Inspector, why: &str) -> Message {
+    let notice = Message::notice(format!("using SQL functions: {why}"));
     if inspector.server.superuser && inspector.server.pageinspect.is_none() {
         let hint = "CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.";
-        notices.push(UserMessage::Hint(hint.to_owned()));
+        return notice.hint(hint);
     }
-    notices
-}
-
-/// An error of the server that affects the whole run.
-pub(super) fn incomplete(error: &LiveError) -> Failed {
-    Failed::new(Kind::Incomplete, error.to_string())
+    notice
 }
 
 pub(super) async fn failed(
@@ -314,8 +312,9 @@ pub(super) async fn failed(
         InspectError::NoValue(_) | InspectError::File(_) => {
             Failed::new(Kind::Usage, error.to_string())
         }
-        InspectError::NoPages { .. } | InspectError::Output(_) => {
-            Failed::new(Kind::Incomplete, error.to_string())
+        InspectError::NoPages { relation, why } => {
+            Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")).placed(&relation)
         }
+        InspectError::Output(_) => Failed::new(Kind::Incomplete, error.to_string()),
     }
 }

@@ -14,6 +14,7 @@ use crate::advise::candidate::AdviseError;
 use crate::advise::content::asked_row;
 use crate::advise::plan::SamplePlan;
 use crate::advise::run::{Meant, selected_tables};
+use crate::message::Message;
 use crate::server::about::{Access, Pageinspect};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
@@ -21,7 +22,7 @@ use crate::server::owner_facts::begin_reading;
 use crate::server::pages::Pages;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
-use crate::server::sink::{RunError, Sink, UserMessage, until};
+use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
 use toast_format::codec::Method;
@@ -45,11 +46,11 @@ pub(crate) async fn tables(
 ) -> Result<(), RunError> {
     let connections = slice::from_ref(&advisor.connection);
     if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
-        output.message(UserMessage::Notice(format!("using SQL functions: {why}")));
+        let mut notice = Message::notice(format!("using SQL functions: {why}"));
         if hint.is_some() {
-            let hint = "CREATE EXTENSION pageinspect; lets toastctl read pages.";
-            output.message(UserMessage::Hint(hint.to_owned()));
+            notice = notice.hint("CREATE EXTENSION pageinspect; lets toastctl read pages.");
         }
+        output.message(notice);
     }
     let keys = async |relation: &Relation, columns: &[String]| {
         advisor.keys(relation, columns, (request, access)).await

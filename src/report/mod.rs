@@ -31,11 +31,11 @@
 //! removes them if the output is not a terminal or `NO_COLOR` is set.
 //!
 //! With `--all` and `--targets` (`cli::fleet`), a verb runs once for each database, with the arguments that it
-//! would have for that database alone. `drive::fleet::each_target` decides which of them run at a time: each has a
-//! thread and a runtime of its own, and no server has more visits than it is meant to bear, for verbs that write
-//! one. What tells servers apart is then asked of them (`server::about::instance`), because a server can have
-//! several names. `cli::terminal::Console` is where a run on one database prints, on all threads of its runtime:
-//! messages get the database's name, and the report is kept until it is complete. `report::fleet` prints the
+//! would have for that database alone. `drive::sites::each_site` decides which of them run at a time, as it does for
+//! nodes of Citus: each database has a thread and a runtime of its own, and no server has more visits than allowed, for
+//! verbs that write one. What tells servers apart is then asked of them (`server::about::instance`), because a server
+//! can have several names. `cli::terminal::Ui` is where a verb prints; that of a run on one database adds the database's
+//! name to messages, and keeps the report until it is complete. `report::fleet` prints the
 //! reports in turn; overviews for people are not printed but joined (`inspect::overview::rank::Overview`), keeping
 //! only the columns that are shown.
 //!

@@ -71,7 +71,7 @@ pub(crate) fn shown(unit: Unit, value: &Interval) -> String {
 /// The line about a run that could not begin or has failed.
 pub(crate) fn failed(message: &str) -> String {
     let first = message.lines().next().unwrap_or_default();
-    line(State::Unknown, first.trim_start_matches("error: "), "")
+    line(State::Unknown, first, "")
 }
 
 /// The state and the line about a run. `incomplete`: something could not be read, as the messages on standard error

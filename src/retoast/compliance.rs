@@ -50,9 +50,8 @@ async fn add(
     report: &mut RelationReport,
 ) -> Result<(), Failed> {
     if let Some(why) = relation.why_no_heap() {
-        let message =
-            format!("{}: --policy needs the stored sizes of values: {why}", report.relation);
-        return Err(Failed::new(Kind::Incomplete, message));
+        let text = format!("--policy needs the stored sizes of values: {why}");
+        return Err(Failed::new(Kind::Incomplete, text).placed(&report.relation));
     }
     let PolicyRequest { policy, method } = *request;
     let goal = PolicyGoal { policy, method, new_extended: false };
@@ -100,13 +99,10 @@ async fn refused(
     relation: Oid,
     connections: &[Arc<Connection>],
 ) -> Failed {
-    let failed = match &refusal {
-        RetoastError::Live(error) => return Failed::at(place, relation, error, connections).await,
-        refusal => refusal.failed(connections).await,
-    };
-    match failed.kind {
-        Kind::Usage | Kind::Lost => failed,
-        Kind::Incomplete | Kind::Stopped => failed.placed(place),
+    match &refusal {
+        RetoastError::Live(error) => Failed::at(place, relation, error, connections).await,
+        RetoastError::Usage(_) | RetoastError::Lost(_) => refusal.failed(connections).await,
+        refusal => refusal.failed_on(place, connections).await,
     }
 }
 

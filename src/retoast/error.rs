@@ -80,6 +80,15 @@ impl RetoastError {
         };
         Failed::new(kind, self.to_string())
     }
+
+    /// Like [`RetoastError::failed`], for an error of the work on this table.
+    pub(crate) async fn failed_on(&self, table: &str, connections: &[Arc<Connection>]) -> Failed {
+        let failed = self.failed(connections).await;
+        match self {
+            RetoastError::Live(_) => failed.placed(table),
+            _ => refusal(&failed.message.text, table, failed.kind).placed(table),
+        }
+    }
 }
 
 impl From<LiveError> for RetoastError {
@@ -111,12 +120,21 @@ impl From<ConnectError> for RetoastError {
 
 impl From<Failed> for RetoastError {
     fn from(Failed { kind, message }: Failed) -> RetoastError {
+        let message = message.to_string();
         match kind {
             Kind::Incomplete => RetoastError::OfAll(message),
             Kind::Usage => RetoastError::Usage(message),
             Kind::Lost => RetoastError::Lost(message),
             Kind::Stopped => RetoastError::Stopped(message),
         }
+    }
+}
+
+/// A failure with the text of a refusal, in which the table may be named first: it is then the place.
+pub(crate) fn refusal(text: &str, table: &str, kind: Kind) -> Failed {
+    match text.strip_prefix(table).and_then(|rest| rest.strip_prefix(": ")) {
+        Some(rest) => Failed::new(kind, rest).placed(table),
+        None => Failed::new(kind, text),
     }
 }
 

@@ -60,8 +60,8 @@ pub trait Listener: Send + Sync {
     fn rebuilds(&self, relation: &str, index: &str, number: usize, indexes: usize) {
         let _ = (relation, index, number, indexes);
     }
-    /// A note for the user.
-    fn note(&self, text: &str);
+    /// A note for the user about a table, or about the run.
+    fn note(&self, relation: Option<&str>, text: &str);
     /// The latest figures, about once a second.
     fn figures(&self, figures: &Figures);
     /// The reason for a pause that begins; `None` when work continues.

@@ -13,18 +13,20 @@ use super::connect::{Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
 use super::{LiveError, count_in, locks, numbers};
 use crate::command::shell_quoted;
+use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
 
 /// The maximum number of nodes that a message names.
 const NODES: usize = 4;
-/// The same of shards.
-const NAMED: usize = 8;
 
 /// Has Citus hide shards from queries of `pg_class`; on by default. Ordinary roles may set it.
 const HIDES_SHARDS: &str = "citus.override_table_visibility";
 /// Lets a session change shards; ordinary roles may set it.
 const CHANGES_SHARDS: &str = "citus.enable_manual_changes_to_shards";
+
+/// Why a shard of the metadata is not read.
+pub(crate) const SHARD_MOVED: &str = "the shard was not found: it may have been moved";
 
 /// How to see shards.
 pub(crate) const SHOWN_BY: &str = "PGOPTIONS='-c citus.override_table_visibility=off'";
@@ -322,39 +324,35 @@ impl Node {
                 Ok(None)
             }
         };
-        let hint = "HINT:  --node-address gives the addresses of nodes.";
         let wrong = match connection.reading(ask).await {
             Ok(Some(name)) if name == self.name => return Ok(()),
             Ok(Some(other)) => {
-                format!("the server at this address is the node {other}, by its metadata\n{hint}")
+                format!("the server at this address is the node {other}, by its metadata")
             }
             Ok(None) => {
-                format!(
-                    "the server at this address has no metadata of Citus in this database\n{hint}"
-                )
+                "the server at this address has no metadata of Citus in this database".to_owned()
             }
-            Err(error) => error.to_string(),
+            Err(error) => return Err(Failed::incomplete(&error)),
         };
-        Err(Failed::new(Kind::Incomplete, wrong))
+        Err(Failed::new(Kind::Incomplete, wrong)
+            .hint("--node-address gives the addresses of nodes."))
     }
 }
 
-/// The message of a failure, with the shards for which there is no result.
-pub(crate) fn without(failed: &Failed, what: &str, missing: &[&str]) -> String {
-    let named: Vec<&str> = missing.iter().take(NAMED).copied().collect();
-    let more = match missing.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let (first, rest) = failed.message.split_once('\n').unwrap_or((&failed.message, ""));
-    let mut message = first.to_owned();
-    if !named.is_empty() {
-        message.push_str(&format!("; {what}: {}{more}", named.join(", ")));
+/// Failures with the same text on one node as one failure with all its shards.
+pub(crate) fn by_reason(failures: impl IntoIterator<Item = Failed>) -> Vec<Failed> {
+    let mut joined: Vec<Failed> = Vec::new();
+    for Failed { kind, message } in failures {
+        let same = joined.iter_mut().map(|failed| &mut failed.message).find(|other| {
+            (&other.at.node, &other.text, &other.hints)
+                == (&message.at.node, &message.text, &message.hints)
+        });
+        match same {
+            Some(other) => other.at.relations.extend(message.at.relations),
+            None => joined.push(Failed { kind, message }),
+        }
     }
-    if !rest.is_empty() {
-        message.push_str(&format!("\n{rest}"));
-    }
-    message
+    joined
 }
 
 /// Shards that the metadata places on this node, and that queries of `pg_class` do not show.
@@ -369,29 +367,30 @@ pub(super) struct NotShown {
 }
 
 impl NotShown {
-    /// One line for hidden shards, and one for missing ones.
-    pub(super) fn failures(&self) -> Vec<String> {
+    /// One for hidden shards, and one for missing ones.
+    pub(super) fn failures(&self) -> Vec<Message> {
         let NotShown { hidden, size, missing } = self;
         let shards = |count: &u64| match count {
             1 => ("1 shard".to_owned(), "is", "was"),
             count => (format!("{count} shards"), "are", "were"),
         };
-        let mut lines = Vec::new();
+        let mut failures = Vec::new();
         if *hidden > 0 {
             let (count, are, were) = shards(hidden);
-            lines.push(format!(
-                "{count} of Citus on this node ({size}) {are} hidden from this session and {were} not read\n\
-                 HINT:  {SHOWN_BY} shows shards as tables."
-            ));
+            let text = format!(
+                "{count} of Citus on this node ({size}) {are} hidden from this session and {were} not read"
+            );
+            failures.push(Message::error(text).hint(format!("{SHOWN_BY} shows shards as tables.")));
         }
         if *missing > 0 {
             let (count, _, were) = shards(missing);
-            lines.push(format!(
-                "{count} that the metadata of Citus places on this node {were} not found\n\
-                 HINT:  The view citus_shards lists shards; this role may lack USAGE on their schema."
-            ));
+            let text =
+                format!("{count} that the metadata of Citus places on this node {were} not found");
+            let hint =
+                "The view citus_shards lists shards; this role may lack USAGE on their schema.";
+            failures.push(Message::error(text).hint(hint));
         }
-        lines
+        failures
     }
 }
 
@@ -558,8 +557,9 @@ mod tests {
 
     #[test]
     fn hidden_and_missing_shards_are_failures() {
-        assert_eq!(NotShown::default().failures(), Vec::<String>::new());
+        assert_eq!(NotShown::default().failures(), Vec::<Message>::new());
         let both = NotShown { hidden: 33, size: "12 MB".into(), missing: 1 }.failures();
+        let both: Vec<String> = both.iter().map(Message::to_string).collect();
         assert!(both[0].starts_with(
             "33 shards of Citus on this node (12 MB) are hidden from this session and were not read\nHINT:  "
         ));

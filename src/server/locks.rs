@@ -7,6 +7,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, numbers};
+use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
 
@@ -65,9 +66,9 @@ impl Names {
     }
 }
 
-/// Text that follows the server's message and shows which session has locked the relation, its TOAST relation or one of
-/// their indexes; empty if it is no longer locked.
-pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
+/// The message with the session that has locked the relation, its TOAST relation or one of their indexes; as it is if
+/// none of them is locked any more.
+pub(crate) async fn explained(connection: &Connection, oid: Oid, message: Message) -> Message {
     let sql = format!(
         "SELECT l.pid, l.granted, coalesce(a.usename, '')::pg_catalog.text, coalesce(a.application_name, '') \
          FROM pg_catalog.pg_class AS c \
@@ -100,11 +101,8 @@ pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
         }
         Some(format!("{who} {does}"))
     });
-    holder.map_or_else(String::new, |who| {
-        format!(
-            "\n\
-             DETAIL:  {who} an ACCESS EXCLUSIVE lock on it.\n\
-             HINT:  Try again once it has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'."
-        )
-    })
+    let Some(who) = holder else { return message };
+    let hint = "Try again once it has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'.";
+    let detail = Some(format!("{who} an ACCESS EXCLUSIVE lock on it."));
+    Message { detail, ..message }.hint(hint)
 }

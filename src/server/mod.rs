@@ -36,7 +36,7 @@
 //! results of queries of `pg_class`: what the metadata places on this node and the session does not see is a
 //! failure of the run, in every verb. `inspect` and `check` read tables of Citus on the nodes (`cli::citus`): the
 //! run over the relations of a server, which knows nothing of Citus, runs on each node that the metadata gives, in
-//! a session that sees shards, over the shards as relations. `OfNode` takes the results of a node and passes them
+//! a session that sees shards, over the shards as relations. `NodeOutput` takes the results of a node and passes them
 //! on with the node and the table that the shard belongs to, so that shards are added up as partitions are
 //! (`inspect::overview::rank`). A node answers only if its own metadata says that it is the one that is meant.
 //! `advise-threshold` samples all shards of a table as one (`advise::shards`): each adds a tally whose blocks are
@@ -81,8 +81,10 @@ use std::borrow::Cow;
 
 use connect::{Connection, StatementError, server_message};
 use tokio_postgres::Row;
+use tokio_postgres::error::DbError;
 use tokio_postgres::types::Oid as PgOid;
 
+use crate::message::Message;
 use toast_format::disk::Oid;
 
 pub mod about;
@@ -185,6 +187,30 @@ impl LiveError {
             },
             _ => None,
         }
+    }
+}
+
+impl From<&LiveError> for Message {
+    fn from(error: &LiveError) -> Message {
+        match error {
+            LiveError::Server(statement) => match statement.as_db_error() {
+                Some(said) if said.severity() == "ERROR" => {
+                    Message { text: said.message().to_owned(), ..said_by_server(said) }
+                }
+                Some(said) => said_by_server(said),
+                None => Message::error(error.to_string()),
+            },
+            other => Message::error(other.to_string()),
+        }
+    }
+}
+
+/// The server's message after its severity, with DETAIL and HINT.
+fn said_by_server(said: &DbError) -> Message {
+    Message {
+        detail: said.detail().map(str::to_owned),
+        hints: said.hint().map(str::to_owned).into_iter().collect(),
+        ..Message::error(format!("{}:  {}", said.severity(), said.message()))
     }
 }
 

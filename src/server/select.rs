@@ -10,7 +10,8 @@ use super::LiveError;
 use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
-use super::sink::{Failed, Kind, Sink, UserMessage};
+use super::sink::{Failed, Kind, Sink};
+use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_literal;
 
@@ -74,7 +75,7 @@ pub struct Selection {
     /// Where the rows of the others are, as after "whose rows are stored in".
     shards: String,
     /// What this node stores of them, and the session does not see.
-    failures: Vec<String>,
+    failures: Vec<Message>,
 }
 
 impl Selection {
@@ -99,18 +100,17 @@ impl Selection {
     }
 
     /// What should have been read and cannot be seen.
-    pub(crate) fn failures(&self) -> &[String] {
-        &self.failures
+    pub(crate) fn failures(&self) -> Vec<Failed> {
+        let failures = self.failures.iter().cloned();
+        failures.map(|message| Failed { kind: Kind::Incomplete, message }).collect()
     }
 
     /// Reports what is left out, and as failures what should have been read.
     pub(crate) fn report_to<R>(&self, output: &mut (impl Sink<R> + ?Sized)) {
         for notice in self.notices() {
-            output.message(UserMessage::Notice(notice));
+            output.message(Message::notice(notice));
         }
-        for failure in &self.failures {
-            output.failed(Failed::new(Kind::Incomplete, failure.clone()));
-        }
+        self.failures().into_iter().for_each(|failed| output.failed(failed));
     }
 
     fn add(&mut self, oid: Oid, how: How) {
@@ -225,8 +225,7 @@ async fn selected(
         && let Some(mut text) = selection.left_out().next()
     {
         for failure in &selection.failures {
-            text.push_str("; ");
-            text.push_str(failure);
+            text.push_str(&format!("; {failure}"));
         }
         return Err(LiveError::AllElsewhere(text));
     }
@@ -336,15 +335,14 @@ async fn select_one(
         let oids: Vec<Oid> = citus.tables.keys().copied().collect();
         let mut text = quoted(given);
         for failure in not_shown(connection.client(), &oids).await? {
-            text.push_str("; ");
-            text.push_str(&failure);
+            text.push_str(&format!("; {failure}"));
         }
         Err(LiveError::NoMatch(text))
     }
 }
 
 /// What this node stores of these tables of Citus, and the session does not see.
-async fn not_shown(client: &Client, citus: &[Oid]) -> Result<Vec<String>, LiveError> {
+async fn not_shown(client: &Client, citus: &[Oid]) -> Result<Vec<Message>, LiveError> {
     match citus {
         [] => Ok(Vec::new()),
         _ => Ok(citus::not_shown(client, citus).await?.failures()),

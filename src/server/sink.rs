@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tokio_postgres::error::{Severity, SqlState};
 
 use super::connect::{ConnectError, Connection};
-use super::{LiveError, locks};
+use super::{LiveError, locks, said_by_server};
+use crate::message::Message;
 use toast_format::disk::Oid;
 
 /// What a failure means for the run.
@@ -22,11 +23,11 @@ pub(crate) enum Kind {
     Stopped,
 }
 
-/// A failure; the message begins with the relation where it occurred.
+/// A failure, and what it means for the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) kind: Kind,
-    pub(crate) message: String,
+    pub(crate) message: Message,
 }
 
 /// Why a run ended early.
@@ -61,41 +62,26 @@ impl From<&LiveError> for Kind {
 
 impl From<&ConnectError> for Failed {
     fn from(error: &ConnectError) -> Failed {
-        Failed::new(error.into(), error.to_string())
+        let message = match error {
+            ConnectError::Usage { message, hint } => {
+                Message { hints: hint.iter().cloned().collect(), ..Message::error(message) }
+            }
+            other => Message::error(other.to_string()),
+        };
+        Failed { kind: error.into(), message }
+    }
+}
+
+impl From<&LiveError> for Failed {
+    /// An error if the connection is intact.
+    fn from(error: &LiveError) -> Failed {
+        Failed { kind: error.into(), message: error.into() }
     }
 }
 
 impl From<Failed> for RunError {
     fn from(failed: Failed) -> RunError {
         RunError::Failed(failed)
-    }
-}
-
-/// A line for the user on standard error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum UserMessage {
-    Error(String),
-    Warning(String),
-    Notice(String),
-    /// A limit of one result; unlike a notice, it does not concern the run.
-    Note(String),
-    /// Belongs to the message before it.
-    Hint(String),
-    /// Progress, or the name of a relation and what happened to it.
-    Plain(String),
-}
-
-impl UserMessage {
-    /// The same message about `place`: a node, or one of several databases.
-    pub(crate) fn about(self, place: &str) -> UserMessage {
-        match self {
-            UserMessage::Error(text) => UserMessage::Error(format!("{place}: {text}")),
-            UserMessage::Warning(text) => UserMessage::Warning(format!("{place}: {text}")),
-            UserMessage::Notice(text) => UserMessage::Notice(format!("{place}: {text}")),
-            UserMessage::Note(text) => UserMessage::Note(format!("{place}: {text}")),
-            UserMessage::Plain(text) => UserMessage::Plain(format!("{place}: {text}")),
-            hint @ UserMessage::Hint(_) => hint,
-        }
     }
 }
 
@@ -106,16 +92,25 @@ pub(crate) trait Sink<R>: Send {
     /// A relation, or part of it, could not be processed; the run continues.
     fn failed(&mut self, failed: Failed);
     /// A message for the user that is not about a failure.
-    fn message(&mut self, message: UserMessage);
+    fn message(&mut self, message: Message);
 }
 
 impl Failed {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Failed {
-        Failed { kind, message: message.into() }
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Failed {
+        Failed { kind, message: Message::error(text) }
+    }
+
+    /// An error of the server that does not affect the rest of the run.
+    pub(crate) fn incomplete(error: &LiveError) -> Failed {
+        Failed { kind: Kind::Incomplete, message: error.into() }
     }
 
     pub(crate) fn stopped() -> Failed {
         Failed::new(Kind::Stopped, "stopped")
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Failed {
+        Failed { message: self.message.hint(hint), ..self }
     }
 
     /// The meaning of an error that occurred on one of `connections`: it may be the last message before a connection
@@ -130,12 +125,16 @@ impl Failed {
                 if ended || statement.as_db_error().is_none() || connection.is_lost() {
                     let explained = connection.explain(statement).await;
                     if ended || connection.is_lost() {
-                        return Failed::new(Kind::Lost, explained.to_string());
+                        let message = match statement.as_db_error() {
+                            Some(said) if said.detail().is_some() => said_by_server(said),
+                            _ => Message::error(explained.to_string()),
+                        };
+                        return Failed { kind: Kind::Lost, message };
                     }
                 }
             }
         }
-        Failed::new(error.into(), error.to_string())
+        error.into()
     }
 
     /// Like [`Failed::of`], for an error that occurred while `place` (a relation, with the block if it is known) was
@@ -151,7 +150,7 @@ impl Failed {
             (error, failed.kind, connections.first())
             && statement.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
         {
-            failed.message.push_str(&locks::explained(connection, relation).await);
+            failed.message = locks::explained(connection, relation, failed.message).await;
         }
         failed
     }
@@ -168,25 +167,31 @@ impl Failed {
         }
     }
 
-    /// Adds the place at the beginning, unless it is already there.
-    pub(crate) fn placed(self, place: &str) -> Failed {
-        let place = format!("{place}: ");
-        let rest = self.message.strip_prefix(&place).unwrap_or(&self.message);
-        Failed { message: format!("{place}{rest}"), ..self }
+    /// The failure occurred on this relation, unless a more exact place is known.
+    pub(crate) fn placed(mut self, relation: &str) -> Failed {
+        if self.message.at.relations.is_empty() {
+            self.message.at.relations.push(relation.to_owned());
+        }
+        self
+    }
+
+    /// The failure concerns this shard of a table of Citus.
+    pub(crate) fn of_shard(mut self, node: &str, shard: &str) -> Failed {
+        self.message.at.node = Some(node.to_owned());
+        self.message.at.relations = vec![shard.to_owned()];
+        self
+    }
+
+    /// Says what the failure means before its text.
+    pub(crate) fn meaning(mut self, what: &str) -> Failed {
+        self.message.text = format!("{what}: {}", self.message.text);
+        self
     }
 
     /// Removes the server's DETAIL, which may contain values of rows.
-    pub(crate) fn without_detail(self) -> Failed {
-        let mut message = String::new();
-        let mut skipped = false;
-        for line in self.message.lines() {
-            skipped = line.starts_with("DETAIL:") || (skipped && !line.starts_with("HINT:"));
-            if !skipped {
-                message.push_str(if message.is_empty() { "" } else { "\n" });
-                message.push_str(line);
-            }
-        }
-        Failed { message, ..self }
+    pub(crate) fn without_detail(mut self) -> Failed {
+        self.message.detail = None;
+        self
     }
 }
 
@@ -207,16 +212,4 @@ pub(crate) async fn until<T, E: From<Failed>>(
     });
     futures_util::future::join_all(cancel).await;
     Err(Failed::stopped().into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_show_contents_is_left_out() {
-        let text = "t: refused\nDETAIL:  Failing row contains (1,\nsecret).\nHINT:  None.";
-        let failed = Failed::new(Kind::Usage, text).without_detail();
-        assert_eq!(failed.message, "t: refused\nHINT:  None.");
-    }
 }

@@ -29,6 +29,7 @@ async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
         goal: Goal::Stock("lz4".parse().unwrap()),
         target: None,
         no_alter: false,
+        sets_citus_table: false,
     };
     let approval = Approval { allow_triggers: false, trust_owner_code: false };
     let task = Task::Convert(&request);

@@ -17,12 +17,13 @@ use super::read::Effort;
 use super::{Extent, LeftOut, RelationLine};
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::{failed, functions_notices, incomplete};
+use crate::inspect::run::{failed, functions_notice};
+use crate::message::Message;
 use crate::server::catalog::Relation;
 use crate::server::connect::{CANCEL_PATIENCE, Connection, are_lent};
 use crate::server::listing::{self, Listed};
 use crate::server::select::{How, Selected};
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
 use toast_format::disk::Oid;
 use toast_format::heap::sample::Sampling;
@@ -51,12 +52,13 @@ pub(crate) struct Terms {
     pub(crate) explains_functions: bool,
 }
 
-/// Takes the lines of the overview as they arrive.
-pub(crate) trait Output: Sink<RelationLine> {
+/// A result of the overview, as it arrives.
+pub(crate) enum OverviewResult {
     /// The number of relations that will be read.
-    fn begin(&mut self, extent: Extent);
+    Begun(Extent),
+    Relation(Box<RelationLine>),
     /// A relation is left out; the reason is reported separately.
-    fn left_out(&mut self, relation: LeftOut);
+    LeftOut(LeftOut),
 }
 
 /// Reads the relations that were found until all are read, time is up, or `interrupt` arrives.
@@ -68,7 +70,7 @@ pub(crate) async fn run(
     found: &[Selected],
     all: bool,
     terms: Terms,
-    output: &mut dyn Output,
+    output: &mut dyn Sink<OverviewResult>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let began = Instant::now();
@@ -81,15 +83,15 @@ enum Outcome {
     Read(Box<RelationReport>),
     /// It could not be read.
     Failed(Failed),
-    /// Time was up; what is known about why it took so long.
-    TimeUp(String),
+    /// Time was up; the session that has locked the relation, if one has.
+    TimeUp(Option<Message>),
     /// Nothing can be read any more.
     Fatal(Failed),
 }
 
 /// What a worker sends to the output.
-enum Message {
-    User(UserMessage),
+enum Progress {
+    Message(Message),
     Relation(Listed, Outcome),
 }
 
@@ -99,17 +101,19 @@ async fn overview(
     all: bool,
     terms: Terms,
     began: Instant,
-    output: &mut dyn Output,
+    output: &mut dyn Sink<OverviewResult>,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
     let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
-    let mut listed = listing::list(leader, &oids).await.map_err(|error| incomplete(&error))?;
+    let mut listed =
+        listing::list(leader, &oids).await.map_err(|error| Failed::incomplete(&error))?;
     let database_bytes =
-        database_bytes(leader, terms.max_time).await.map_err(|error| incomplete(&error))?;
+        database_bytes(leader, terms.max_time).await.map_err(|error| Failed::incomplete(&error))?;
     roll_up(&mut listed, found, all && !terms.parts, terms.parts);
     let relations = found.len() as u64;
     let bytes = listed.iter().fold(0u64, |sum, listed| sum.saturating_add(listed.bytes));
-    output.begin(Extent { relations, bytes, database_bytes });
+    let extent = Extent { relations, bytes, database_bytes };
+    output.found(OverviewResult::Begun(extent)).map_err(RunError::Output)?;
     let known: HashSet<_> = listed.iter().map(|listed| listed.oid).collect();
     for gone in oids.iter().filter(|oid| !known.contains(oid)) {
         output.failed(Failed::new(
@@ -118,7 +122,7 @@ async fn overview(
         ));
     }
     if listed.len() >= MANY {
-        keep_settings(&inspector.connections).await.map_err(|error| incomplete(&error))?;
+        keep_settings(&inspector.connections).await.map_err(|error| Failed::incomplete(&error))?;
     }
     // locked relations come last, so that the others do not wait for them
     listed.sort_by_key(|listed| (listed.locked, Reverse(listed.bytes)));
@@ -149,8 +153,8 @@ async fn overview(
     let mut late: Vec<LeftOut> = Vec::new();
     while let Some(message) = messages.recv().await {
         match message {
-            Message::User(message) => output.message(message),
-            Message::Relation(listed, outcome) => {
+            Progress::Message(message) => output.message(message),
+            Progress::Relation(listed, outcome) => {
                 late.extend(pass_on(listed, outcome, database_bytes, output)?);
             }
         }
@@ -162,18 +166,22 @@ async fn overview(
     inspector.progress.end();
     late.extend(queue.rest().into_iter().map(left_out_by_time));
     if let (Some(first), Some(time)) = (late.first(), terms.max_time) {
-        let message = match late.len() {
-            1 => format!("{}: not reached within --max-time {time:?}", first.relation),
-            many => format!(
-                "{many} of {relations} relations were not reached within --max-time {time:?}; the largest is {}",
-                first.relation
+        let failed = match late.len() {
+            1 => Failed::new(Kind::Incomplete, format!("not reached within --max-time {time:?}"))
+                .placed(&first.relation),
+            many => Failed::new(
+                Kind::Incomplete,
+                format!(
+                    "{many} of {relations} relations were not reached within --max-time {time:?}; the largest is {}",
+                    first.relation
+                ),
             ),
         };
-        let hint = "HINT:  Use a longer --max-time or more --jobs.";
-        output.failed(Failed::new(Kind::Incomplete, format!("{message}\n{hint}")));
+        output.failed(failed.hint("Use a longer --max-time or more --jobs."));
     }
-    late.into_iter().for_each(|relation| output.left_out(relation));
-    Ok(())
+    late.into_iter()
+        .try_for_each(|relation| output.found(OverviewResult::LeftOut(relation)))
+        .map_err(RunError::Output)
 }
 
 /// Passes the result for a relation to the output. Returns the relation if time was up.
@@ -181,7 +189,7 @@ fn pass_on(
     listed: Listed,
     outcome: Outcome,
     database_bytes: Option<u64>,
-    output: &mut dyn Output,
+    output: &mut dyn Sink<OverviewResult>,
 ) -> Result<Option<LeftOut>, RunError> {
     match outcome {
         Outcome::Read(report) => {
@@ -191,18 +199,19 @@ fn pass_on(
                 dead_rows: Some(listed.dead_rows),
                 ..RelationLine::new(&report, root, database_bytes)
             };
-            output.found(line).map_err(RunError::Output)?;
+            let result = OverviewResult::Relation(Box::new(line));
+            output.found(result).map_err(RunError::Output)?;
         }
         Outcome::Failed(failed) => {
-            let reason = first_line(&failed.message, &listed.name);
+            let reason = failed.message.text.lines().next().unwrap_or_default().to_owned();
             output.failed(failed);
             let Listed { name: relation, bytes, .. } = listed;
-            output.left_out(LeftOut { relation, bytes: Some(bytes), reason });
+            let left_out = LeftOut { relation, bytes: Some(bytes), reason };
+            output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
         }
         Outcome::TimeUp(why) => {
-            if !why.is_empty() {
-                let message = format!("{}: time was up{why}", listed.name);
-                output.failed(Failed::new(Kind::Incomplete, message));
+            if let Some(message) = why {
+                output.failed(Failed { kind: Kind::Incomplete, message });
             }
             return Ok(Some(left_out_by_time(listed)));
         }
@@ -244,13 +253,6 @@ fn left_out_by_time(listed: Listed) -> LeftOut {
     LeftOut { relation: listed.name, bytes: Some(listed.bytes), reason: "time was up".into() }
 }
 
-/// The first line of a message, without the relation at its start.
-fn first_line(message: &str, relation: &str) -> String {
-    let line = message.lines().next().unwrap_or_default();
-    let rest = line.strip_prefix(relation).and_then(|rest| rest.strip_prefix(": "));
-    rest.unwrap_or(line).to_owned()
-}
-
 /// Keeps the root of those relations that are reported as parts of it: `every` one of all tables', else those whose
 /// parent was meant, and none that was named itself.
 fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
@@ -278,7 +280,7 @@ struct Worker {
     terms: Terms,
     /// Whether to report why SQL functions are used.
     explained: Arc<AtomicBool>,
-    messages: mpsc::Sender<Message>,
+    messages: mpsc::Sender<Progress>,
 }
 
 impl Worker {
@@ -297,7 +299,7 @@ impl Worker {
                     },
                 };
                 let is_last = matches!(outcome, Outcome::Fatal(_));
-                let sent = self.messages.send(Message::Relation(listed, outcome)).await;
+                let sent = self.messages.send(Progress::Relation(listed, outcome)).await;
                 if sent.is_err() || is_last {
                     return;
                 }
@@ -357,11 +359,8 @@ impl Worker {
             && let Some(why) = inspector.why_no_pages(&relation)
             && !self.explained.swap(true, Ordering::Relaxed)
         {
-            for notice in functions_notices(inspector, &why) {
-                if self.messages.send(Message::User(notice)).await.is_err() {
-                    break;
-                }
-            }
+            // nobody receives it if the run has ended
+            let _ = self.messages.send(Progress::Message(functions_notice(inspector, &why))).await;
         }
         let Terms { sampling, precision, .. } = self.terms;
         match inspector.glance(&relation, Effort { sampling, precision, until }).await {
@@ -389,10 +388,11 @@ async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
     let _ = connection.canceller().cancel().await;
     let why = async {
         snapshot::abandon(connection.client()).await.ok()?;
-        Some(locks::explained(connection, listed.oid).await)
+        let message = Message::error("time was up").about(&listed.name);
+        Some(locks::explained(connection, listed.oid, message).await)
     };
     let why = timeout(CANCEL_PATIENCE, why).await.ok().flatten();
-    Outcome::TimeUp(why.unwrap_or_default())
+    Outcome::TimeUp(why.filter(|message| message.detail.is_some()))
 }
 
 #[cfg(test)]

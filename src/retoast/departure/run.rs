@@ -211,6 +211,7 @@ impl DepartureRun<'_, '_> {
             goal: Goal::Pluggable(Pluggable::Leaves(self.name.to_owned())),
             target: None,
             no_alter: false,
+            sets_citus_table: false,
         };
         let preflight = Preflight {
             client: session.writer(),
@@ -286,7 +287,7 @@ impl DepartureRun<'_, '_> {
                 if waited >= tell_after {
                     tell_after = waited + TELL_EVERY;
                     let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
-                    self.session.listener.note(&wait.note());
+                    self.session.listener.note(None, &wait.note());
                 }
                 Ok(Some(()))
             })

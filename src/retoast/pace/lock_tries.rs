@@ -73,7 +73,7 @@ impl LockTries<'_> {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
             let why = Wait::NoLock(what.to_owned());
-            self.listener.note(&format!("{}: {}", self.name, why.note()));
+            self.listener.note(Some(self.name), &why.note());
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }
         Ok(Tried::NoLock)

@@ -108,7 +108,7 @@ impl<'a> Patience<'a> {
     /// Ends the run, like a stop on request.
     pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str) {
         let text = gave_up(waited, why);
-        self.listener.note(&format!("{table}: {text}"));
+        self.listener.note(Some(table), &text);
         self.state.lock().gave_up = Some(text);
         self.control.stop();
     }

@@ -207,7 +207,8 @@ impl<'a> Throttle<'a> {
                 )));
             }
             if limits.replica_lag.take().is_some() {
-                listener.note("not waiting for replicas: this user may not see their progress");
+                listener
+                    .note(None, "not waiting for replicas: this user may not see their progress");
             }
         }
         if let Some(sql) = &limits.throttle_query {
@@ -488,7 +489,7 @@ impl<'a> Throttle<'a> {
             self.listener.paused(None);
             if reported && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
                 let seconds = since.elapsed().as_secs_f64();
-                self.listener.note(&format!("{name}: continuing after {seconds:.1} s"));
+                self.listener.note(Some(&name), &format!("continuing after {seconds:.1} s"));
             }
         }
         Ok(())
@@ -545,8 +546,8 @@ impl<'a> Throttle<'a> {
         let mut meter = self.meter();
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
             let name = meter.table_name();
-            self.listener
-                .note(&format!("{name}: the monitoring connection was lost and re-established"));
+            let text = "the monitoring connection was lost and re-established";
+            self.listener.note(Some(name), text);
         }
         meter.update(measured);
         if meter.table.is_none() {
@@ -843,7 +844,7 @@ impl Gate {
             return false;
         }
         let why = Wait::Throttle(pause.text.clone());
-        listener.note(&format!("{name}: {}", why.note()));
+        listener.note(Some(name), &why.note());
         self.reported = Some((pause.cause, Instant::now()));
         true
     }

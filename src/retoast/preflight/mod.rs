@@ -381,7 +381,9 @@ fn notes(follow: &[Target], shard_of: Option<&Shard>, task: Task<'_>) -> Vec<Str
         ));
     }
     let Task::Convert(request) = task else { return notes };
-    if let Some(shard) = shard_of {
+    if let Some(shard) = shard_of
+        && !request.sets_citus_table
+    {
         notes.push(format!(
             "a shard of {}: what is set here is lost when Citus moves or splits the shard, unless it is also set there",
             shard.table

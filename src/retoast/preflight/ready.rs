@@ -26,6 +26,8 @@ pub struct ConvertRequest {
     pub target: Option<u32>,
     /// Whether to leave the settings unchanged.
     pub no_alter: bool,
+    /// Whether a shard's table of Citus gets the settings too, so that moved shards keep them.
+    pub sets_citus_table: bool,
 }
 
 /// A task on one table.

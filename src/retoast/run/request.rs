@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::Afterwards;
@@ -13,7 +14,6 @@ use crate::retoast::result::Outcome;
 use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
 use crate::server::about::{Access, Pageinspect, Server};
-use crate::server::sink::UserMessage;
 
 /// How many tables are examined together.
 pub(super) const AT_ONCE: usize = 256;
@@ -84,7 +84,7 @@ pub(crate) fn pages<'a>(
             Err(RetoastError::OfAll(format!("pages cannot be read: {why}")))
         }
         (Some(why), Access::Auto) => {
-            results.message(UserMessage::Notice(format!("using SQL functions: {why}")));
+            results.message(Message::notice(format!("using SQL functions: {why}")));
             Ok(None)
         }
     }
@@ -166,6 +166,7 @@ mod tests {
             goal: Goal::Stock(Toaster::External),
             target: None,
             no_alter: false,
+            sets_citus_table: false,
         };
         let convert = Task::Convert(&wanted);
         let all = Tasks {

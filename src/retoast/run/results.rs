@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::io;
 
+use crate::message::Message;
 use crate::retoast::result::TableReport;
 use crate::retoast::verdict;
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 pub(crate) struct Swept {
     /// Its position among the requested tables.
@@ -49,7 +50,7 @@ impl<'a> Results<'a> {
         self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
     }
 
-    pub(crate) fn message(&self, message: UserMessage) {
+    pub(crate) fn message(&self, message: Message) {
         self.sink.borrow_mut().message(message);
     }
 

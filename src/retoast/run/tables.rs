@@ -9,8 +9,9 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio_postgres::types::Type;
 
+use crate::message::Message;
 use crate::retoast::departure;
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{RetoastError, refusal, refused};
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::memory::checkpoint::{Checkpoint, RunKey};
 use crate::retoast::memory::since::Remembered;
@@ -31,8 +32,8 @@ use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
-use crate::server::sink::{Failed, Kind, RunError, Sink, UserMessage, until};
-use crate::server::{LiveError, catalog, citus, select, toasters};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::{LiveError, catalog, citus, locks, select, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
 use toast_format::judge::pluggable;
@@ -100,7 +101,9 @@ pub(crate) async fn examine(
         if !request.tables.is_empty() {
             let (_, _, refused, _) = run.examined(&throttle).await?;
             if !refused.is_empty() {
-                return Err(RetoastError::Refused(refused.join("\n")));
+                let texts: Vec<String> =
+                    refused.iter().map(|failed| failed.message.to_string()).collect();
+                return Err(RetoastError::Refused(texts.join("\n")));
             }
         }
         match tasks.convert.as_ref().filter(|wanted| !wanted.no_alter) {
@@ -161,7 +164,7 @@ pub(crate) async fn set_shells(
             }
             Err(error) => error.to_string(),
         };
-        return Err(Failed::new(Kind::Incomplete, format!("{name}: {why}")));
+        return Err(Failed::new(Kind::Incomplete, why).placed(name));
     }
     Ok(())
 }
@@ -191,7 +194,7 @@ impl Sink<Swept> for NoSink {
 
     fn failed(&mut self, _: Failed) {}
 
-    fn message(&mut self, _: UserMessage) {}
+    fn message(&mut self, _: Message) {}
 }
 
 /// Logs the decision for a table.
@@ -209,17 +212,17 @@ fn decided(ready: &PreparedTable) {
     );
 }
 
-type Examined<'a> = (Selection, Vec<PreparedTable>, Vec<String>, Option<&'a Pageinspect>);
+type Examined<'a> = (Selection, Vec<PreparedTable>, Vec<Failed>, Option<&'a Pageinspect>);
 
 impl TablesRun<'_, '_> {
     async fn tables(&self, throttle: Throttle<'_>) -> Result<(), RetoastError> {
         let TablesRun { sessions, request, tasks, results, .. } = *self;
         let (selection, tables, refused, pages) = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
-            return Err(RetoastError::Refused(first.clone()));
+            return Err(RetoastError::Refused(first.message.to_string()));
         }
-        for text in refused {
-            results.failed(0, Failed::new(Kind::Incomplete, text));
+        for failed in refused {
+            results.failed(0, failed);
         }
         let Request { options, .. } = request;
         if !options.dry_run {
@@ -269,7 +272,10 @@ impl TablesRun<'_, '_> {
         for ready in looked {
             match self.check(&ready, pages.is_some()).await {
                 Ok(()) => tables.push(ready),
-                Err(RetoastError::Refused(text)) => refused.push(text),
+                Err(RetoastError::Refused(text)) => {
+                    let name = ready.relation.display_name();
+                    refused.push(refusal(&text, &name, Kind::Incomplete));
+                }
                 Err(other) => return Err(other),
             }
         }
@@ -286,7 +292,7 @@ impl TablesRun<'_, '_> {
         }
         const UNKNOWN: &str =
             "it is not known whether tables were created or attached during the run";
-        let not_known = |failed: Failed| self.results.failed(place, failed.placed(UNKNOWN));
+        let not_known = |failed: Failed| self.results.failed(place, failed.meaning(UNKNOWN));
         let connection = match self.sessions.first_usable().await {
             Ok(connection) => connection,
             Err(error) => {
@@ -323,17 +329,16 @@ impl TablesRun<'_, '_> {
             Ok(None) => return,
             Err(_) => format!("relation {}", found.oid),
         };
-        let message = format!(
-            "{name} was created or attached during the run, and was not processed\nHINT:  Run the command again."
-        );
-        self.results.failed(place, Failed::new(Kind::Incomplete, message));
+        let text = format!("{name} was created or attached during the run, and was not processed");
+        let failed = Failed::new(Kind::Incomplete, text).hint("Run the command again.");
+        self.results.failed(place, failed);
     }
 
     /// Prepares all tables before any is changed. Returns those that can be processed, and why the others cannot.
     async fn prepare(
         &self,
         throttle: &Throttle<'_>,
-    ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), RetoastError> {
+    ) -> Result<(Selection, Vec<PreparedTable>, Vec<Failed>), RetoastError> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
         let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
@@ -347,9 +352,8 @@ impl TablesRun<'_, '_> {
         if self.tasks.convert.is_none() {
             for ready in &tables {
                 if let Some(note) = throttle.check_space(ready, None).await? {
-                    self.sessions
-                        .listener
-                        .note(&format!("{}: {note}", ready.relation.display_name()));
+                    let name = ready.relation.display_name();
+                    self.sessions.listener.note(Some(&name), &note);
                 }
             }
         }
@@ -361,7 +365,7 @@ impl TablesRun<'_, '_> {
                 expected = expected.saturating_add(throttle.expected_wal(ready, updates).await?);
             }
             for text in throttle.slot_warnings(expected).await? {
-                self.sessions.listener.note(&text);
+                self.sessions.listener.note(None, &text);
             }
         }
         Ok((selection, tables, refused))
@@ -373,14 +377,14 @@ impl TablesRun<'_, '_> {
         &self,
         selection: &Selection,
         throttle: &Throttle<'_>,
-    ) -> Result<(Vec<PreparedTable>, Vec<String>), RetoastError> {
+    ) -> Result<(Vec<PreparedTable>, Vec<Failed>), RetoastError> {
         let first = &self.sessions.first;
         let client = first.client();
         for text in selection.notices() {
-            self.results.message(UserMessage::Notice(text));
+            self.results.message(Message::notice(text));
         }
         let mut tables = Vec::new();
-        let mut refused = selection.failures().to_vec();
+        let mut refused = selection.failures();
         let server = &self.sessions.server;
         let task = self.tasks.first();
         let preflight = Preflight { client, server, task, approval: self.request.approval };
@@ -400,7 +404,10 @@ impl TablesRun<'_, '_> {
                 let stop = self.sessions.control.stopping().cancelled();
                 match until(stop, slice::from_ref(first), looked).await {
                     Ok(ready) => tables.extend(ready.inspect(decided)),
-                    Err(RetoastError::Refused(text)) => refused.push(text),
+                    Err(RetoastError::Refused(text)) => {
+                        let name = locks::names(client, &[found.oid]).await?.of(found.oid);
+                        refused.push(refusal(&text, &name, Kind::Incomplete));
+                    }
                     Err(other) => return Err(other),
                 }
             }
@@ -421,7 +428,7 @@ impl TablesRun<'_, '_> {
             _ => None,
         };
         if let Some(why) = &why {
-            self.results.message(UserMessage::Notice(format!("left out: {why}")));
+            self.results.message(Message::notice(format!("left out: {why}")));
         }
         why.is_none()
     }
@@ -465,10 +472,10 @@ impl TablesRun<'_, '_> {
                 "; VACUUM FULL and CLUSTER also compress uncompressed values out of line"
             };
         }
-        self.results.message(UserMessage::Plain(format!(
-            "{}: new values will {what}; run the command again to apply the policy to them{rewrites}",
-            ready.relation.display_name()
-        )));
+        let text = format!(
+            "new values will {what}; run the command again to apply the policy to them{rewrites}"
+        );
+        self.results.message(Message::progress(text).about(ready.relation.display_name()));
     }
 
     /// Sets what the request sets on partitioned tables, or reports what would be set.
@@ -488,26 +495,20 @@ impl TablesRun<'_, '_> {
         }
         for parent in &parents {
             if request.options.dry_run {
-                results.message(UserMessage::Plain(format!(
-                    "{}: would set: {}",
-                    parent.name, parent.alter
-                )));
+                let text = format!("would set: {}", parent.alter);
+                results.message(Message::progress(text).about(&parent.name));
                 continue;
             }
             let tries = tries(&parent.name, request, &sessions.control, sessions.listener);
             match tries.alter(first.client(), &parent.alter).await?.0 {
                 Tried::Done(()) => {
-                    results.message(UserMessage::Plain(format!(
-                        "{}: set: {}",
-                        parent.name, parent.alter
-                    )));
+                    let text = format!("set: {}", parent.alter);
+                    results.message(Message::progress(text).about(&parent.name));
                 }
                 Tried::Stopped => break,
                 Tried::NoLock | Tried::TooLong(_) => {
-                    results.message(UserMessage::Warning(format!(
-                        "{}: no lock to change the settings: new partitions will not have them",
-                        parent.name
-                    )));
+                    let text = "no lock to change the settings: new partitions will not have them";
+                    results.message(Message::warning(text).about(&parent.name));
                 }
             }
         }

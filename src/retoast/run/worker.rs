@@ -129,7 +129,7 @@ impl Tables<'_, '_> {
                 }
                 Err(error) => {
                     let error = RetoastError::from(error);
-                    let failed = error.failed(&worker.connections.to_vec()).await.placed(&name);
+                    let failed = error.failed_on(&name, &worker.connections.to_vec()).await;
                     self.run.results.failed(position, failed);
                     if error.is_of_all() {
                         return self.stop_taking_tables();
@@ -139,7 +139,7 @@ impl Tables<'_, '_> {
             };
             let ahead = self.ahead(&worker, position).await;
             if let Some(doubt) = &doubt {
-                self.run.sessions.listener.note(&format!("{name}: {doubt}"));
+                self.run.sessions.listener.note(Some(&name), doubt);
             }
             let (mut report, failed) =
                 self.work_on(&mut worker, ready, since, ahead.as_ref()).await;
@@ -214,10 +214,12 @@ impl Tables<'_, '_> {
         if error.is_of_all() {
             self.stop_taking_tables();
         }
-        let all = error.failed(&worker.connections.to_vec()).await;
-        let hides = matches!(error, RetoastError::Live(_));
         let name = ready.relation.display_name();
-        (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
+        let mut failed = error.failed_on(&name, &worker.connections.to_vec()).await;
+        if matches!(error, RetoastError::Live(_)) {
+            failed = failed.without_detail();
+        }
+        (report, Some(failed))
     }
 
     /// Measures the free space in a table's files after a sweep.
@@ -403,10 +405,13 @@ impl Tables<'_, '_> {
         if end.by_administrator && !self.run.sessions.restarted(worker).await {
             return false;
         }
-        self.run.sessions.listener.note(&format!("{name}: a session has ended: {}", end.reason));
+        self.run
+            .sessions
+            .listener
+            .note(Some(name), &format!("a session has ended: {}", end.reason));
         let renewed = self.run.sessions.renew(worker).await.is_ok();
         if renewed {
-            self.run.sessions.listener.note(&format!("{name}: continuing in a new session"));
+            self.run.sessions.listener.note(Some(name), "continuing in a new session");
         }
         renewed
     }

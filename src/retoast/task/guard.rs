@@ -219,7 +219,7 @@ impl<'a> Guard<'a> {
 
     /// Sends the listener a note about the table.
     pub(crate) fn note(&self, text: &str) {
-        self.session.listener.note(&format!("{}: {text}", self.name()));
+        self.session.listener.note(Some(&self.name()), text);
     }
 
     /// Reports a row that the server has refused. `rows` counts it together with other rows of its page.

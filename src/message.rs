@@ -1,0 +1,138 @@
+//! Messages for the user as values: severity, place, text, detail and hints. They become lines of text here and nowhere
+//! else, so that nobody has to read them back.
+
+use std::fmt;
+
+/// The maximum number of relations that a message names.
+const NAMED: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Error,
+    Warning,
+    Notice,
+    /// A limit of one result; unlike a notice, it does not concern the run.
+    Note,
+    /// Progress, or what happened to a relation.
+    Progress,
+}
+
+impl Severity {
+    /// The word with which the line begins.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Severity::Error => "error: ",
+            Severity::Warning => "warning: ",
+            Severity::Notice => "notice: ",
+            Severity::Note => "note: ",
+            Severity::Progress => "",
+        }
+    }
+}
+
+/// What a message is about; nothing for the whole run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// One of several databases.
+    pub(crate) target: Option<String>,
+    /// A node of Citus, as `host:port`.
+    pub(crate) node: Option<String>,
+    /// A relation, perhaps with the block; or several relations of the node.
+    pub(crate) relations: Vec<String>,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for place in self.target.iter().chain(&self.node) {
+            write!(f, "{place}: ")?;
+        }
+        let shown: Vec<&str> = self.relations.iter().take(NAMED).map(String::as_str).collect();
+        match self.relations.len().saturating_sub(NAMED) {
+            _ if shown.is_empty() => Ok(()),
+            0 => write!(f, "{}: ", shown.join(", ")),
+            more => write!(f, "{} and {more} more: ", shown.join(", ")),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) severity: Severity,
+    pub(crate) at: Location,
+    pub(crate) text: String,
+    /// May contain values of rows.
+    pub(crate) detail: Option<String>,
+    pub(crate) hints: Vec<String>,
+}
+
+impl Message {
+    pub(crate) fn new(severity: Severity, text: impl Into<String>) -> Message {
+        let text = text.into();
+        Message { severity, at: Location::default(), text, detail: None, hints: Vec::new() }
+    }
+
+    pub(crate) fn error(text: impl Into<String>) -> Message {
+        Message::new(Severity::Error, text)
+    }
+
+    pub(crate) fn warning(text: impl Into<String>) -> Message {
+        Message::new(Severity::Warning, text)
+    }
+
+    pub(crate) fn notice(text: impl Into<String>) -> Message {
+        Message::new(Severity::Notice, text)
+    }
+
+    pub(crate) fn progress(text: impl Into<String>) -> Message {
+        Message::new(Severity::Progress, text)
+    }
+
+    /// The same about a relation.
+    pub(crate) fn about(mut self, relation: impl Into<String>) -> Message {
+        self.at.relations = vec![relation.into()];
+        self
+    }
+
+    /// The same about one of several databases.
+    pub(crate) fn of_target(mut self, target: &str) -> Message {
+        self.at.target = Some(target.to_owned());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Message {
+        self.hints.push(hint.into());
+        self
+    }
+}
+
+/// All of it but the severity, in lines as psql prints them.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.at, self.text)?;
+        if let Some(detail) = &self.detail {
+            write!(f, "\nDETAIL:  {detail}")?;
+        }
+        for hint in &self.hints {
+            write!(f, "\nHINT:  {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_comes_first_and_hints_come_last() {
+        let mut message = Message::error("gone").hint("Wait.");
+        message.detail = Some("It was here.".to_owned());
+        message.at.node = Some("w1:5432".to_owned());
+        assert_eq!(message.to_string(), "w1:5432: gone\nDETAIL:  It was here.\nHINT:  Wait.");
+        message.at.relations = (1..=9).map(|n| format!("d_{n}")).collect();
+        assert!(message.to_string().starts_with("w1:5432: d_1, d_2, "));
+        assert!(message.to_string().contains("d_8 and 1 more: gone\n"), "{message}");
+        let message = Message::progress("read").about("public.t");
+        assert_eq!(message.to_string(), "public.t: read");
+    }
+}
