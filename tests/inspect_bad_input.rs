@@ -49,7 +49,7 @@ const FILE: [&str; 5] = ["inspect", "--relation-file", "heap", "--columns", "@co
 fn live_rows(dir: &Path) -> (Found, u64) {
     let found = toastctl(dir, &[&FILE[..], &["--format", "json"]].concat());
     let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    let live = report["tables"][0]["details"]["tuples"]["live"].as_u64().unwrap();
+    let live = report["tables"][0]["details"]["tuples"]["live"]["estimate"].as_u64().unwrap();
     (found, live)
 }
 

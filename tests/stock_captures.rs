@@ -89,8 +89,8 @@ fn every_value_is_what_its_server_said() {
         }
         let report: Value =
             serde_json::from_str(&toastctl(&table, &["inspect", "--format", "json"])).unwrap();
-        assert_eq!(report["tables"][0]["details"]["tuples"]["live"], live);
-        assert_eq!(report["tables"][0]["details"]["tuples"]["unknown"], 0);
+        assert_eq!(report["tables"][0]["details"]["tuples"]["live"]["estimate"], live);
+        assert_eq!(report["tables"][0]["details"]["tuples"]["unknown"]["high"], 0);
     }
     assert!(values > 1000, "{values}");
 }
@@ -115,7 +115,7 @@ fn chunks_in_the_toast_file_are_those_that_the_pointers_ask_for() {
             .sum();
         let toast = &report["tables"][0]["details"]["toast"];
         assert_eq!(toast["rows"].as_u64().unwrap(), visible, "{}", table.display());
-        assert_eq!(toast["chunks"].as_u64().unwrap(), visible, "{}", table.display());
+        assert_eq!(toast["chunks"]["estimate"].as_u64().unwrap(), visible, "{}", table.display());
     }
 }
 

@@ -189,7 +189,7 @@ impl ShardResult for OverviewResult {
     fn relation(&self) -> Option<&str> {
         match self {
             OverviewResult::Begun(_) => None,
-            OverviewResult::Relation(line) => Some(&line.relation),
+            OverviewResult::Relation(line) => Some(&line.read.name.relation),
             OverviewResult::LeftOut(left_out) => Some(&left_out.relation),
         }
     }
@@ -219,7 +219,7 @@ impl ShardResult for OverviewResult {
 
 impl ShardResult for RelationReport {
     fn relation(&self) -> Option<&str> {
-        Some(&self.relation)
+        Some(&self.read.name.relation)
     }
 
     fn place(&mut self, _: &Node, shard: Option<ShardOf<'_>>) {
@@ -227,7 +227,7 @@ impl ShardResult for RelationReport {
         for finding in self.findings.iter_mut().flat_map(|found| &mut found.findings) {
             finding.command = shard.line.command(&finding.command, shard.names());
         }
-        self.shard = Some(shard.line);
+        self.read.shard = Some(shard.line);
     }
 }
 

@@ -143,16 +143,18 @@ impl InspectOutput {
 impl Sink<RelationReport> for InspectOutput {
     fn found(&mut self, relation: RelationReport) -> std::io::Result<()> {
         self.found = true;
-        self.incomplete |= relation.problem_count > 0;
-        for problem in relation.problems.iter().take(PROBLEMS_SHOWN as usize) {
+        self.incomplete |= relation.read.problem_count > 0;
+        for problem in relation.read.problems.iter().take(PROBLEMS_SHOWN as usize) {
             self.ui.error(printable(&problem.text));
         }
-        let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN);
+        let more = relation.read.problem_count.saturating_sub(PROBLEMS_SHOWN);
         if more > 0 {
-            self.ui.tell(Message::error(format!("and {more} more")).about(&relation.relation));
+            self.ui.tell(
+                Message::error(format!("and {more} more")).about(&relation.read.name.relation),
+            );
         }
         for column in &relation.unknown_defaults {
-            let place = printable(&format!("{}, column \"{column}\"", relation.relation));
+            let place = printable(&format!("{}, column \"{column}\"", relation.read.name.relation));
             let text = "the content of its default is not known, so rows that are older than the column have no md5";
             self.ui.tell(Message::new(Severity::Note, text).about(place));
         }
@@ -293,10 +295,10 @@ impl Sink<OverviewResult> for OverviewOutput {
             OverviewResult::Relation(relation) => relation,
         };
         self.found = true;
-        for problem in &relation.problems {
+        for problem in &relation.read.problems {
             self.error(Message::error(printable(&problem.text)));
         }
-        self.incomplete |= relation.problem_count > 0;
+        self.incomplete |= relation.read.problem_count > 0;
         self.ranking.add(&relation);
         match &mut self.lines {
             OverviewLines::Report(writer) => writer.relation(&relation),

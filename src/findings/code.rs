@@ -1,11 +1,24 @@
 //! Kinds of findings: names, stable for scripts, with what each means.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use Severity::{High, Low, Medium};
 
 /// How much a finding matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Statements fail, or will.
     High,
@@ -27,7 +40,8 @@ impl Severity {
 }
 
 /// A kind of finding. Its name never changes its meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the table below says what each means")]
 pub enum Code {
     PlainLimit,
@@ -270,12 +284,6 @@ impl Code {
     }
 }
 
-impl Serialize for Code {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// A code's name, and what it means.
 type Meaning = (&'static str, &'static str);
 
@@ -310,6 +318,7 @@ mod tests {
         for (at, entry) in TABLE.iter().enumerate() {
             assert_eq!(entry.code as usize, at, "{}", entry.name);
             assert_eq!(entry.code.name(), entry.name);
+            assert_eq!(serde_json::json!(entry.code), entry.name);
             assert_eq!(ALL[at].0, entry.name);
             let is_low = MEANINGS.1.iter().any(|(name, _)| *name == entry.name);
             assert_eq!(is_low, entry.severity == Low, "{}", entry.name);

@@ -7,7 +7,7 @@ use crate::usage::hot::UsedKeys;
 use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, StatementCounts};
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::desc::{Attribute, Storage};
 use toast_format::disk::layout::PageSize;
 use toast_format::fill::meter::FileFill;
 use toast_format::model::interval::Interval;
@@ -138,6 +138,31 @@ pub(crate) struct ColumnFacts {
     pub(crate) statements: Option<StatementCounts>,
     /// Which keys of its documents are used, if that is known.
     pub(crate) keys: Option<UsedKeys>,
+}
+
+impl ColumnFacts {
+    /// What the catalog says of a column. `method`: the effective one.
+    pub(crate) fn new(index: usize, attribute: &Attribute, method: Method) -> ColumnFacts {
+        ColumnFacts {
+            index,
+            name: attribute.name.clone(),
+            storage: attribute.storage,
+            is_vector: is_vector(&attribute.type_name),
+            compression: attribute.compression,
+            method,
+            other_method: None,
+            contents: Contents::default(),
+            statements: None,
+            keys: None,
+        }
+    }
+}
+
+/// Whether this is a type of pgvector, as in `public.vector(1536)`.
+fn is_vector(type_name: &str) -> bool {
+    let name = type_name.split('(').next().unwrap_or_default();
+    let name = name.rsplit('.').next().unwrap_or_default();
+    matches!(name, "vector" | "halfvec" | "sparsevec")
 }
 
 /// Fractions of the bytes of such values of a column, unless stated otherwise; `None` if none was examined.

@@ -1,13 +1,16 @@
 //! One finding, as it is reported.
 
-use serde::Serialize;
+use std::borrow::Cow;
 
-use super::code::Code;
+use serde::{Deserialize, Serialize};
+
+use super::code::{Code, Severity};
+use toast_format::fill::meter::FileFill;
 use toast_format::fill::moves::Expected;
 use toast_format::model::interval::Interval;
 
 /// What a figure counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     Bytes,
@@ -19,14 +22,12 @@ pub enum Unit {
 }
 
 /// An avoidable cost.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Finding {
     /// The kind, as `toastctl help findings` lists them; kinds are only ever added.
     #[schemars(with = "String")]
     pub code: Code,
-    /// `high`, `medium` or `low`.
-    #[schemars(extend("enum" = ["high", "medium", "low"]))]
-    pub severity: &'static str,
+    pub severity: Severity,
     /// `schema.name` of the table.
     pub relation: String,
     /// The column, if the finding is about one.
@@ -43,7 +44,7 @@ pub struct Finding {
     /// What was found, in words.
     pub what: String,
     /// Why it matters.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
     /// What to do about it: a shell command, or an SQL statement ending in a semicolon.
     pub command: String,
     /// Expected effect of compaction, if known.
@@ -51,7 +52,9 @@ pub struct Finding {
 }
 
 /// What was examined, so that "no findings" can be judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct LookedAt {
     /// Blocks of the table; null without pageinspect and files.
     pub heap_blocks: Option<u64>,
@@ -68,11 +71,24 @@ pub struct LookedAt {
 }
 
 /// What was found about one table.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Findings {
     /// The worst first.
     pub findings: Vec<Finding>,
     pub looked_at: LookedAt,
+}
+
+impl LookedAt {
+    /// The files of a table and of its TOAST relation, as far as they were examined.
+    pub(crate) fn files(heap: Option<FileFill>, toast: Option<FileFill>) -> LookedAt {
+        LookedAt {
+            heap_blocks: heap.map(|file| file.drawn.total),
+            heap_blocks_read: heap.map(|file| file.drawn.read),
+            toast_blocks: toast.map(|file| file.drawn.total),
+            toast_blocks_read: toast.map(|file| file.drawn.read),
+            ..LookedAt::default()
+        }
+    }
 }
 
 impl Finding {
@@ -80,7 +96,7 @@ impl Finding {
     pub(crate) fn new(code: Code, relation: &str, value: Interval, unit: Unit) -> Finding {
         Finding {
             code,
-            severity: code.severity().name(),
+            severity: code.severity(),
             relation: relation.to_owned(),
             column: None,
             object: None,
@@ -89,7 +105,7 @@ impl Finding {
             high: value.high.ceil() as u64,
             unit,
             what: String::new(),
-            why: code.why(),
+            why: code.why().into(),
             command: String::new(),
             compaction: None,
         }

@@ -3,10 +3,10 @@
 
 use serde::Serialize;
 
+use super::figures::problem_reports;
 use super::overview::rank::{Overview, Spread, Totals};
-use super::overview::{ColumnLine, LeftOut, RelationLine};
-use super::reports::problem_reports;
-use super::result::{RelationReport, SCHEMA, SampleReport, Source};
+use super::overview::{ColumnLine, LeftOut, RelationLine, TableFigures};
+use super::result::{RelationRead, RelationReport, SCHEMA, SampleReport, Source};
 use crate::advise::explain::result::Explanation;
 use crate::findings::finding::Finding;
 use crate::server::about::ServerReport;
@@ -67,20 +67,17 @@ impl From<&Explanation> for Table {
             blocks_read: u64::from(sample.blocks),
             seed: sample.seed,
         });
-        let report = RelationReport {
-            relation: table.relation.clone(),
-            schema_name: Some(table.schema_name.clone()),
-            name: Some(table.name.clone()),
-            oid: Some(table.oid),
-            source: Source::Pageinspect,
-            sample,
-            ..RelationReport::default()
-        };
         let line = RelationLine {
-            rows: Some(rows.whole()),
-            problems: problem_reports(problems),
-            problem_count: problems.count(),
-            ..RelationLine::new(&report, None, None)
+            read: RelationRead {
+                name: table.clone(),
+                source: Source::Pageinspect,
+                sample,
+                problems: problem_reports(problems),
+                problem_count: problems.count(),
+                ..RelationRead::default()
+            },
+            figures: TableFigures { rows: Some(rows.whole()), ..TableFigures::default() },
+            ..RelationLine::default()
         };
         Table { line, details: None, explanation: Some(explanation.clone()) }
     }

@@ -6,7 +6,7 @@
 
 use super::result::RelationReport;
 use crate::command::TableName;
-use crate::findings::facts::{ColumnFacts, Contents, Facts, ServerFacts, ToastFacts};
+use crate::findings::facts::{ColumnFacts, Facts, ServerFacts, ToastFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
@@ -93,16 +93,8 @@ impl<'a> HeapPages<'a> {
             return None;
         }
         let HeapFacts { rows, heap, .. } = self.look.finish(total, None, None);
-        let looked_at = LookedAt {
-            heap_blocks: Some(heap.drawn.total),
-            heap_blocks_read: Some(heap.drawn.read),
-            toast_blocks: toast.map(|file| file.drawn.total),
-            toast_blocks_read: toast.map(|file| file.drawn.read),
-            indexes: 0,
-            settings: false,
-        };
         let facts = Facts {
-            table: TableName::File(report.relation.clone()),
+            table: TableName::File(report.read.name.relation.clone()),
             page: self.page,
             target: None,
             rows: rows.rows,
@@ -121,9 +113,9 @@ impl<'a> HeapPages<'a> {
                 has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
             },
             counters: None,
-            looked_at,
+            looked_at: LookedAt::files(Some(heap), toast),
         };
-        Some(rules::of_file(&facts))
+        Some(rules::findings(&facts))
     }
 }
 
@@ -136,18 +128,8 @@ fn columns(desc: &TupleDesc, rows: &RowFacts) -> Vec<ColumnFacts> {
         let column = rows.columns.get(index);
         let pglz = column.map_or(0.0, |column| column.of(Count::PglzRaw).estimate);
         let compressed = column.map_or(0.0, |column| column.of(Count::CompressedRaw).estimate);
-        facts.push(ColumnFacts {
-            index,
-            name: attribute.name.clone(),
-            storage: attribute.storage,
-            is_vector: false,
-            compression: attribute.compression,
-            method: if pglz * 2.0 > compressed { Method::Pglz } else { Method::Lz4 },
-            other_method: None,
-            contents: Contents::default(),
-            statements: None,
-            keys: None,
-        });
+        let method = if pglz * 2.0 > compressed { Method::Pglz } else { Method::Lz4 };
+        facts.push(ColumnFacts::new(index, attribute, method));
     }
     facts
 }

@@ -14,6 +14,7 @@ use crate::findings::rules::lengths::asks_for_values;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation, WIDE_IDS};
+use crate::server::index_scan::IndexFill;
 use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
 use toast_format::codec::Method;
@@ -86,6 +87,26 @@ impl<T> Partial<T> {
             self.failed = step.failed;
         }
         step.obtained
+    }
+}
+
+/// What findings about a table follow from, apart from its report.
+pub(super) struct Evidence {
+    /// What its pages show, if they were examined.
+    pub(super) pages: Option<PageFacts>,
+    pub(super) indexes: Vec<IndexFill>,
+}
+
+impl Evidence {
+    /// What two examinations have obtained. The error is that of the pages if there are two.
+    pub(super) fn new(
+        pages: Partial<Option<PageFacts>>,
+        indexes: Partial<Vec<IndexFill>>,
+    ) -> Partial<Evidence> {
+        Partial {
+            obtained: Evidence { pages: pages.obtained, indexes: indexes.obtained },
+            failed: pages.failed.or(indexes.failed),
+        }
     }
 }
 

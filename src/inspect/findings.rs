@@ -3,10 +3,11 @@
 
 use tokio_postgres::error::SqlState;
 
-use super::finding_look::{PageFacts, Partial, is_wanted, noted};
+use super::figures::note_failed_findings;
+use super::finding_look::{Evidence, PageFacts, Partial, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::overview::CHUNK_OVERHEAD;
-use super::result::{ColumnReport, RelationReport, Source};
+use super::result::{ColumnFigures, FormFigures, RelationReport, Source};
 use crate::command::TableName;
 use crate::findings::code::WORTH;
 use crate::findings::facts::{
@@ -31,6 +32,7 @@ use toast_format::codec::Method;
 use toast_format::disk::desc::{Attribute, Length, Storage};
 use toast_format::disk::layout::PageSize;
 use toast_format::model::interval::Interval;
+use toast_format::model::stored::Form;
 
 impl Inspector {
     /// An examination of a relation's indexes that will begin; none if it is not a table.
@@ -56,21 +58,34 @@ impl Inspector {
         }
     }
 
-    /// The findings about a relation, once the rest of its report is complete and its indexes were examined; none if
-    /// it is not a table.
+    /// Adds the findings about a relation to its report, which is otherwise complete; none if it is not a table. An
+    /// error of the server that has kept some back is a problem of the report.
     ///
     /// # Errors
     /// Failures that end more than a transaction.
-    pub(super) async fn findings(
+    pub(super) async fn add_findings(
         &self,
         relation: &Relation,
-        looked: Option<PageFacts>,
-        report: &RelationReport,
-        indexes: Vec<IndexFill>,
-    ) -> Result<Partial<Option<Findings>>, LiveError> {
-        if !is_wanted(relation) {
-            return Ok(Partial::complete(None));
+        evidence: Partial<Evidence>,
+        report: &mut RelationReport,
+    ) -> Result<(), LiveError> {
+        let mut failed = evidence.failed;
+        if is_wanted(relation) {
+            let found = self.findings(relation, evidence.obtained, report).await?;
+            report.findings = Some(found.obtained);
+            failed = failed.or(found.failed);
         }
+        note_failed_findings(report, failed.as_ref());
+        Ok(())
+    }
+
+    async fn findings(
+        &self,
+        relation: &Relation,
+        evidence: Evidence,
+        report: &RelationReport,
+    ) -> Result<Partial<Findings>, LiveError> {
+        let Evidence { pages: looked, indexes } = evidence;
         let leader = self.connections.first().ok_or_else(no_client)?;
         let Compression { lz4, default } = match &looked {
             Some(looked) => looked.compression,
@@ -93,9 +108,8 @@ impl Inspector {
             }
             found.take(self.use_of_documents(relation, look, &mut columns).await?);
         }
-        let out_of_line = report.toast.as_ref().map_or(Interval::default(), |toast| {
-            whole(toast.values, toast.values_estimate.as_ref())
-        });
+        let toast_values = report.toast.as_ref().map(|toast| toast.values.real());
+        let out_of_line = toast_values.unwrap_or_default();
         let toast_facts = found.take(self.toast_facts(relation, report, out_of_line).await?);
         let facts = Facts {
             table: TableName::Known {
@@ -104,7 +118,7 @@ impl Inspector {
             },
             page,
             target: relation.tuple_target(page).map(|target| target.bytes() as u32),
-            rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
+            rows: report.tuples.live.real(),
             toasted: toasted(report),
             out_of_line,
             bytes: relation.bytes + toast_facts.bytes,
@@ -121,16 +135,13 @@ impl Inspector {
             },
             counters,
             looked_at: LookedAt {
-                heap_blocks: heap.map(|file| file.drawn.total),
-                heap_blocks_read: heap.map(|file| file.drawn.read),
-                toast_blocks: toast.map(|file| file.drawn.total),
-                toast_blocks_read: toast.map(|file| file.drawn.read),
                 indexes: indexes.iter().filter(|index| index.fresh.bytes().is_some()).count()
                     as u64,
                 settings: true,
+                ..LookedAt::files(heap, toast)
             },
         };
-        Ok(Partial { obtained: Some(rules::findings(&facts)), failed: found.failed })
+        Ok(Partial { obtained: rules::findings(&facts), failed: found.failed })
     }
 
     /// How a relation is used, if it has columns that are worth another method than pglz.
@@ -228,14 +239,6 @@ fn bloated(index: &IndexFill, page: PageSize) -> Option<BloatedIndex> {
     Some(BloatedIndex { name: index.index.quoted(), bytes: index.index.bytes, fresh, wal })
 }
 
-/// A figure of all rows, or the estimate where a sample was read.
-fn whole(plain: u64, estimate: Option<&Interval<u64>>) -> Interval {
-    match estimate {
-        Some(e) => Interval { estimate: e.estimate as f64, low: e.low as f64, high: e.high as f64 },
-        None => Interval::exact(plain as f64),
-    }
-}
-
 /// The IDs that a TOAST relation has for values.
 fn value_ids() -> f64 {
     // tests have no room for a quarter of them
@@ -248,21 +251,19 @@ fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> 
     let toast = report.toast.as_ref()?;
     let is_hidden =
         |attribute: &Attribute| attribute.dropped && attribute.length == Length::Varlena;
-    let all_seen = report.problem_count == 0 && !relation.row_security;
+    let all_seen = report.read.problem_count == 0 && !relation.row_security;
     if !all_seen || relation.desc.attributes.iter().any(is_hidden) {
         return None;
     }
     let mut needed: Interval = Interval::default();
-    for form in report.columns.iter().flat_map(|column| &column.forms) {
-        if !matches!(form.form, "external" | "external_compressed" | "custom" | "unknown") {
+    for FormFigures { form, all, .. } in forms(report) {
+        if !form.is_external() && !matches!(form, Form::Custom | Form::Unknown) {
             continue;
         }
-        let estimates = form.estimates.as_ref();
-        let stored = whole(form.stored_bytes?, estimates.and_then(|e| e.stored_bytes.as_ref()));
-        let values = whole(form.values, estimates.and_then(|e| e.values.as_ref()));
+        let stored = all.stored_bytes?.real();
         // each value has chunks that are full, and one that may not be
         let full = stored.scaled(1.0 / f64::from(page.toast_max_chunk_size()));
-        let chunks = full.plus(values);
+        let chunks = full.plus(all.values.real());
         needed = needed.plus(stored).plus(chunks.scaled(CHUNK_OVERHEAD as f64));
     }
     let bytes = toast.bytes? as f64;
@@ -273,23 +274,26 @@ fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> 
     })
 }
 
+/// The forms of all columns.
+fn forms(report: &RelationReport) -> impl Iterator<Item = &FormFigures> {
+    report.columns.iter().flat_map(|column| &column.forms)
+}
+
 /// Bytes of the values out of line to which rows refer.
 fn stored_in_toast(report: &RelationReport) -> Interval {
-    let forms = report.columns.iter().flat_map(|column| &column.forms);
-    let outside = forms.filter(|form| matches!(form.form, "external" | "external_compressed"));
+    let outside = forms(report).filter(|form| form.form.is_external());
     outside.fold(Interval::default(), |sum, form| {
-        let estimate = form.estimates.as_ref().and_then(|e| e.stored_bytes.as_ref());
-        sum.plus(whole(form.stored_bytes.unwrap_or(0), estimate))
+        sum.plus(form.all.stored_bytes.unwrap_or_default().real())
     })
 }
 
 /// Values that are compressed or out of line, where all rows were read.
 fn toasted(report: &RelationReport) -> Option<u64> {
-    let in_row = ["null", "missing", "short", "plain"];
-    let forms = report.columns.iter().flat_map(|column| &column.forms);
-    let others = forms.filter(|form| !in_row.contains(&form.form));
-    (report.sample.is_none() && report.source == Source::Pageinspect)
-        .then(|| others.map(|form| form.values).sum())
+    let others = forms(report).filter(|form| {
+        !matches!(form.form, Form::Null | Form::Missing | Form::Short | Form::Plain)
+    });
+    (report.read.sample.is_none() && report.read.source == Source::Pageinspect)
+        .then(|| others.map(|form| form.all.values.estimate).sum())
 }
 
 /// The columns whose storage can be chosen.
@@ -306,40 +310,26 @@ fn columns(
         let report = report.columns.iter().find(|report| report.column == attribute.name);
         let is_compressed = matches!(attribute.storage, Storage::Extended | Storage::Main);
         facts.push(ColumnFacts {
-            index,
-            name: attribute.name.clone(),
-            storage: attribute.storage,
-            is_vector: is_vector(&attribute.type_name),
-            compression: attribute.compression,
-            method,
             other_method: match report {
                 Some(report) if is_compressed => Some(other_method(report, method)),
                 _ => None,
             },
             contents: contents.get(index).copied().unwrap_or_default(),
-            statements: None,
-            keys: None,
+            ..ColumnFacts::new(index, attribute, method)
         });
     }
     facts
 }
 
-/// Whether this is a type of pgvector, as in `public.vector(1536)`.
-fn is_vector(type_name: &str) -> bool {
-    let name = type_name.split('(').next().unwrap_or_default();
-    let name = name.rsplit('.').next().unwrap_or_default();
-    matches!(name, "vector" | "halfvec" | "sparsevec")
-}
-
 /// Values that are compressed by another method, and their stored bytes.
-fn other_method(report: &ColumnReport, method: Method) -> (Interval, Interval) {
-    let (mut values, mut bytes): (Interval, Interval) = Default::default();
-    let others = report.forms.iter().filter(|form| form.method.is_some_and(|m| m != method.name()));
-    for form in others {
-        let estimates = form.estimates.as_ref();
-        values = values.plus(whole(form.values, estimates.and_then(|e| e.values.as_ref())));
-        let stored = estimates.and_then(|e| e.stored_bytes.as_ref());
-        bytes = bytes.plus(whole(form.stored_bytes.unwrap_or(0), stored));
+fn other_method(column: &ColumnFigures, method: Method) -> (Interval, Interval) {
+    let mut values: Interval = Interval::default();
+    let mut bytes: Interval = Interval::default();
+    for FormFigures { method: stored_by, all, .. } in &column.forms {
+        if stored_by.is_some_and(|other| other != method) {
+            values = values.plus(all.values.real());
+            bytes = bytes.plus(all.stored_bytes.unwrap_or_default().real());
+        }
     }
     (values, bytes)
 }
@@ -408,8 +398,8 @@ impl Inspector {
             })
             .await?;
         let Some((chunks, toast)) = chunks.zip(report.toast.as_ref()) else { return Ok(None) };
-        let values = whole(toast.values, toast.values_estimate.as_ref()).estimate;
-        let all = whole(toast.chunks, toast.chunks_estimate.as_ref()).estimate;
+        let values = toast.values.estimate as f64;
+        let all = toast.chunks.estimate as f64;
         // per chunk and second, and per value and day
         let days = age / 86_400.0;
         let assigned = chunks.inserted * values / all / days;

@@ -6,21 +6,20 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
-use super::estimates;
-use super::finding_look::{Begun, PageFacts, Partial, ToastFill, not_searched};
+use super::figures::name_toasters;
+use super::finding_look::{Begun, Evidence, Partial, ToastFill, not_searched};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
-use super::reports::{name_toasters, note_failed_findings, out_of_line};
 use super::result::{
-    HeapReport, NotAvailable, OrphanReport, RelationReport, SampleReport, Source, ToastReport,
-    TuplesReport,
+    HeapFigures, NotAvailable, OrphanReport, RelationRead, RelationReport, SampleReport, Source,
+    ToastFigures,
 };
 use super::scan::{ScanResult, ScanTarget};
-use crate::server::catalog::{Relation, RelationKind, ToastRelation, UNKNOWN_LAYOUT};
+use crate::server::catalog::{Relation, RelationKind, RelationName, ToastRelation, UNKNOWN_LAYOUT};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
-use crate::server::index_scan::{IndexFill, IndexScan};
+use crate::server::index_scan::IndexScan;
 use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot::{self, Moment};
 use crate::server::{LiveError, functions, toasters};
@@ -83,11 +82,10 @@ impl Inspector {
         for group in &groups {
             scan.take_answer(group.index, &group.value, group.count, group.unplaced);
         }
-        let mut report = self.functions_report(relation, &scan, why);
-        let mut found = Partial::complete(());
-        let indexes = found.take(self.indexes(relation, Source::Functions).await?);
-        report.findings = found.take(self.findings(relation, None, &report, indexes).await?);
-        note_failed_findings(&mut report, found.failed.as_ref());
+        let mut report = self.functions_report(relation, &scan, None, why);
+        let indexes = self.indexes(relation, Source::Functions).await?;
+        let evidence = Evidence::new(Partial::complete(None), indexes);
+        self.add_findings(relation, evidence, &mut report).await?;
         Ok(report)
     }
 
@@ -96,6 +94,7 @@ impl Inspector {
         &self,
         relation: &Relation,
         scan: &Scan<()>,
+        sample: Option<SampleReport>,
         why: String,
     ) -> RelationReport {
         let mut not_available =
@@ -109,32 +108,8 @@ impl Inspector {
                 reason: "row security is active for this user".into(),
             });
         }
-        let mut report = self.report(relation, scan, Source::Functions);
-        report.tuples = TuplesReport {
-            dead: None,
-            unknown: None,
-            hot_updated: None,
-            heap_only: None,
-            ..report.tuples
-        };
-        report.heap = HeapReport {
-            blocks_read: 0,
-            new_blocks: None,
-            free_bytes: None,
-            line_pointers_unused: None,
-            line_pointers_redirect: None,
-            line_pointers_dead: None,
-            ..report.heap
-        };
-        if let Some(toast) = &mut report.toast {
-            toast.unplaced_values = Some(scan.unplaced.iter().sum()).filter(|&values| values > 0);
-        }
-        let columns = relation.desc.attributes.iter().zip(&scan.unplaced);
-        let columns = columns.filter(|(attribute, _)| !attribute.dropped);
-        for (column, (_, &unplaced)) in report.columns.iter_mut().zip(columns) {
-            column.unplaced_values = Some(unplaced);
-        }
-        report.not_available = not_available;
+        let mut report = self.report(relation, scan, Source::Functions, sample);
+        report.read.not_available = not_available;
         report
     }
 
@@ -203,19 +178,18 @@ impl Inspector {
             toast = Some(scanned);
         }
         let examined = self.examine_beside_indexes(&relation, &moment, begun, values_alone).await;
-        let (looked, indexes) = found.take(examined.map_err(live)?);
+        let evidence = found.take(examined.map_err(live)?);
         let mut report = self.pages_report(&relation, heap, toast, toasters.as_ref());
         match (orphans, &mut report.toast) {
             (Some(Ok(orphans)), Some(toast)) => toast.orphans = Some(orphans),
             (Some(Err(reason)), _) => {
-                report.not_available.push(NotAvailable::orphans(reason));
+                report.read.not_available.push(NotAvailable::orphans(reason));
             }
             _ => {}
         }
         if !values_alone {
-            let findings = self.findings(&relation, looked, &report, indexes).await;
-            report.findings = found.take(findings.map_err(live)?);
-            note_failed_findings(&mut report, found.failed.as_ref());
+            let evidence = Partial { obtained: evidence, failed: found.failed };
+            self.add_findings(&relation, evidence, &mut report).await.map_err(live)?;
         }
         Ok(report)
     }
@@ -253,7 +227,13 @@ impl Inspector {
             scan.problems.merge(toast.scan.problems);
             counted = Some(toast.scan.stats.tuples);
         }
-        let mut report = self.report(relation, &scan, Source::Pageinspect);
+        let sampled = scan.blocks.as_ref().zip(self.options.sampling);
+        let sample = sampled.map(|(blocks, sampling)| SampleReport {
+            blocks: u64::from(heap.total_blocks),
+            blocks_read: blocks.blocks,
+            seed: sampling.seed,
+        });
+        let mut report = self.report(relation, &scan, Source::Pageinspect, sample);
         report.unknown_defaults = heap.unknown_defaults;
         if let Some(toasters) = toasters {
             name_toasters(&mut report.columns, toasters);
@@ -261,25 +241,17 @@ impl Inspector {
         if let Some(toast) = &relation.toast
             && !toast.layout_is_known(&self.server)
         {
-            report.not_available.push(NotAvailable {
+            report.read.not_available.push(NotAvailable {
                 figure: format!("the chunks in {}", toast.display_name()),
                 reason: UNKNOWN_LAYOUT.into(),
             });
         }
-        report.not_available.extend(not_searched(&relation.desc));
+        report.read.not_available.extend(not_searched(&relation.desc));
         if let (Some(report), Some(tuples)) = (&mut report.toast, counted) {
             report.rows = Some(tuples.live);
             report.rows_counted = true;
             report.dead_rows = Some(tuples.dead);
             report.free_bytes = Some(tuples.free_bytes);
-        }
-        if let (Some(blocks), Some(sampling)) = (&scan.blocks, self.options.sampling) {
-            let sample = SampleReport {
-                blocks: u64::from(heap.total_blocks),
-                blocks_read: blocks.blocks,
-                seed: sampling.seed,
-            };
-            estimates::fill(&mut report, &relation.desc, &scan.stats, blocks, sample);
         }
         report
     }
@@ -292,7 +264,7 @@ impl Inspector {
         moment: &Moment,
         begun: Option<Begun>,
         values_alone: bool,
-    ) -> Result<Partial<(Option<PageFacts>, Vec<IndexFill>)>, LiveError> {
+    ) -> Result<Partial<Evidence>, LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
         let indexes = if values_alone || sampling.is_some() {
@@ -316,8 +288,7 @@ impl Inspector {
             Some(indexes) => in_reach(indexes.of_parts(parts))?,
             None => Partial::complete(Vec::new()),
         };
-        let obtained = (looked.obtained, indexes.obtained);
-        Ok(Partial { obtained, failed: looked.failed.or(indexes.failed) })
+        Ok(Evidence::new(looked, indexes))
     }
 
     /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no session
@@ -349,46 +320,45 @@ impl Inspector {
             && toast.layout_is_known(&self.server)
     }
 
+    /// The report on what a scan has counted, of all blocks or of a `sample`.
     pub(super) fn report(
         &self,
         relation: &Relation,
         scan: &Scan<()>,
         source: Source,
+        sample: Option<SampleReport>,
     ) -> RelationReport {
-        let toast_bytes = relation.toast.as_ref().map_or(0, |t| t.bytes + t.index_bytes);
-        // The columns' part of other files is not known.
-        let bytes = relation.is_heap.then_some(relation.bytes + toast_bytes);
-        let report = RelationReport::from_scan(scan, source, bytes);
-        let (values, chunks) = out_of_line(&report.columns);
-        RelationReport {
-            schema_name: Some(relation.schema.clone()),
-            name: Some(relation.name.clone()),
-            oid: Some(relation.oid.0),
-            kind: Some(relation.kind.name()),
-            access_method: (!relation.is_heap).then(|| relation.access_method.clone()),
+        let report = RelationReport {
+            read: RelationRead {
+                name: RelationName::from(relation),
+                kind: Some(relation.kind),
+                access_method: (!relation.is_heap).then(|| relation.access_method.clone()),
+                source,
+                sample,
+                ..RelationRead::default()
+            },
             options: relation.options.clone(),
-            heap: HeapReport {
+            heap: HeapFigures {
                 bytes: Some(relation.bytes),
-                blocks: Some(relation.bytes / report.page_size),
+                blocks: Some(relation.bytes / self.server.page_size.bytes() as u64),
                 index_bytes: if relation.kind != RelationKind::Toast || relation.index_bytes > 0 {
                     Some(relation.index_bytes)
                 } else {
                     None
                 },
-                ..report.heap
+                ..HeapFigures::default()
             },
-            toast: relation.toast.as_ref().map(|toast| ToastReport {
+            toast: relation.toast.as_ref().map(|toast| ToastFigures {
                 relation: toast.display_name(),
                 oid: Some(toast.oid.0),
                 bytes: Some(toast.bytes),
                 index_bytes: Some(toast.index_bytes),
                 rows: toast.row_estimate,
-                values,
-                chunks,
-                ..ToastReport::default()
+                ..ToastFigures::default()
             }),
-            ..report
-        }
+            ..RelationReport::default()
+        };
+        report.with_figures(scan)
     }
 
     /// Describes one value in detail: that of `column` in the tuple at `ctid`, dead or alive.

@@ -4,15 +4,15 @@
 //!   connections; `scan`: what the scan of a relation counts and keeps.
 //! * [`run`]: the relations of a server in turn, and the handling of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
-//! * [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
-//! * [`result`]: what is reported about a relation; [`reports`]: derived from what was counted; `document`: the JSON document.
+//! * [`result`]: what is reported about a relation; [`figures`]: made of what was counted, or estimated from a sample;
+//!   [`document`]: the JSON document.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
 //!   were kept while they were scanned; `finding_values`: facts of what is in values; `file_findings`: findings
 //!   about files.
 //! * [`orphans`]: chunks that no row refers to.
 
-pub(crate) mod document;
-pub mod estimates;
+pub mod document;
+mod figures;
 mod file_findings;
 mod finding_look;
 mod finding_values;
@@ -23,7 +23,6 @@ pub mod live;
 pub mod offline;
 pub mod orphans;
 pub mod overview;
-pub mod reports;
 pub mod result;
 pub mod run;
 pub mod saved;

@@ -4,20 +4,19 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::estimates;
 use super::file_findings::{self, HeapPages};
 use super::finding_look::not_searched;
 use super::inspector::InspectError;
 use super::orphans::References;
-use super::reports::out_of_line;
 use super::result::{
-    ColumnReport, HeapReport, NotAvailable, OrphanReport, RelationReport, SampleReport, Source,
-    ToastReport,
+    HeapFigures, NotAvailable, OrphanReport, RelationRead, RelationReport, SampleReport, Source,
+    ToastFigures,
 };
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
+use crate::server::catalog::RelationName;
 use crate::value::anatomy::{self, Anatomy, Wanted};
 use crate::value::contents::{Contents, RowSink};
 use crate::value::rows::{RowWriter, ValueRow};
@@ -110,20 +109,34 @@ pub fn relation_file(
         toast = Some(file);
     }
     let size = page_size.bytes() as u64;
-    let toast_fill = toast.as_ref().map(|toast| toast.fill);
-    let bytes = (blocks + toast.as_ref().map_or(0, |toast| toast.blocks)) * size;
-    let report = RelationReport::from_scan(&scan, Source::RelationFile, Some(bytes));
-    let toast = toast.map(|toast| toast.report(size, &report.columns, orphans));
-    let heap = HeapReport { bytes: Some(blocks * size), blocks: Some(blocks), ..report.heap };
-    let mut report = RelationReport { heap, toast, not_available, unknown_defaults, ..report };
-    if let (Some(sampled), Some(Sampling { seed, .. })) = (&scan.blocks, target.sampling) {
-        let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
-        estimates::fill(&mut report, target.desc, &scan.stats, sampled, sample);
-    }
+    let sampled = scan.blocks.as_ref().zip(target.sampling);
+    let report = RelationReport {
+        read: RelationRead {
+            name: RelationName::file(&name),
+            source: Source::RelationFile,
+            sample: sampled.map(|(sampled, Sampling { seed, .. })| SampleReport {
+                blocks,
+                blocks_read: sampled.blocks,
+                seed,
+            }),
+            not_available,
+            ..RelationRead::default()
+        },
+        heap: HeapFigures {
+            bytes: Some(blocks * size),
+            blocks: Some(blocks),
+            ..HeapFigures::default()
+        },
+        toast: toast.as_ref().map(|toast| toast.figures(size, orphans)),
+        unknown_defaults,
+        ..RelationReport::default()
+    };
+    let mut report = report.with_figures(&scan);
     if let Some(why) = not_searched(target.desc) {
         // only the first is printed with its reason
-        report.not_available.insert(0, why);
+        report.read.not_available.insert(0, why);
     } else if let Some(look) = look {
+        let toast_fill = toast.map(|toast| toast.fill);
         report.findings = look.visitor.findings(blocks, toast_fill, &report);
     }
     Ok(report)
@@ -164,25 +177,17 @@ impl ToastScan {
         Ok(ToastScan { scan, fill: meter.visitor.finish(blocks, None), blocks })
     }
 
-    fn report(
-        &self,
-        page_size: u64,
-        columns: &[ColumnReport],
-        orphans: Option<OrphanReport>,
-    ) -> ToastReport {
-        let (values, chunks) = out_of_line(columns);
+    fn figures(&self, page_size: u64, orphans: Option<OrphanReport>) -> ToastFigures {
         let tuples = &self.scan.stats.tuples;
-        ToastReport {
+        ToastFigures {
             relation: self.scan.relation.source.to_string(),
             bytes: Some(self.blocks * page_size),
             rows: Some(tuples.live + tuples.unknown),
             rows_counted: true,
             dead_rows: Some(tuples.dead),
             free_bytes: Some(tuples.free_bytes),
-            values,
-            chunks,
             orphans,
-            ..ToastReport::default()
+            ..ToastFigures::default()
         }
     }
 }

@@ -4,10 +4,11 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::file_findings::{self, HeapPages};
-use super::result::{RelationReport, Source};
+use super::result::{RelationRead, RelationReport, Source};
 use crate::findings::code::WORTH;
 use crate::offline::saved::{self, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink};
 use crate::offline::toastfile::ToastFile;
+use crate::server::catalog::RelationName;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
 use toast_format::disk::custom::CustomFlavor;
@@ -67,7 +68,15 @@ fn read_saved<V: Visitor>(
     };
     saved::read(text, &mut reader)?;
     let SavedReader { scan, first_page_size, mut pages, blocks, .. } = reader;
-    let mut report = RelationReport::from_scan(&scan, Source::PageinspectOutput, None);
+    let report = RelationReport {
+        read: RelationRead {
+            name: RelationName::file(name),
+            source: Source::PageinspectOutput,
+            ..RelationRead::default()
+        },
+        ..RelationReport::default()
+    };
+    let mut report = report.with_figures(&scan);
     report.page_size = first_page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64);
     if first_page_size.is_none() {
         // Only whole pages show how full they are.

@@ -106,9 +106,9 @@ impl From<&Report> for KeysColumn {
         KeysColumn {
             subject: Subject {
                 relation,
-                schema_name: Some(schema_name),
-                name: Some(name),
-                oid: Some(oid),
+                schema_name,
+                name,
+                oid,
                 column: report.column.clone(),
                 type_name: report.column_type.clone(),
                 source: match report.sample.source {

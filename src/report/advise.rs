@@ -20,6 +20,7 @@ use crate::advise::result::{
 use crate::keys::result as keys;
 use crate::server::about::ServerReport;
 use toast_format::model::interval::Interval;
+use toast_format::model::sql::without_public;
 
 /// What is written of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -355,7 +356,7 @@ const ON_PAGE: usize = 100;
 fn ranked(reports: &[Report], document: &mut Document) {
     let mut reports: Vec<&Report> = reports.iter().collect();
     reports.sort_by_key(|report| std::cmp::Reverse(saved(report)));
-    let tables: HashSet<u32> = reports.iter().map(|report| report.table.oid).collect();
+    let tables: HashSet<Option<u32>> = reports.iter().map(|report| report.table.oid).collect();
     let changed: Vec<String> =
         reports.iter().filter_map(|report| report.recommendation.line()).collect();
     document.heading(
@@ -423,7 +424,7 @@ fn ranking(reports: &[&Report]) -> Grid {
         &rows,
         &[
             // narrow terminals have no room for what says nothing
-            text("Table", 0, |(r, _)| r.table.relation.trim_start_matches("public.").to_owned()),
+            text("Table", 0, |(r, _)| without_public(&r.table.relation).to_owned()),
             text("Column", 0, |(r, _)| r.column.clone()),
             text("Recommended", 0, |(r, c)| match c {
                 Some(c) => c.name.clone(),

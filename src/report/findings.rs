@@ -1,12 +1,13 @@
 //! Findings for people: a line or two each, with the command below.
 
 use super::document::Document;
-use super::inspect_sample;
+use super::intervals;
 use super::table::{Style, Tone, continued, printable, wrapped};
 use super::units::{counted, size};
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
 use toast_format::fill::moves::Expected;
 use toast_format::model::interval::Interval;
+use toast_format::model::sql::without_public;
 
 /// How many findings about many tables are shown without --limit, and how many on a page.
 const RANKED: usize = 3;
@@ -37,8 +38,8 @@ pub(super) fn of_table(findings: &Findings, document: &mut Document) {
 fn on_page(finding: &Finding, relation: Option<&str>, document: &mut Document) {
     let (place, text) = described(finding, relation, document.style);
     document.heading(&format!("{}{place}", finding.code.name()), 3);
-    document.line(&format!("Severity {}: {text}.", finding.severity), 0);
-    document.line(finding.why, 0);
+    document.line(&format!("Severity {}: {text}.", finding.severity.name()), 0);
+    document.line(&finding.why, 0);
     if finding.command.starts_with("toastctl ") {
         document.command(&finding.command);
     } else {
@@ -125,8 +126,7 @@ fn toned(tone: Tone, words: &str, style: Style) -> String {
 
 /// Where something was found, and what.
 fn described(finding: &Finding, relation: Option<&str>, style: Style) -> (String, String) {
-    // narrow terminals have no room for cells without information
-    let relation = relation.map(|relation| relation.trim_start_matches("public."));
+    let relation = relation.map(without_public);
     let place = match (relation, &finding.column) {
         (Some(relation), Some(column)) => format!(" {relation}.{column}"),
         (Some(only), None) => format!(" {only}"),
@@ -198,13 +198,13 @@ fn amount(finding: &Finding, style: Style) -> String {
     }
     let whole = Interval { estimate: value, low, high };
     match finding.unit {
-        Unit::Bytes => format!("{} ", inspect_sample::bytes(&whole)),
+        Unit::Bytes => format!("{} ", intervals::bytes(&whole)),
         Unit::Rows | Unit::Values if low == high => {
             let noun = if finding.unit == Unit::Rows { "row" } else { "value" };
             format!("{}: ", counted(value, noun))
         }
-        Unit::Rows => format!("{} rows: ", inspect_sample::count(&whole)),
-        Unit::Values => format!("{} values: ", inspect_sample::count(&whole)),
+        Unit::Rows => format!("{} rows: ", intervals::count(&whole)),
+        Unit::Values => format!("{} values: ", intervals::count(&whole)),
         Unit::Settings => String::new(),
         Unit::ReadsPerWrite | Unit::WritesPerRead => per_other(finding),
     }

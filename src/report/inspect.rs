@@ -9,16 +9,26 @@ use super::charts;
 use super::document::{Document, Format, Output};
 use super::findings;
 use super::html;
-use super::inspect_sample::{self, shown_forms};
+use super::intervals::{
+    about_ratio, about_share, about_size, bytes, cell, count, guess, nonzero, quantile, range,
+    ratio_range, size_range,
+};
 use super::overview;
-use super::table::{Grid, Head, number, printable, text};
-use super::units::{and_more, counted, optional_number, optional_size, percent, ratio, size};
+use super::table::{Grid, number, printable, text};
+use super::units::{and_more, counted, optional_number, optional_size, percent, size};
 use crate::inspect::document as inspect;
-use crate::inspect::overview::RelationLine;
-use crate::inspect::result::{ColumnReport, HeapReport, RelationReport, SCHEMA, ToastReport};
+use crate::inspect::overview::rank::Ranking;
+use crate::inspect::overview::{Extent, RelationLine};
+use crate::inspect::result::{
+    ColumnFigures, FormFigures, HeapFigures, RelationRead, RelationReport, SCHEMA, SampleReport,
+    ToastFigures, TupleFigures,
+};
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
 use toast_format::disk::layout::PageSize;
+use toast_format::model::stored::Form;
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
@@ -32,9 +42,10 @@ const NO_ROOM: usize = 4;
 /// Writes the report, relation by relation.
 pub struct Writer<W: Write> {
     output: Output<W>,
-    largest: Largest,
+    /// Adds up what the tables take, for the end of a report on several.
+    ranking: Ranking,
     /// Kinds of pointers whose costs were printed.
-    costs_told: Vec<&'static str>,
+    costs_told: Vec<String>,
 }
 
 impl<W: Write> Writer<W> {
@@ -47,12 +58,14 @@ impl<W: Write> Writer<W> {
     ) -> Writer<W> {
         let document = json!(inspect::Document::new(server));
         let output = Output::new(out, format, width, SCHEMA, &CSV_HEAD, &document);
-        Writer { output, largest: Largest::default(), costs_told: Vec::new() }
+        Writer { output, ranking: Ranking::new(Extent::default()), costs_told: Vec::new() }
     }
 
     /// Writes one relation immediately.
     pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
-        self.largest.add(relation);
+        if relation.read.access_method.is_none() {
+            self.ranking.add(&RelationLine::new(relation, None, None));
+        }
         let costs_told = &mut self.costs_told;
         self.output.section(
             || inspect::Table::from(relation),
@@ -68,43 +81,47 @@ impl<W: Write> Writer<W> {
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
-        let largest = self.largest;
-        self.output.finish(None::<&()>, |document| largest.print(document), Vec::new)
+        let Writer { output, ranking, .. } = self;
+        output.finish(
+            None::<&()>,
+            |document| overview::largest_columns(ranking, document),
+            Vec::new,
+        )
     }
 }
 
 fn relation_section(
     relation: &RelationReport,
-    costs_told: &mut Vec<&'static str>,
+    costs_told: &mut Vec<String>,
     document: &mut Document,
 ) {
-    let kind = match (relation.kind, &relation.access_method) {
-        (Some(kind), Some(method)) => format!(" ({kind}, access method {})", printable(method)),
-        (Some(kind), None) => format!(" ({kind})"),
+    let RelationRead { kind, access_method, shard, sample, not_available, .. } = &relation.read;
+    let kind = match (kind, access_method) {
+        (Some(kind), Some(method)) => {
+            format!(" ({}, access method {})", kind.name(), printable(method))
+        }
+        (Some(kind), None) => format!(" ({})", kind.name()),
         (None, _) => String::new(),
     };
-    document.heading(&format!("{}{kind}", printable(&relation.relation)), 2);
-    if let Some(ShardLine { node, table, copies, .. }) = &relation.shard {
+    document.heading(&format!("{}{kind}", printable(&relation.read.name.relation)), 2);
+    if let Some(ShardLine { node, table, copies, .. }) = shard {
         let of = if *copies > 1 { format!("one of {copies} copies") } else { "shard".to_owned() };
         document.item(&printable(&format!("{of} of {table} on {node}")));
     }
     if let Some(found) = &relation.findings {
         findings::of_table(found, document);
     }
-    if let Some(sample) = &relation.sample {
-        document.item(&inspect_sample::sample_line(sample));
+    if let Some(sample) = sample {
+        document.item(&sample_line(sample));
     }
     if relation.heap.bytes.is_some() || relation.heap.blocks_read > 0 {
         let line = heap_line(&relation.heap);
-        document.item(&match relation.access_method {
+        document.item(&match access_method {
             Some(_) => line.replacen("heap: ", "file: ", 1),
             None => line,
         });
     }
-    document.item(&match relation.sample {
-        Some(_) => inspect_sample::tuples_line(&relation.tuples),
-        None => tuples_line(relation),
-    });
+    document.item(&tuples_line(&relation.tuples, sample.is_some()));
     if let Some(toast) = &relation.toast {
         document.item(&toast_line(toast));
     }
@@ -113,7 +130,7 @@ fn relation_section(
     }
     column_grids(relation, document);
     pointer_costs(relation, costs_told, document);
-    if let Some((first, others)) = relation.not_available.split_first() {
+    if let Some((first, others)) = not_available.split_first() {
         let mut text = format!("not available: {} ({})", first.figure, first.reason);
         for missing in others {
             text.push_str("; ");
@@ -121,36 +138,39 @@ fn relation_section(
         }
         document.item(&text);
     }
-    if relation.problem_count > 0 {
+    if relation.read.problem_count > 0 {
         document.gap();
-        for problem in relation.problems.iter().take(PROBLEMS_SHOWN) {
+        for problem in relation.read.problems.iter().take(PROBLEMS_SHOWN) {
             document.item(&format!("problem: {}", printable(&problem.text)));
         }
-        let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN as u64);
+        let more = relation.read.problem_count.saturating_sub(PROBLEMS_SHOWN as u64);
         if more > 0 {
             document.item(&format!("and {more} more"));
         }
     }
 }
 
+/// How much of the relation was read.
+fn sample_line(sample: &SampleReport) -> String {
+    let SampleReport { blocks, blocks_read, seed } = sample;
+    let ranges = if blocks_read < blocks { "; ranges are 95 % confidence intervals" } else { "" };
+    format!("sample: {blocks_read} of {blocks} blocks, seed {seed}{ranges}")
+}
+
 /// What the columns hold, the largest first; on a page with charts.
 fn column_grids(relation: &RelationReport, document: &mut Document) {
-    let mut columns: Vec<&ColumnReport> = relation.columns.iter().collect();
-    columns.sort_by_key(|column| std::cmp::Reverse(cost(column)));
-    let (column_grid, form_grid) = match relation.sample {
-        Some(_) => (inspect_sample::column_grid(&columns), inspect_sample::form_grid(&columns)),
-        None => (column_grid(&columns), form_grid(&columns)),
-    };
-    let name = &relation.relation;
+    let mut columns: Vec<&ColumnFigures> = relation.columns.iter().collect();
+    columns.sort_by_key(|column| std::cmp::Reverse(known_bytes(column)));
+    let name = &relation.read.name.relation;
     if document.is_html() {
         let line = RelationLine::new(relation, None, None);
-        let tile = overview::tile(name, line.bytes(), &line.columns);
+        let tile = overview::tile(name, line.figures.bytes(), &line.columns);
         let title = format!("Columns and forms by size: {}", printable(name));
         overview::map(&title, &[tile], document);
     }
     for (what, grid) in [
-        ("Columns", column_grid),
-        ("Forms of stored values", form_grid),
+        ("Columns", column_grid(&columns)),
+        ("Forms of stored values", form_grid(&columns)),
         ("Values of pluggable toasters", toaster_grid(&columns)),
         ("Compliance with the policy", policy_grid(&columns)),
     ] {
@@ -166,10 +186,11 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
 }
 
 /// The sizes of the largest columns that can be toasted, on a page.
-fn distributions(relation: &RelationReport, columns: &[&ColumnReport], document: &mut Document) {
-    let differ =
-        |c: &&&ColumnReport| c.storage != "plain" && c.stored_size.min != c.stored_size.max;
-    let shown: Vec<&&ColumnReport> = columns.iter().filter(differ).collect();
+fn distributions(relation: &RelationReport, columns: &[&ColumnFigures], document: &mut Document) {
+    let mut shown = columns.to_vec();
+    shown.retain(|column| {
+        column.storage != Storage::Plain && column.stored_size.min != column.stored_size.max
+    });
     let target = relation.options.iter().find_map(|option| {
         option.strip_prefix("toast_tuple_target=").and_then(|bytes| bytes.parse().ok())
     });
@@ -181,7 +202,7 @@ fn distributions(relation: &RelationReport, columns: &[&ColumnReport], document:
         document.heading("Sizes of values", 3);
     }
     for column in shown.iter().take(DISTRIBUTIONS) {
-        distribution(column, &relation.relation, &marks, document);
+        distribution(column, &relation.read.name.relation, &marks, document);
     }
     if let Some(more) = shown.len().checked_sub(DISTRIBUTIONS).filter(|&more| more > 0) {
         document.line(&format!("Not drawn: {}.", counted(more as u64, "more column")), 0);
@@ -190,7 +211,7 @@ fn distributions(relation: &RelationReport, columns: &[&ColumnReport], document:
 
 /// A chart of a column's sizes, and their table.
 fn distribution(
-    column: &ColumnReport,
+    column: &ColumnFigures,
     relation: &str,
     marks: &[(u64, &str)],
     document: &mut Document,
@@ -229,22 +250,21 @@ fn no_room(left_out: &[&'static str], document: &mut Document) {
 }
 
 /// Bytes that a column takes, as far as known.
-fn cost(column: &ColumnReport) -> u64 {
-    let stored: u64 = column.forms.iter().filter_map(|form| form.stored_bytes).sum();
-    stored + column.pointer_bytes
+fn known_bytes(column: &ColumnFigures) -> u64 {
+    let stored = column.forms.iter().filter_map(|form| form.all.stored_bytes);
+    let stored: u64 = stored.map(|bytes| bytes.estimate).sum();
+    stored.saturating_add(column.all.pointer_bytes.estimate)
 }
 
-fn heap_line(heap: &HeapReport) -> String {
+fn heap_line(heap: &HeapFigures) -> String {
     let mut line = match (heap.bytes, heap.blocks) {
         (Some(bytes), Some(blocks)) => {
             format!("heap: {} in {}", size(bytes), counted(blocks, "block"))
         }
         _ => format!("heap: {} read", counted(heap.blocks_read, "block")),
     };
-    if let Some(free) = &heap.free_bytes_estimate {
-        line.push_str(&format!(", {} free", inspect_sample::bytes(free)));
-    } else if let Some(free) = heap.free_bytes {
-        line.push_str(&format!(", {} free", size(free)));
+    if let Some(free) = &heap.free_bytes {
+        line.push_str(&format!(", {} free", bytes(free)));
     }
     if let Some(blocks) = heap.new_blocks.filter(|&blocks| blocks > 0) {
         line.push_str(&format!(", {blocks} never written"));
@@ -255,18 +275,18 @@ fn heap_line(heap: &HeapReport) -> String {
     line
 }
 
-fn tuples_line(relation: &RelationReport) -> String {
-    let tuples = &relation.tuples;
-    let mut line = format!("rows: {} live", tuples.live);
-    if let Some(dead) = tuples.dead {
-        line.push_str(&format!(", {dead} dead"));
+fn tuples_line(tuples: &TupleFigures, is_sample: bool) -> String {
+    let TupleFigures { live, dead, unknown, hot_updated, .. } = tuples;
+    let mut line = format!("rows: {} live", count(live));
+    if let Some(dead) = dead {
+        line.push_str(&format!(", {} dead", count(dead)));
     }
-    if let Some(unknown) = tuples.unknown.filter(|&n| n > 0) {
-        line.push_str(&format!(
-            ", {unknown} of unknown visibility (no hint bits; counted as live)"
-        ));
+    if let Some(unknown) = unknown.and_then(nonzero) {
+        let how = if is_sample { "" } else { " (no hint bits; counted as live)" };
+        line.push_str(&format!(", {} of unknown visibility{how}", count(&unknown)));
     }
-    if let Some(updated) = tuples.hot_updated {
+    // it was counted in the blocks read
+    if let (Some(updated), false) = (hot_updated, is_sample) {
         line.push_str(&format!(", {updated} hot-updated"));
     }
     line
@@ -275,7 +295,7 @@ fn tuples_line(relation: &RelationReport) -> String {
 /// The index of a TOAST relation that never held a value.
 const SMALL_INDEX: u64 = 8192;
 
-fn toast_line(toast: &ToastReport) -> String {
+fn toast_line(toast: &ToastFigures) -> String {
     let mut line = format!("toast: {}", printable(&toast.relation));
     let is_known = toast.unplaced_values.is_none();
     if toast.bytes == Some(0) && is_known {
@@ -299,14 +319,7 @@ fn toast_line(toast: &ToastReport) -> String {
     if let Some(dead) = toast.dead_rows {
         line.push_str(&format!(", {dead} dead"));
     }
-    line.push_str(&match (&toast.values_estimate, &toast.chunks_estimate) {
-        (Some(values), Some(chunks)) => format!(
-            "; {} values in {} chunks",
-            inspect_sample::count(values),
-            inspect_sample::count(chunks)
-        ),
-        _ => values_there(toast),
-    });
+    line.push_str(&values_there(toast));
     if let Some(orphans) = toast.orphans.filter(|orphans| orphans.values > 0) {
         line.push_str(&format!(
             "; {} that no row refers to, {} in {}",
@@ -319,9 +332,14 @@ fn toast_line(toast: &ToastReport) -> String {
 }
 
 /// Values in the TOAST relation, and values that may be there.
-fn values_there(toast: &ToastReport) -> String {
-    let known = format!("{} in {}", counted(toast.values, "value"), counted(toast.chunks, "chunk"));
-    match (toast.values, toast.unplaced_values) {
+fn values_there(toast: &ToastFigures) -> String {
+    let ToastFigures { values, chunks, .. } = toast;
+    if !values.is_exact() || !chunks.is_exact() {
+        return format!("; {} values in {} chunks", count(values), count(chunks));
+    }
+    let values = values.estimate;
+    let known = format!("{} in {}", counted(values, "value"), counted(chunks.estimate, "chunk"));
+    match (values, toast.unplaced_values) {
         (0, None) => "; no values".to_owned(),
         (_, None) => format!("; {known}"),
         (0, Some(open)) => format!("; up to {}, each here or in its row", counted(open, "value")),
@@ -330,16 +348,16 @@ fn values_there(toast: &ToastReport) -> String {
 }
 
 /// Prints what each kind of custom pointer costs, once per kind.
-fn pointer_costs(relation: &RelationReport, told: &mut Vec<&'static str>, document: &mut Document) {
+fn pointer_costs(relation: &RelationReport, told: &mut Vec<String>, document: &mut Document) {
     let mut is_first = true;
     for report in relation.columns.iter().flat_map(|column| &column.toasters) {
-        if told.contains(&report.pointer_kind) {
+        if told.iter().any(|kind| *kind == report.pointer_kind) {
             continue;
         }
         if std::mem::take(&mut is_first) {
             document.gap();
         }
-        told.push(report.pointer_kind);
+        told.push(report.pointer_kind.to_string());
         document.item(&format!("pointer \"{}\":", report.pointer_kind));
         document.item(&format!("  to read a key: {}", report.cost_to_read));
         document.item(&format!("  to append: {}", report.cost_to_append));
@@ -366,81 +384,100 @@ const CSV_HEAD: [&str; 13] = [
 fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for column in &relation.columns {
-        for form in &column.forms {
+        for FormFigures { form, method, all, ratio } in &column.forms {
             rows.push(vec![
-                relation.relation.clone(),
+                relation.read.name.relation.clone(),
                 column.column.clone(),
                 column.type_name.clone(),
-                column.storage.to_owned(),
-                column.compression.unwrap_or_default().to_owned(),
-                form.form.to_owned(),
-                form.method.unwrap_or_default().to_owned(),
-                form.values.to_string(),
-                optional_number(form.raw_bytes),
-                optional_number(form.stored_bytes),
-                form.pointer_bytes.to_string(),
-                form.chunks.to_string(),
-                form.ratio.map(|r| r.to_string()).unwrap_or_default(),
+                column.storage.name().to_owned(),
+                column.compression.map_or("", Method::name).to_owned(),
+                form.name().to_owned(),
+                method.map_or("", Method::name).to_owned(),
+                all.values.estimate.to_string(),
+                optional_number(all.raw_bytes.map(|bytes| bytes.estimate)),
+                optional_number(all.stored_bytes.map(|bytes| bytes.estimate)),
+                all.pointer_bytes.estimate.to_string(),
+                all.chunks.estimate.to_string(),
+                cell(ratio.as_ref(), |ratio| ratio.estimate.to_string()),
             ]);
         }
     }
     rows
 }
 
-/// What the columns hold.
-fn column_grid(columns: &[&ColumnReport]) -> Grid {
+/// What the columns hold. Cells of ranges, which only estimates have, are empty if everything was read.
+fn column_grid(columns: &[&ColumnFigures]) -> Grid {
     Grid::from_rows(
         columns,
         &[
             text("Column", 0, |c| c.column.clone()),
-            text("Type", 2, |c| c.type_name.clone()),
-            text("Storage", 3, |c| c.storage.into()),
-            text("Compression", 12, |c| c.compression.unwrap_or_default().into()),
-            number("Values", 0, |c| c.values.to_string()),
-            number("Nulls", 4, |c| nonzero(c.nulls)),
-            number("Missing", 5, |c| nonzero(c.missing)),
-            number("Raw", 1, |c| optional_size(c.raw_bytes)),
-            number("Stored", 0, |c| optional_size(c.stored_bytes)),
-            number("Ratio", 0, |c| c.ratio.map(ratio).unwrap_or_default()),
-            number("Chunks", 4, |c| nonzero(c.chunks)),
-            number("Share", 0, |c| c.share.map(percent).unwrap_or_default()),
-            number("Raw min", 11, |c| optional_number(c.raw_size.min)),
-            number("Raw median", 7, |c| optional_number(c.raw_size.median)),
-            number("Raw p95", 10, |c| optional_number(c.raw_size.p95)),
-            number("Raw p99", 11, |c| optional_number(c.raw_size.p99)),
-            number("Raw max", 9, |c| optional_number(c.raw_size.max)),
-            number("Stored min", 10, |c| optional_number(c.stored_size.min)),
-            number("Stored median", 6, |c| optional_number(c.stored_size.median)),
-            number("Stored p95", 7, |c| optional_number(c.stored_size.p95)),
-            number("Stored p99", 9, |c| optional_number(c.stored_size.p99)),
-            number("Stored max", 8, |c| optional_number(c.stored_size.max)),
+            text("Type", 5, |c| c.type_name.clone()),
+            text("Storage", 6, |c| c.storage.name().into()),
+            text("Compression", 15, |c| c.compression.map_or("", Method::name).into()),
+            number("Values", 0, |c| guess(&c.all.values)),
+            number("Values from–to", 2, |c| range(&c.all.values)),
+            number("Nulls", 7, |c| cell(nonzero(c.nulls).as_ref(), count)),
+            number("Missing", 8, |c| cell(nonzero(c.missing).as_ref(), count)),
+            number("Raw", 4, |c| cell(c.all.raw_bytes.as_ref(), about_size)),
+            number("Raw from–to", 4, |c| cell(c.all.raw_bytes.as_ref(), size_range)),
+            number("Stored", 0, |c| cell(c.all.stored_bytes.as_ref(), about_size)),
+            number("Stored from–to", 0, |c| cell(c.all.stored_bytes.as_ref(), size_range)),
+            number("Ratio", 1, |c| cell(c.ratio.as_ref(), about_ratio)),
+            number("Ratio from–to", 3, |c| cell(c.ratio.as_ref(), ratio_range)),
+            number("Chunks", 7, |c| cell(nonzero(c.all.chunks).as_ref(), count)),
+            number("Share", 1, |c| cell(c.share.as_ref(), about_share)),
+            number("Raw min", 14, |c| extreme(c, c.raw_size.min)),
+            number("Raw median", 10, |c| cell(c.raw_size.median.as_ref(), quantile)),
+            number("Raw p95", 13, |c| cell(c.raw_size.p95.as_ref(), quantile)),
+            number("Raw p99", 14, |c| cell(c.raw_size.p99.as_ref(), quantile)),
+            number("Raw max", 12, |c| extreme(c, c.raw_size.max)),
+            number("Stored min", 13, |c| extreme(c, c.stored_size.min)),
+            number("Stored median", 9, |c| cell(c.stored_size.median.as_ref(), quantile)),
+            number("Stored p95", 10, |c| cell(c.stored_size.p95.as_ref(), quantile)),
+            number("Stored p99", 12, |c| cell(c.stored_size.p99.as_ref(), quantile)),
+            number("Stored max", 11, |c| extreme(c, c.stored_size.max)),
         ],
     )
 }
 
+/// The smallest or the largest size, which cannot be estimated.
+fn extreme(column: &ColumnFigures, size: Option<u64>) -> String {
+    if column.all.values.is_exact() { optional_number(size) } else { String::new() }
+}
+
+/// The forms of a column, biggest first; none if there is no more to say than "plain".
+fn shown_forms(column: &ColumnFigures) -> Vec<&FormFigures> {
+    if column.forms.iter().all(|form| matches!(form.form, Form::Plain | Form::Null)) {
+        return Vec::new();
+    }
+    let mut forms: Vec<&FormFigures> = column.forms.iter().collect();
+    forms.sort_by_key(|form| std::cmp::Reverse(form.all.stored_bytes.unwrap_or_default().estimate));
+    forms
+}
+
 /// Forms of the columns where there is more to say than "plain".
-fn form_grid(columns: &[&ColumnReport]) -> Grid {
+fn form_grid(columns: &[&ColumnFigures]) -> Grid {
     let forms = columns.iter().flat_map(|c| shown_forms(c).into_iter().map(move |f| (*c, f)));
     Grid::from_rows(
         &forms.collect::<Vec<_>>(),
         &[
             text("Column", 0, |(c, _)| c.column.clone()),
-            text("Form", 0, |(_, f)| f.form.into()),
-            text("Method", 0, |(_, f)| f.method.unwrap_or_default().into()),
-            number("Values", 0, |(_, f)| f.values.to_string()),
-            number("Raw", 1, |(_, f)| optional_size(f.raw_bytes)),
-            number("Stored", 0, |(_, f)| optional_size(f.stored_bytes)),
-            number("Pointers", 3, |(_, f)| {
-                if f.pointer_bytes > 0 { size(f.pointer_bytes) } else { String::new() }
-            }),
-            number("Ratio", 0, |(_, f)| f.ratio.map(ratio).unwrap_or_default()),
-            number("Chunks", 2, |(_, f)| nonzero(f.chunks)),
+            text("Form", 0, |(_, f)| f.form.name().into()),
+            text("Method", 0, |(_, f)| f.method.map_or("", Method::name).into()),
+            number("Values", 0, |(_, f)| guess(&f.all.values)),
+            number("Values from–to", 1, |(_, f)| range(&f.all.values)),
+            number("Raw", 3, |(_, f)| cell(f.all.raw_bytes.as_ref(), bytes)),
+            number("Stored", 0, |(_, f)| cell(f.all.stored_bytes.as_ref(), about_size)),
+            number("Stored from–to", 1, |(_, f)| cell(f.all.stored_bytes.as_ref(), size_range)),
+            number("Pointers", 5, |(_, f)| cell(nonzero(f.all.pointer_bytes).as_ref(), about_size)),
+            number("Ratio", 2, |(_, f)| cell(f.ratio.as_ref(), about_ratio)),
+            number("Chunks", 4, |(_, f)| cell(nonzero(f.all.chunks).as_ref(), count)),
         ],
     )
 }
 
 /// How far the columns are from a policy.
-fn policy_grid(columns: &[&ColumnReport]) -> Grid {
+fn policy_grid(columns: &[&ColumnFigures]) -> Grid {
     fn share(part: u64, whole: u64) -> String {
         if whole > 0 { percent(part as f64 / whole as f64) } else { String::new() }
     }
@@ -461,12 +498,8 @@ fn policy_grid(columns: &[&ColumnReport]) -> Grid {
     )
 }
 
-fn nonzero(n: u64) -> String {
-    if n > 0 { n.to_string() } else { String::new() }
-}
-
 /// Values of pluggable toasters.
-fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
+fn toaster_grid(columns: &[&ColumnFigures]) -> Grid {
     let toasters = columns.iter().flat_map(|c| c.toasters.iter().map(move |t| (*c, t)));
     Grid::from_rows(
         &toasters.collect::<Vec<_>>(),
@@ -475,7 +508,7 @@ fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
             text("Toaster", 0, |(_, t)| {
                 t.toaster.clone().unwrap_or_else(|| format!("OID {}", t.toaster_oid))
             }),
-            text("Pointer", 0, |(_, t)| t.pointer_kind.into()),
+            text("Pointer", 0, |(_, t)| t.pointer_kind.to_string()),
             number("Values", 0, |(_, t)| t.values.to_string()),
             number("Raw", 3, |(_, t)| optional_size(t.raw_bytes)),
             number("In row", 1, |(_, t)| size(t.inline_bytes)),
@@ -483,108 +516,4 @@ fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
             number("Chunks", 4, |(_, t)| t.chunks.to_string()),
         ],
     )
-}
-
-/// Columns that are named.
-const NAMED: usize = 15;
-
-/// Collects the largest columns of all relations.
-#[derive(Debug, Default)]
-struct Largest {
-    columns: Vec<(u64, Vec<String>)>,
-    /// Bytes of all columns.
-    held: u64,
-    /// Bytes of heaps, TOAST relations and their indexes.
-    files: u64,
-    relations: u64,
-}
-
-impl Largest {
-    fn add(&mut self, relation: &RelationReport) {
-        if relation.access_method.is_some() {
-            return;
-        }
-        self.relations += 1;
-        let toast = relation.toast.as_ref();
-        for bytes in [
-            relation.heap.bytes,
-            toast.and_then(|toast| toast.bytes),
-            toast.and_then(|toast| toast.index_bytes),
-        ] {
-            self.files = self.files.saturating_add(bytes.unwrap_or(0));
-        }
-        for column in &relation.columns {
-            let bytes = bytes_of(relation, column);
-            let cells = vec![
-                // narrow terminals have no room for cells without information
-                relation.relation.trim_start_matches("public.").to_owned(),
-                column.column.clone(),
-                column.type_name.clone(),
-                column.storage.into(),
-                size(bytes),
-            ];
-            self.held = self.held.saturating_add(bytes);
-            self.columns.push((bytes, cells));
-        }
-        self.columns.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        self.columns.truncate(NAMED);
-    }
-
-    /// Adds the text for people, if there is anything to compare.
-    fn print(&self, document: &mut Document) {
-        if self.relations <= 1 {
-            return;
-        }
-        document.gap();
-        document.line(&self.title(), 0);
-        document.gap();
-        document.grid("Largest columns", &self.grid());
-        if let Some(rest) = self.rest() {
-            document.line(&rest, 0);
-        }
-    }
-
-    /// A line that says what the grid shows.
-    fn title(&self) -> String {
-        let tables = counted(self.relations, "table");
-        format!("largest columns of {tables}, {} without other indexes:", size(self.files))
-    }
-
-    /// A line about the bytes that belong to no column.
-    fn rest(&self) -> Option<String> {
-        let rest = self.files.saturating_sub(self.held);
-        (rest > 0)
-            .then(|| format!("The rest, {}, is headers, free space and dead rows.", size(rest)))
-    }
-
-    /// A row for each column.
-    fn grid(&self) -> Grid {
-        let mut grid = Grid::new(&[
-            Head::text("Table", 0),
-            Head::text("Column", 0),
-            Head::text("Type", 2),
-            Head::text("Storage", 1),
-            Head::number("Disk", 0),
-            Head::number("Share", 0),
-        ]);
-        for (bytes, cells) in &self.columns {
-            let share = if self.files > 0 { *bytes as f64 / self.files as f64 } else { 0.0 };
-            grid.row([&cells[..], &[percent(share.min(1.0))]].concat());
-        }
-        grid
-    }
-}
-
-/// What a column takes of its relation's files, as far as known: its share where that was computed, for it has
-/// headers and free space in it.
-fn bytes_of(relation: &RelationReport, column: &ColumnReport) -> u64 {
-    let toast = relation.toast.as_ref();
-    let files = relation.heap.bytes.map(|heap| {
-        let toast = toast.map_or(0, |t| t.bytes.unwrap_or(0) + t.index_bytes.unwrap_or(0));
-        heap.saturating_add(toast)
-    });
-    match (files, column.share) {
-        (Some(files), Some(share)) => (files as f64 * share) as u64,
-        _ => column.stored_bytes.unwrap_or(0).saturating_add(column.pointer_bytes),
-    }
 }

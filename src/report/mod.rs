@@ -3,7 +3,7 @@
 //! * [`document`]: one output document, for people; the formats, and the output that takes results as they arrive.
 //! * [`schema`]: the JSON schemas of all results.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
-//! * [`inspect`]: the report of `inspect`; [`inspect_sample`]: what a sample changes in it; `findings`: avoidable
+//! * [`inspect`]: the report of `inspect`; `intervals`: figures that may be estimates; `findings`: avoidable
 //!   costs; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: every detail of
 //!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
 //! * [`fleet`]: the reports of any verb on several databases.
@@ -64,7 +64,7 @@ mod findings;
 pub(crate) mod fleet;
 mod html;
 pub mod inspect;
-pub mod inspect_sample;
+mod intervals;
 pub mod keys;
 pub(crate) mod nagios;
 pub(crate) mod openmetrics;

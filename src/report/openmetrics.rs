@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use super::overview::View;
 use crate::findings::code::Severity;
 use crate::findings::finding::{Finding, Unit as FindingUnit, rank};
-use crate::inspect::overview::ColumnLine;
 use crate::inspect::overview::figures::{Figure, Figures, Unit};
 use crate::inspect::overview::rank::{Ranking, TableLine};
+use crate::inspect::overview::{ColumnLine, TableFigures};
 use toast_format::model::interval::Interval;
 
 /// Tables, columns and findings that have series of their own, unless the user says otherwise.
@@ -122,28 +122,28 @@ fn of_figures<W: Write>(families: &mut Families<W>, figures: &Figures) -> io::Re
 }
 
 /// A family of metrics, one for each table: name, unit, help and figure.
-type OfTable = (&'static str, Option<&'static str>, &'static str, fn(&TableLine) -> Option<u64>);
+type OfTable = (&'static str, Option<&'static str>, &'static str, fn(&TableFigures) -> Option<u64>);
 
 fn of_tables<W: Write>(families: &mut Families<W>, tables: &[TableLine]) -> io::Result<()> {
     let bytes = Some("bytes");
     let all: [OfTable; 8] = [
-        ("table_heap", bytes, "Size of the table's main fork.", |table| Some(table.heap_bytes)),
-        ("table_toast", bytes, "Size of its TOAST relation.", |table| Some(table.toast_bytes)),
+        ("table_heap", bytes, "Size of the table's main fork.", |table| table.heap_bytes),
+        ("table_toast", bytes, "Size of its TOAST relation.", |table| table.toast_bytes),
         ("table_toast_index", bytes, "Size of the index of its TOAST relation.", |table| {
-            Some(table.toast_index_bytes)
+            table.toast_index_bytes
         }),
-        ("table_index", bytes, "Size of its own indexes.", |table| Some(table.index_bytes)),
+        ("table_index", bytes, "Size of its own indexes.", |table| table.index_bytes),
         (
             "table_free_space",
             bytes,
             "Free space and dead rows of the table and its TOAST relation.",
-            |table| table.unused.map(|unused| unused.estimate),
+            |table| table.unused_bytes.map(|unused| unused.estimate),
         ),
         ("table_rows", None, "Rows that a SELECT returns.", |table| {
             table.rows.map(|rows| rows.estimate)
         }),
         ("table_dead_rows", None, "Dead rows and chunks, by the server's statistics.", |table| {
-            table.dead_rows.map(|dead| dead.estimate)
+            table.dead_rows
         }),
         ("table_toast_values", None, "Values in its TOAST relation.", |table| {
             table.toast_values.map(|values| values.estimate)
@@ -151,7 +151,7 @@ fn of_tables<W: Write>(families: &mut Families<W>, tables: &[TableLine]) -> io::
     ];
     for (name, unit, help, value) in all {
         let series = tables.iter().filter_map(|table| {
-            Some((vec![("table", table.relation.as_str())], value(table)?.to_string()))
+            Some((vec![("table", table.relation.as_str())], value(&table.figures)?.to_string()))
         });
         families.family(name, unit, help, series)?;
     }
@@ -192,7 +192,7 @@ fn of_findings<W: Write>(
     for finding in in_bytes.take(limit) {
         let place = [
             finding.code.name(),
-            finding.severity,
+            finding.severity.name(),
             finding.relation.as_str(),
             finding.column.as_deref().unwrap_or_default(),
             finding.object.as_deref().unwrap_or_default(),

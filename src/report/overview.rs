@@ -8,7 +8,7 @@ use super::charts::{self, Tile};
 use super::document::{Document, Format, Output};
 use super::findings;
 use super::html;
-use super::inspect_sample::{about_ratio, about_size, cell};
+use super::intervals::{about_ratio, about_size, cell};
 use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
 use super::units::{and_more, counted, percent, ratio, size};
 use crate::inspect::document::{self as inspect, Summary};
@@ -18,7 +18,11 @@ use crate::inspect::overview::rank::{
 use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
 use crate::server::about::ServerReport;
-use toast_format::model::interval::Interval;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
+use toast_format::model::interval::{Amount, Interval};
+use toast_format::model::sql::without_public;
+use toast_format::model::stored::Form;
 
 /// How many columns are shown without --limit, and how many on a page.
 const SHOWN: usize = 15;
@@ -116,11 +120,24 @@ pub(super) fn text(
     map: Option<&Map>,
     document: &mut Document,
 ) {
-    let Overview { ranked, findings, totals, databases, .. } = overview;
-    findings::ranked(findings, totals.looked_at, limit, document);
+    findings::ranked(&overview.findings, overview.totals.looked_at, limit, document);
     if !findings::is_narrow(document.style) {
         document.gap();
     }
+    ranked_columns(overview, map, document);
+}
+
+/// What a report on several tables, each of which was printed, ends with: their largest columns.
+pub(super) fn largest_columns(ranking: Ranking, document: &mut Document) {
+    if ranking.number_of_tables() > 1 {
+        let limit = View::default().shown(Some(document.style));
+        document.gap();
+        ranked_columns(&ranking.overview(SortBy::Stored, limit), None, document);
+    }
+}
+
+fn ranked_columns(overview: &Overview, map: Option<&Map>, document: &mut Document) {
+    let Overview { ranked, totals, databases, .. } = overview;
     let title = title(totals, *databases, ranked.by);
     if let Some(map) = map {
         document.heading("Where the space is", 2);
@@ -152,8 +169,9 @@ impl Map {
     /// Draws tables, their columns, and the forms of their values.
     fn draw(&self, totals: &Totals, document: &mut Document) {
         let tables = self.largest.iter();
-        let mut tiles: Vec<Tile> =
-            tables.map(|(table, columns)| tile(&table.relation, table.bytes(), columns)).collect();
+        let mut tiles: Vec<Tile> = tables
+            .map(|(table, columns)| tile(&table.relation, table.figures.bytes(), columns))
+            .collect();
         let drawn = total_bytes(&tiles);
         let read = totals.bytes.saturating_sub(totals.left_out_bytes);
         if self.more > 0 && read > drawn {
@@ -189,7 +207,7 @@ pub(super) fn tile(relation: &str, bytes: u64, columns: &[ColumnLine]) -> Tile {
         parts.push(rest_tile(name, total_bytes(&others)));
     }
     parts.push(rest_tile("rest".to_owned(), bytes.saturating_sub(of_columns)));
-    let name = relation.trim_start_matches("public.").to_owned();
+    let name = without_public(relation).to_owned();
     Tile { name, bytes: bytes.max(of_columns), class: "rest", parts }
 }
 
@@ -201,11 +219,9 @@ fn column_tile(column: &ColumnLine) -> Tile {
 
 fn form_tile(form: &FormLine) -> Tile {
     let class = match form.form {
-        "short" | "plain" => "plain",
-        "compressed" => "compressed",
-        "external" => "external",
-        "external_compressed" => "external_compressed",
-        _ => "custom",
+        Form::Short | Form::Plain => "plain",
+        Form::Compressed | Form::External | Form::ExternalCompressed => form.form.name(),
+        Form::Null | Form::Missing | Form::Custom | Form::Unknown => "custom",
     };
     let bytes = form.stored_bytes.estimate;
     Tile { name: form_name(form), bytes, class, parts: Vec::new() }
@@ -222,8 +238,8 @@ fn total_bytes(tiles: &[Tile]) -> u64 {
 /// The form with its method, as in `external_compressed lz4`.
 fn form_name(form: &FormLine) -> String {
     match form.method {
-        Some(method) => format!("{} {method}", form.form),
-        None => form.form.to_owned(),
+        Some(method) => format!("{} {}", form.form.name(), method.name()),
+        None => form.form.name().to_owned(),
     }
 }
 
@@ -234,9 +250,7 @@ fn forms(columns: &[RankedColumn]) -> Grid {
     Grid::from_rows(
         &rows.collect::<Vec<_>>(),
         &[
-            text_column("Table", 0, |(column, _)| {
-                column.relation.trim_start_matches("public.").to_owned()
-            }),
+            text_column("Table", 0, |(column, _)| without_public(&column.relation).to_owned()),
             text_column("Column", 0, |(column, _)| column.column.clone()),
             text_column("Form", 0, |(_, form)| form_name(form)),
             number("Stored", 0, |(_, form)| about_size(&form.stored_bytes)),
@@ -339,8 +353,7 @@ fn grid(ranked: &Ranked) -> Grid {
 
 /// The table of a line, with its parts, copies or node.
 fn table_name(line: &ColumnLine) -> String {
-    // narrow terminals have no room for cells without information
-    let table = line.relation.trim_start_matches("public.");
+    let table = without_public(&line.relation);
     if let Some(node) = &line.node {
         return format!("{table} on {node}");
     }
@@ -396,7 +409,7 @@ fn notes(overview: &Overview) -> Vec<String> {
         let named: Vec<String> = largest
             .iter()
             .take(NAMED)
-            .map(|relation| printable(relation.relation.trim_start_matches("public.")))
+            .map(|relation| printable(without_public(&relation.relation)))
             .collect();
         let more = and_more(largest.len(), NAMED);
         let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
@@ -416,7 +429,7 @@ fn notes(overview: &Overview) -> Vec<String> {
 /// Where a table of Citus is, and how evenly.
 fn spread_line(spread: &Spread) -> String {
     let Spread { table, shards, copies, bytes, largest_bytes, median_bytes, nodes } = spread;
-    let table = table.trim_start_matches("public.");
+    let table = without_public(table);
     let count = counted(nodes.len() as u64, "node");
     let mut line = format!("{table}: {} on {count}", counted(*shards, "shard"));
     match (shards, copies) {
@@ -452,7 +465,7 @@ fn spread_line(spread: &Spread) -> String {
 }
 
 /// How far the interval reaches to the wider side, as a part of the estimate.
-fn error_of(e: &Interval<u64>) -> String {
+fn error_of(e: &Amount) -> String {
     if e.low == e.high {
         return String::new();
     }
@@ -481,11 +494,11 @@ fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
             line.relation.clone(),
             line.column.clone(),
             line.type_name.clone().unwrap_or_default(),
-            line.storage.unwrap_or_default().to_owned(),
-            line.compression.unwrap_or_default().to_owned(),
+            line.storage.map_or("", Storage::name).to_owned(),
+            line.compression.map_or("", Method::name).to_owned(),
             line.parts.to_string(),
         ];
-        row.extend(csv_interval(line.values));
+        row.extend(csv_interval(Some(line.values)));
         row.extend(csv_interval(Some(line.stored_bytes)));
         row.extend(csv_interval(line.raw_bytes));
         row.extend(csv_interval(line.ratio));

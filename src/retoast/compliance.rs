@@ -51,13 +51,13 @@ async fn add(
 ) -> Result<(), Failed> {
     if let Some(why) = relation.why_no_heap() {
         let text = format!("--policy needs the stored sizes of values: {why}");
-        return Err(Failed::new(Kind::Incomplete, text).placed(&report.relation));
+        return Err(Failed::new(Kind::Incomplete, text).placed(&report.read.name.relation));
     }
     let PolicyRequest { policy, method } = *request;
     let goal = PolicyGoal { policy, method, new_extended: false };
     let server = &inspector.server;
     let pages =
-        if report.source == Source::Pageinspect { server.pageinspect.as_ref() } else { None };
+        if report.read.source == Source::Pageinspect { server.pageinspect.as_ref() } else { None };
     let connection = inspector.leader()?;
     let asker = connection
         .open_another()
@@ -74,7 +74,9 @@ async fn add(
     let shares = match shares {
         Ok(shares) => shares,
         Err(refusal) => {
-            return Err(refused(refusal, &report.relation, relation.oid, &connections).await);
+            return Err(
+                refused(refusal, &relation.display_name(), relation.oid, &connections).await
+            );
         }
     };
     for (column, method, share) in shares {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
@@ -24,13 +24,16 @@ use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
 use toast_format::model::toast::{Column, Table};
 
 /// `relkind` of a relation whose tuples can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum RelationKind {
     /// `r`: an ordinary table, or a partition.
+    #[serde(rename = "table")]
     Table,
     /// `m`: a materialized view.
+    #[serde(rename = "materialized view")]
     MaterializedView,
     /// `t`: a TOAST relation.
+    #[serde(rename = "TOAST relation")]
     Toast,
 }
 
@@ -197,24 +200,32 @@ impl Relation {
 }
 
 /// A relation as reports name it.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RelationName {
-    /// `schema.name`.
+    /// `schema.name`, or the file or input.
     pub relation: String,
-    pub schema_name: String,
-    /// Name without schema.
-    pub name: String,
-    /// OID of the relation.
-    pub oid: u32,
+    /// Schema; null for files.
+    pub schema_name: Option<String>,
+    /// Name without schema; null for files.
+    pub name: Option<String>,
+    /// OID of the relation; null for files.
+    pub oid: Option<u32>,
+}
+
+impl RelationName {
+    /// The name of a file, or of another input without a server.
+    pub fn file(relation: &str) -> RelationName {
+        RelationName { relation: relation.to_owned(), ..RelationName::default() }
+    }
 }
 
 impl From<&Relation> for RelationName {
     fn from(relation: &Relation) -> RelationName {
         RelationName {
             relation: relation.display_name(),
-            schema_name: relation.schema.clone(),
-            name: relation.name.clone(),
-            oid: relation.oid.0,
+            schema_name: Some(relation.schema.clone()),
+            name: Some(relation.name.clone()),
+            oid: Some(relation.oid.0),
         }
     }
 }

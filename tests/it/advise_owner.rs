@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::advise::{Candidate, Report};
-use crate::support::reports::inspect::Column;
+use crate::support::reports::inspect::ColumnFigures;
 use crate::support::reports::{Printed, Source};
 use crate::support::server::{self, Database, Server, each_server};
 
@@ -222,11 +222,12 @@ fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
             let (told, pages) = (inspect(&owned.role), inspect(server.superuser()));
             assert_eq!((told.source, pages.source), (Source::Functions, Source::Pageinspect));
             for (told, pages) in told.columns.iter().zip(&pages.columns) {
-                let counts = |of: &Column| (of.values, of.nulls, of.stored_bytes);
+                let counts = |of: &ColumnFigures| (of.all.values, of.nulls, of.all.stored_bytes);
                 assert_eq!(counts(told), counts(pages), "PostgreSQL {major}: {told}");
             }
             let unplaced = told.toast().unplaced_values.unwrap_or(0);
-            let (known, there) = (told.toast().values, pages.toast().values);
+            let known = told.toast().values.estimate;
+            let there = pages.toast().values.estimate;
             assert!(
                 known <= there && there <= known + unplaced,
                 "PostgreSQL {major}: {}",
@@ -424,8 +425,8 @@ fn values_of_a_table_without_chunks_are_in_their_rows() {
             assert_eq!(relation.toast().bytes, Some(0));
             assert_eq!(relation.toast().unplaced_values, None, "PostgreSQL {major}");
             let forms = relation.columns[1].forms.iter();
-            let known = forms.filter(|form| ["compressed", "plain"].contains(&form.form.as_str()));
-            known.map(|form| (form.form.clone(), form.values)).collect::<Vec<_>>()
+            let known = forms.filter(|form| ["compressed", "plain"].contains(&form.form.name()));
+            known.map(|form| (form.form, form.all.values)).collect::<Vec<_>>()
         };
         assert_eq!(forms(&owned.role), forms(server.superuser()), "PostgreSQL {major}");
         let said = owned.owner(&["inspect", "t"]).ok();

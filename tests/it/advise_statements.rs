@@ -49,7 +49,7 @@ fn statements_that_name_the_column_are_the_workload() {
     database.psql("SELECT pg_stat_statements_reset()");
     let found = || {
         let findings = relation(&database, &["docs"]).findings().to_vec();
-        findings.into_iter().find(|finding| finding.code == "read-mostly")
+        findings.into_iter().find(|finding| finding.code.name() == "read-mostly")
     };
     assert_eq!(found(), None);
     for _ in 0..6 {

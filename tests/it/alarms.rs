@@ -199,7 +199,7 @@ name" SELECT i, noise(i, 3000) FROM generate_series(1, 50) i"#,
     assert_eq!(finding.1, report.findings[0].value as f64);
     for relation in &report.relations {
         let line = relation.json();
-        let table = &relation.relation;
+        let table = &relation.read.name.relation;
         for (family, field) in
             [("toastctl_table_heap_bytes", "heap_bytes"), ("toastctl_table_dead_rows", "dead_rows")]
         {
@@ -330,7 +330,8 @@ fn tables_whose_names_differ_by_quotes_alone_have_series_of_their_own() {
     assert_eq!(of("toastctl_table_toast_values"), expected);
     let report: Printed<Overview> =
         inspect_at_rest(&database, &["--format", "json"]).exits(0).report();
-    let names: BTreeSet<&str> = report.relations.iter().map(|one| one.relation.as_str()).collect();
+    let names: BTreeSet<&str> =
+        report.relations.iter().map(|one| one.read.name.relation.as_str()).collect();
     assert_eq!(names, BTreeSet::from(["\"a.b\".c", "a.\"b.c\"", "a.\"parts.1\""]));
 }
 

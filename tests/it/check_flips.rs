@@ -33,7 +33,7 @@ fn read(dir: &Path) -> (Rows, bool) {
     let target = target(&heap, &toast, &desc);
     let mut rows = Rows::default();
     match offline::relation_file(&target, contents, Some(&mut rows), &()) {
-        Ok(report) => (rows, report.problem_count > 0),
+        Ok(report) => (rows, report.read.problem_count > 0),
         Err(_) => (rows, true),
     }
 }

@@ -9,6 +9,8 @@ use crate::support::reports::Printed;
 use crate::support::reports::inspect::{Finding, Relation};
 use crate::support::reports::overview::Overview;
 use crate::support::server::{self, Database, Options, Server};
+use toastctl::findings::code::Severity;
+use toastctl::findings::finding::Unit;
 
 #[test]
 fn values_stored_by_an_older_method() {
@@ -231,7 +233,7 @@ fn values_read_far_more_often_than_written_and_the_reverse() {
     let text = inspect_at_rest(&database, &["t"]).ok();
     assert!(text.contains("read-mostly v: at least "), "{text}");
     let finding = mended(&database, "t", "read-mostly");
-    assert_eq!(finding.unit, "reads_per_write");
+    assert_eq!(finding.unit, Unit::ReadsPerWrite);
     assert_eq!(finding.command, "toastctl retoast public.t --column v --toaster lz4 --compact");
     let ratio = finding.low;
     assert!((10_000..=19_000).contains(&ratio), "{finding}");
@@ -245,9 +247,10 @@ fn values_read_far_more_often_than_written_and_the_reverse() {
             .psql(&format!("UPDATE w SET v = {n} || r.v FROM rows_alone AS r WHERE r.id = w.id"));
     }
     database.psql("SELECT pg_stat_force_next_flush()");
-    let finding = findings(&database, "w").into_iter().find(|one| one.code == "write-mostly");
+    let finding =
+        findings(&database, "w").into_iter().find(|one| one.code.name() == "write-mostly");
     let finding = finding.unwrap();
-    assert_eq!(finding.unit, "writes_per_read");
+    assert_eq!(finding.unit, Unit::WritesPerRead);
     act(&database, &finding.command);
     assert!(!has("w", "write-mostly"));
     // statistics that do not know the table
@@ -479,7 +482,7 @@ fn storage_plain_near_its_limit() {
     let refused = database.try_psql(longer);
     assert!(refused.stderr.contains("row is too big"), "{}", refused.stderr);
     let finding = mended(&database, "t", "plain-limit");
-    assert_eq!(finding.severity, "high");
+    assert_eq!(finding.severity, Severity::High);
     database.psql(longer);
     clean(&database, "t");
 }
@@ -543,7 +546,7 @@ fn large_tables_are_looked_at_in_part() {
     assert_eq!(report.looked_at.as_ref().unwrap().heap_blocks_read, Some(256), "{report:#}");
     let found = report.findings();
     assert_eq!(codes(found), ["dead-rows"], "{found:#?}");
-    let truth = report.tuples.dead.unwrap() * 440;
+    let truth = report.tuples.dead.unwrap().estimate * 440;
     let told = [found[0].value, found[0].low, found[0].high];
     assert!(told[0] == told[1] && told[0] == told[2], "{found:#?}");
     assert!((told[0] * 95 / 100..=told[0] * 105 / 100).contains(&truth), "{truth} {found:#?}");
@@ -609,7 +612,7 @@ fn the_findings_of_all_tables_are_ranked() {
     let report: Printed<Overview> =
         inspect_at_rest(&database, &["--format", "json"]).exits(0).report();
     let found = &report.findings;
-    let told = |finding: &Printed<Finding>| format!("{} {}", finding.code, finding.relation);
+    let told = |finding: &Printed<Finding>| format!("{} {}", finding.code.name(), finding.relation);
     let expected = [
         "plain-limit public.worst",
         "older-setting public.older",
@@ -785,9 +788,7 @@ fn saved_rows_of_whole_pages_have_findings_too() {
         let report = saved(sql);
         let found = report.findings();
         assert_eq!(codes(found), ["free-space"], "{report:#}");
-        let same = |of: &Finding| {
-            (of.code.clone(), of.value, of.low, of.high, of.unit.clone(), of.command.clone())
-        };
+        let same = |of: &Finding| (of.code, of.value, of.low, of.high, of.unit, of.command.clone());
         assert_eq!(same(&found[0]), same(&pages.findings()[0]));
         assert_eq!(report.looked_at, pages.looked_at);
     }

@@ -3,6 +3,7 @@
 use crate::support::command::{run, toastctl};
 use crate::support::findings::{codes, findings, prepared};
 use crate::support::measured::buffers;
+use toastctl::findings::finding::Unit;
 
 const ROWS: f64 = 1200.0;
 
@@ -37,7 +38,7 @@ fn small_keys_in_use_inside_documents_out_of_line() {
     assert_eq!(codes(&found), ["hot-keys"], "{found:#?}");
     let finding = &found[0];
     assert_eq!(finding.value as f64, ROWS);
-    assert_eq!(finding.unit, "values");
+    assert_eq!(finding.unit, Unit::Values);
     let more = buffers(&database, "SELECT doc ->> 'state' FROM docs")
         - buffers(&database, "SELECT id FROM docs");
     let words = format!(

@@ -108,7 +108,7 @@ fn each_database_is_named_with_its_result_or_its_problem_and_the_worst_code_coun
     for database in [&one, &two] {
         let report = &reports[&named(database)];
         assert_eq!(report["exit_code"], 0);
-        assert_eq!(report["result"]["schema"], "toastctl.inspect/1");
+        assert_eq!(report["result"]["schema"], "toastctl.inspect/2");
         assert_eq!(report["result"]["columns"][0]["relation"], "public.t");
         assert_eq!(report["result"]["server"]["database"], database.name());
     }

@@ -400,7 +400,7 @@ fn many_tables_take_a_small_page_and_what_was_not_read_is_said() {
     assert!(page.text.len() < 2_000_000, "{}", page.text.len());
     let left_out = page.texts("p.note").concat();
     assert!(left_out.contains("sections left out, because a page has room for 1 MB"), "{left_out}");
-    assert!(page.text.contains("largest columns of 600 tables"));
+    assert!(page.text.contains("600 tables, "), "{}", page.text);
     // a page that lacks something begins with that
     let locker = Holder::of(&database, "LOCK TABLE a_table_with_a_long_name_7");
     let run = inspect(&database, &["a_table_with_a_long_name_7*", "--format", "html"]);

@@ -268,7 +268,7 @@ fn findings_print_no_command_that_would_be_refused() {
     let has_finding = || {
         let told = relation(&database, &["t"]);
         let mut findings = told.findings().iter();
-        findings.any(|one| one.code == "older-setting" && one.column.as_deref() == Some("v"))
+        findings.any(|one| one.code.name() == "older-setting" && one.column.as_deref() == Some("v"))
     };
     assert!(!has_finding());
     database.psql("DROP INDEX by_v; CREATE INDEX by_v ON t (md5(v))");

@@ -3,9 +3,11 @@
 use std::process::Command;
 
 use serde_json::Value;
+use toast_format::model::interval::{Amount, Interval};
+use toastctl::server::catalog::RelationKind;
 
 use crate::support::command::{run, toastctl};
-use crate::support::reports::inspect::{Column, Relation, Report};
+use crate::support::reports::inspect::{ColumnFigures, Relation, Report};
 use crate::support::reports::{Printed, Source};
 use crate::support::server::{self, Database};
 use crate::support::verbs::relation;
@@ -48,9 +50,12 @@ fn by_sql(database: &Database<'_>, table: &str) -> Vec<String> {
 
 /// The report's columns in the form of [`by_sql`].
 fn by_report(relation: &Relation) -> Vec<String> {
-    let by_method = |column: &Column, method: &str| -> u64 {
-        let forms = column.forms.iter().filter(|form| form.method.as_deref() == Some(method));
-        forms.map(|form| form.values).sum()
+    let by_method = |column: &ColumnFigures, method: &str| -> u64 {
+        let forms = column
+            .forms
+            .iter()
+            .filter(|form| form.method.is_some_and(|stored| stored.name() == method));
+        forms.map(|form| form.all.values.estimate).sum()
     };
     let columns = relation.columns.iter();
     columns
@@ -60,14 +65,14 @@ fn by_report(relation: &Relation) -> Vec<String> {
                     rest.is_empty() || rest.starts_with('(') || rest.starts_with(" varying")
                 })
             });
-            let raw = column.raw_bytes.filter(|_| bytes_like);
+            let raw = column.all.raw_bytes.filter(|_| bytes_like);
             format!(
                 "{}|{}|{}|{}|{}|{}|{}",
                 column.column,
-                column.values,
-                column.nulls,
-                column.stored_bytes.unwrap(),
-                raw.map_or(String::new(), |bytes| bytes.to_string()),
+                column.all.values.estimate,
+                column.nulls.estimate,
+                column.all.stored_bytes.unwrap().estimate,
+                raw.map_or(String::new(), |bytes| bytes.estimate.to_string()),
                 by_method(column, "pglz"),
                 by_method(column, "lz4"),
             )
@@ -82,8 +87,8 @@ fn check(database: &Database<'_>, table: &str) -> Printed<Relation> {
     assert_eq!(relation.source, Source::Pageinspect, "{table}");
     assert_eq!(relation.problem_count, 0, "{table}: {:?}", relation.problems);
     let live = database.psql(&format!("SELECT count(*) FROM ONLY {table}"));
-    assert_eq!(relation.tuples.live.to_string(), live, "{table}");
-    assert_eq!(relation.tuples.unknown, Some(0), "{table}");
+    assert_eq!(relation.tuples.live.estimate.to_string(), live, "{table}");
+    assert_eq!(relation.tuples.unknown, Some(Interval::exact(0)), "{table}");
     assert_eq!(by_report(&relation), by_sql(database, table), "{table}");
     relation
 }
@@ -111,13 +116,13 @@ fn freshly_loaded_without_hint_bits() {
     let database = with_pageinspect("fresh");
     database.psql(MIXED);
     let relation = check(&database, "t");
-    assert_eq!(relation.tuples.dead, Some(0));
+    assert_eq!(relation.tuples.dead, Some(Interval::exact(0)));
     let toast = relation.toast();
     assert!(toast.rows_counted, "{toast}");
-    assert_eq!(toast.rows, Some(toast.chunks));
+    assert_eq!(toast.rows, Some(toast.chunks.estimate));
     let name = &toast.relation;
     let chunks = database.psql(&format!("SELECT count(*), count(DISTINCT chunk_id) FROM {name}"));
-    assert_eq!(format!("{}|{}", toast.chunks, toast.values), chunks);
+    assert_eq!(format!("{}|{}", toast.chunks.estimate, toast.values.estimate), chunks);
     let sizes = database.psql(&format!(
         "SELECT pg_relation_size('t'), pg_relation_size('{name}'), pg_indexes_size('{name}')"
     ));
@@ -150,13 +155,13 @@ fn after_updates_deletes_and_transactions_that_ended_in_every_way() {
     );
     let relation = check(&database, "t");
     // 19 prunes most of them on the way
-    assert!(relation.tuples.dead > Some(10), "{:?}", relation.tuples);
+    assert!(relation.tuples.dead.unwrap().estimate > 10, "{:?}", relation.tuples);
     assert!(relation.tuples.hot_updated > Some(0));
     // again with the hint bits that the comparison has set
     check(&database, "t");
     database.psql("COMMIT PREPARED 'left open'; ROLLBACK PREPARED 'locker'; VACUUM t");
     let relation = check(&database, "t");
-    assert_eq!(relation.tuples.dead, Some(0));
+    assert_eq!(relation.tuples.dead, Some(Interval::exact(0)));
     database.psql("VACUUM (FREEZE) t");
     check(&database, "t");
 }
@@ -186,12 +191,12 @@ fn an_open_transaction_of_another_session_is_not_seen() {
         assert_ne!(output.read_line(&mut line).unwrap(), 0);
     }
     let relation = check(&database, "t");
-    assert_eq!(relation.tuples.dead, Some(10));
+    assert_eq!(relation.tuples.dead, Some(Interval::exact(10)));
     writeln!(input, "COMMIT;").unwrap();
     drop(input);
     session.wait().unwrap();
     // ten rows inserted with id 0 and deleted again, with four older ones
-    assert_eq!(check(&database, "t").tuples.live, 96);
+    assert_eq!(check(&database, "t").tuples.live, Interval::exact(96));
 }
 
 #[test]
@@ -212,7 +217,7 @@ fn columns_added_with_a_default_and_dropped_ones() {
          ALTER TABLE t DROP i8;",
     );
     let relation = check(&database, "t");
-    let missing: Vec<u64> = relation.columns.iter().map(|column| column.missing).collect();
+    let missing: Vec<u64> = relation.columns.iter().map(|column| column.missing.estimate).collect();
     assert_eq!(missing, [0, 0, 50, 50, 50, 50, 50, 50, 50, 0, 50, 50, 50, 50]);
 }
 
@@ -248,7 +253,7 @@ fn every_kind_of_relation() {
         check(&database, table);
     }
     let toast = database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'");
-    assert_eq!(check(&database, &toast).kind.as_deref(), Some("TOAST relation"));
+    assert_eq!(check(&database, &toast).kind, Some(RelationKind::Toast));
     for catalog in ["pg_class", "pg_proc", "pg_attribute", "pg_rewrite", "pg_statistic", "pg_type"]
     {
         check(&database, &format!("pg_catalog.{catalog}"));
@@ -259,7 +264,7 @@ fn every_kind_of_relation() {
             .arg(table));
         let mut names: Vec<String> = Vec::new();
         for relation in both.exits(0).lines::<Relation>() {
-            let name = relation.name.clone().unwrap();
+            let name = relation.name.name.clone().unwrap();
             assert_eq!(by_report(&relation), by_sql(&database, &name), "{name}");
             names.push(name);
         }
@@ -291,16 +296,16 @@ fn no_table_named_means_all_user_tables_biggest_first() {
     let details = ["inspect", "--details", "--format", "json", "-d", &database.url()];
     let report: Printed<Report> = run(toastctl().args(details)).exits(0).report();
     let names: Vec<&str> =
-        report.relations.iter().map(|relation| relation.relation.as_str()).collect();
+        report.relations.iter().map(|relation| relation.name.relation.as_str()).collect();
     assert_eq!(names, ["public.t", "S 2.T"]);
 }
 
 /// Takes from a pages report what SQL functions can tell too.
-fn comparable(relation: &Relation) -> (u64, Vec<impl PartialEq + std::fmt::Debug + use<>>) {
+fn comparable(relation: &Relation) -> (Amount, Vec<impl PartialEq + std::fmt::Debug + use<>>) {
     let columns = relation.columns.iter();
-    let counts = |column: &Printed<Column>| {
-        let sizes = (column.stored_bytes, column.stored_size.clone());
-        (column.column.clone(), column.values, column.nulls, sizes)
+    let counts = |column: &Printed<ColumnFigures>| {
+        let sizes = (column.all.stored_bytes, column.stored_size.clone());
+        (column.column.clone(), column.all.values, column.nulls, sizes)
     };
     (relation.tuples.live, columns.map(counts).collect())
 }
@@ -338,7 +343,7 @@ fn an_owner_without_superuser_gets_counts_and_sizes_equal_to_the_full_report() {
         if major >= 17 {
             // from here on the server tells what is out of line
             let external = |relation: &Relation| -> Vec<u64> {
-                relation.columns.iter().map(|column| column.chunks).collect()
+                relation.columns.iter().map(|column| column.all.chunks.estimate).collect()
             };
             assert_eq!(external(functions), external(&pages), "PostgreSQL {major}");
         }
@@ -464,7 +469,7 @@ fn the_json_report_has_the_documented_shape() {
             .args(more))
         .ok();
         let mut line: Value = serde_json::from_str(jsonl.lines().next().unwrap()).unwrap();
-        assert_eq!(line.as_object_mut().unwrap().remove("schema").unwrap(), "toastctl.inspect/1");
+        assert_eq!(line.as_object_mut().unwrap().remove("schema").unwrap(), "toastctl.inspect/2");
         assert_eq!(line, report["tables"][0]);
     }
 }

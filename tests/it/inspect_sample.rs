@@ -40,42 +40,32 @@ fn table(prefix: &str) -> Database<'static> {
 /// Every interval of a report on a sample beside the figure of the whole table.
 fn intervals(sample: &Value, whole: &Value) -> Vec<(String, Value, f64)> {
     let mut out = Vec::new();
-    let mut add = |name: String, estimate: &Value, truth: &Value| {
-        if let (false, Some(truth)) = (estimate.is_null(), truth.as_f64()) {
-            out.push((name, estimate.clone(), truth));
+    let mut add = |name: &str, sample: &Value, whole: &Value| {
+        for (figure, estimate) in sample.as_object().unwrap() {
+            // what is not an object was counted in the blocks read
+            if let Some(truth) = whole[figure]["estimate"].as_f64()
+                && !estimate.is_null()
+            {
+                out.push((format!("{name}{figure}"), estimate.clone(), truth));
+            }
         }
     };
-    let heap = (&sample["heap"], &whole["heap"]);
-    add("free bytes".into(), &heap.0["free_bytes_estimate"], &heap.1["free_bytes"]);
-    for figure in ["live", "dead"] {
-        let estimate = &sample["tuples"][format!("{figure}_estimate")];
-        add(figure.into(), estimate, &whole["tuples"][figure]);
-    }
-    for figure in ["values", "chunks"] {
-        let estimate = &sample["toast"][format!("{figure}_estimate")];
-        add(format!("toast {figure}"), estimate, &whole["toast"][figure]);
-    }
+    add("", &sample["heap"], &whole["heap"]);
+    add("", &sample["tuples"], &whole["tuples"]);
+    add("toast ", &sample["toast"], &whole["toast"]);
     let columns = |report: &Value| report["columns"].as_array().unwrap().clone();
     for (sampled, whole) in columns(sample).iter().zip(&columns(whole)) {
         let name = sampled["column"].as_str().unwrap();
-        for (figure, estimate) in sampled["estimates"].as_object().unwrap() {
-            add(format!("{name} {figure}"), estimate, &whole[figure]);
-        }
+        add(&format!("{name} "), sampled, whole);
         for sizes in ["raw_size", "stored_size"] {
-            for part in ["median", "p95", "p99"] {
-                let estimate = &sampled[sizes]["estimates"][part];
-                add(format!("{name} {sizes} {part}"), estimate, &whole[sizes][part]);
-            }
+            add(&format!("{name} {sizes} "), &sampled[sizes], &whole[sizes]);
         }
         for form in sampled["forms"].as_array().unwrap() {
             let same = |other: &&Value| {
                 (&other["form"], &other["method"]) == (&form["form"], &form["method"])
             };
             let of_whole = whole["forms"].as_array().unwrap().iter().find(same).unwrap();
-            for (figure, estimate) in form["estimates"].as_object().unwrap() {
-                let name = format!("{name} {} {} {figure}", form["form"], form["method"]);
-                add(name, estimate, &of_whole[figure]);
-            }
+            add(&format!("{name} {} {} ", form["form"], form["method"]), form, of_whole);
         }
     }
     out

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toast_format::disk::BlockNumber;
+use toast_format::model::interval::{Amount, Interval};
 use toastctl::server::about::Server as AboutServer;
 use toastctl::server::pages::PageReader;
 use toastctl::server::snapshot;
@@ -14,8 +15,8 @@ use toastctl::server::snapshot;
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
 use crate::support::library::connect;
-use crate::support::reports::overview::{Column, LastLine, Overview, Relation};
-use crate::support::reports::{About, Interval, Printed, Source, inspect as inspect_report};
+use crate::support::reports::overview::{ColumnLine, LastLine, Overview, RelationLine};
+use crate::support::reports::{About, Printed, Source, inspect as inspect_report};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 use crate::support::verbs::{inspect, overview, relation as relation_of};
 
@@ -24,15 +25,19 @@ fn columns(report: &Overview) -> Vec<String> {
     ranked(&report.columns)
 }
 
-fn ranked(columns: &[Printed<Column>]) -> Vec<String> {
-    let name = |column: &Printed<Column>| format!("{}.{}", column.relation, column.column);
+fn ranked(columns: &[Printed<ColumnLine>]) -> Vec<String> {
+    let name = |column: &Printed<ColumnLine>| format!("{}.{}", column.relation, column.column);
     columns.iter().map(|column| name(column).trim_start_matches("public.").to_owned()).collect()
 }
 
 /// One column of the ranking.
 #[track_caller]
-fn column<'a>(report: &'a Printed<Overview>, relation: &str, column: &str) -> &'a Printed<Column> {
-    let named = |line: &&Printed<Column>| line.relation == relation && line.column == column;
+fn column<'a>(
+    report: &'a Printed<Overview>,
+    relation: &str,
+    column: &str,
+) -> &'a Printed<ColumnLine> {
+    let named = |line: &&Printed<ColumnLine>| line.relation == relation && line.column == column;
     let mut found = report.columns.iter().filter(named);
     let line = found.next().unwrap_or_else(|| panic!("no {relation}.{column}: {report}"));
     assert!(found.next().is_none());
@@ -42,17 +47,16 @@ fn column<'a>(report: &'a Printed<Overview>, relation: &str, column: &str) -> &'
 /// The truth is no farther away than twice the interval. What is drawn depends on OIDs, which differ from run to
 /// run, and one in twenty intervals need not hold.
 #[track_caller]
-fn holds(what: &str, figure: impl Into<Option<Interval>>, truth: f64) {
-    let estimate = figure.into().unwrap_or_else(|| panic!("no {what}"));
+fn holds(what: &str, figure: impl Into<Option<Amount>>, truth: f64) {
+    let estimate = figure.into().unwrap_or_else(|| panic!("no {what}")).real();
     let Interval { low, estimate: guess, high } = estimate;
     let inside = guess - 2.0 * (guess - low) <= truth && truth <= guess + 2.0 * (high - guess);
-    assert!(low <= guess && guess <= high && inside, "{what}: {truth} is not in {estimate}");
+    assert!(low <= guess && guess <= high && inside, "{what}: {truth} is not in {estimate:?}");
 }
 
 #[track_caller]
-fn is_exactly(figure: impl Into<Option<Interval>>, truth: u64) {
-    let truth = truth as f64;
-    assert_eq!(figure.into(), Some(Interval { estimate: truth, low: truth, high: truth }));
+fn is_exactly(figure: impl Into<Option<Amount>>, truth: u64) {
+    assert_eq!(figure.into(), Some(Interval::exact(truth)));
 }
 
 fn number(database: &Database<'_>, sql: &str) -> f64 {
@@ -120,14 +124,14 @@ fn six_hundred_tables_and_a_large_one_are_told_in_seconds_and_little_memory() {
     holds("out of line", huge.out_of_line_bytes, truth);
     holds("raw", huge.raw_bytes, number(&database, "SELECT sum(octet_length(v)) FROM huge"));
     holds("values", huge.values, 100_000.0);
-    let Interval { low, high, .. } = huge.stored_bytes;
+    let Interval { low, high, .. } = huge.stored_bytes.real();
     assert!(high - low < truth * 0.11 && low < high, "{huge}");
     // the small ones are counted
     let t49 = column(&report, "public.t49", "v");
     is_exactly(t49.stored_bytes, stored(&database, "t49", "v") as u64);
     // most of a large table stays unread
     let first = &report.relations[0];
-    if let ("huge", Some(sample)) = (first.name.as_deref().unwrap(), first.sample) {
+    if let ("huge", Some(sample)) = (first.read.name.name.as_deref().unwrap(), first.read.sample) {
         assert!(sample.blocks_read < sample.blocks / 2, "{first}");
     }
 }
@@ -204,10 +208,11 @@ fn every_order_and_the_limit_are_what_they_say() {
     // what is unused, by the pages of heap and TOAST relation
     let seen = overview(&database, &[]);
     for relation in &seen.relations {
-        let name = relation.name.as_deref().unwrap();
+        let name = relation.read.name.name.as_deref().unwrap();
         let full = relation_of(&database, &[name]);
-        let free = (full.heap.free_bytes.unwrap() + full.toast().free_bytes.unwrap()) as f64;
-        let unused = relation.unused_bytes.unwrap().estimate;
+        let free =
+            (full.heap.free_bytes.unwrap().estimate + full.toast().free_bytes.unwrap()) as f64;
+        let unused = relation.figures.unused_bytes.unwrap().estimate as f64;
         // chunks are aligned, and their line pointers are rows' too
         assert!((unused - free).abs() < free * 0.05 + 4096.0, "{name}: {unused}, {free}");
     }
@@ -221,9 +226,10 @@ fn every_order_and_the_limit_are_what_they_say() {
     let read = overview(&database, &["--sort", "read"]);
     assert_eq!(columns(&read)[0], "c.holes");
     let of = |report: &Overview, table: &str| {
-        let is = |relation: &&Printed<Relation>| relation.name.as_deref() == Some(table);
+        let is =
+            |relation: &&Printed<RelationLine>| relation.read.name.name.as_deref() == Some(table);
         let found = report.relations.iter().find(is).unwrap();
-        [found.rows_read, found.dead_rows].map(Option::unwrap)
+        [found.figures.rows_read, found.figures.dead_rows].map(Option::unwrap)
     };
     let rows = number(&database, "SELECT count(*) FROM c WHERE holes < '0c'");
     assert_eq!(of(&read, "c")[0] as f64, rows);
@@ -256,7 +262,7 @@ fn everything_is_no_estimate_and_a_part_is_as_large_as_asked() {
     assert_eq!(all.totals.sampled, 0);
     let part = overview(&database, &["--sample", "50 blocks,seed=7"]);
     assert_eq!(read(&part), 100);
-    assert_eq!(part.relations[0].sample.unwrap().seed, 7);
+    assert_eq!(part.relations[0].read.sample.unwrap().seed, 7);
 }
 
 #[test]
@@ -270,7 +276,7 @@ fn only_a_sample_is_read_and_little_of_toast_relations() {
     database.psql("SELECT pg_stat_reset()");
     let report = overview(&database, &[]);
     assert_eq!(report.totals.looked_at, 1);
-    let read = report.relations[0].sample.unwrap().blocks_read;
+    let read = report.relations[0].read.sample.unwrap().blocks_read;
     assert!(read < 300, "{read}");
     let started = Instant::now();
     loop {
@@ -323,7 +329,7 @@ fn a_locked_table_costs_its_own_line_when_time_is_up() {
     assert_eq!(found.code, Some(1));
     let lines = found.lines::<About>();
     assert_eq!(lines.len(), 3, "{}", found.stdout);
-    assert!(lines.iter().all(|line| line.schema == "toastctl.inspect/1"));
+    assert!(lines.iter().all(|line| line.schema == "toastctl.inspect/2"));
     let last = Printed::<LastLine>::read(&lines[2].to_string());
     assert_eq!(ranked(&last.columns), ["a.v", "c.v"]);
     let reason = &last.left_out[0].reason;
@@ -449,7 +455,7 @@ fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
         assert_eq!(jsonb.is_none(), major < 17, "{major}: {jsonb:?}");
         // the same with pages
         let pages = overview(&database, &["small", "large"]);
-        assert_eq!(pages.relations[0].source, Source::Pageinspect);
+        assert_eq!(pages.relations[0].read.source, Source::Pageinspect);
     });
 }
 
@@ -469,7 +475,7 @@ fn lines_are_those_of_the_document_and_the_last_is_the_ranking() {
             lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for line in &mut lines {
             let schema = line.as_object_mut().unwrap().remove("schema").unwrap();
-            assert_eq!(schema, "toastctl.inspect/1");
+            assert_eq!(schema, "toastctl.inspect/2");
         }
         let last = lines.pop().unwrap();
         let whole_json = whole.json();
@@ -485,7 +491,7 @@ fn lines_are_those_of_the_document_and_the_last_is_the_ranking() {
     for more in [&["beside"][..], &["--details"]] {
         let run = inspect(&database, &[&["--format", "json"], more].concat());
         let report: Printed<inspect_report::Report> = run.exits(0).report();
-        assert_eq!(report.schema, "toastctl.inspect/1");
+        assert_eq!(report.schema, "toastctl.inspect/2");
     }
     for wrong in [&["--details", "--sort", "raw"][..], &["--limit", "0"], &["--max-time", "0s"]] {
         assert_eq!(inspect(&database, wrong).code, Some(2), "{wrong:?}");
@@ -512,7 +518,7 @@ fn damage_costs_its_own_blocks_and_the_exit_code_says_so() {
     );
     let report = found.report::<Overview>();
     is_exactly(column(&report, "public.u", "v").values, 3000);
-    let t = column(&report, "public.t", "v").values.unwrap().estimate as u64;
+    let t = column(&report, "public.t", "v").values.estimate;
     assert!((2800..3000).contains(&t), "{t}");
 }
 
@@ -545,7 +551,7 @@ fn damage_that_findings_meet_costs_their_table_no_line() {
     let whole = inspect(&database, &["t", "--format", "json"]);
     assert_eq!(whole.code, Some(1));
     let whole = whole.relation();
-    assert_eq!(whole.columns[1].values, 600);
+    assert_eq!(whole.columns[1].all.values, Interval::exact(600));
     let problems: Vec<&str> = whole.problems.iter().map(|one| one.text.as_str()).collect();
     assert!(problems[0].starts_with("pg_toast."), "{problems:?}");
 }

@@ -11,7 +11,7 @@ use toastctl::server::toasters::TOAST_RELATIONS;
 
 use crate::support::command::{Run, run, toastctl, verb_of};
 use crate::support::reports::Printed;
-use crate::support::reports::inspect::{Anatomy, Column, Relation, Toaster};
+use crate::support::reports::inspect::{Anatomy, ColumnFigures, Relation, ToasterReport};
 use crate::support::reports::retoast::Report;
 use crate::support::retoast::retoast;
 use crate::support::server::{self, Database};
@@ -67,7 +67,7 @@ fn rows(run: &Run) -> BTreeSet<String> {
 
 /// What a report counts, without what depends on where it was read.
 fn counted(relation: &Relation) -> impl PartialEq + std::fmt::Debug + use<> {
-    let of_column = |column: &Printed<Column>| {
+    let of_column = |column: &Printed<ColumnFigures>| {
         let mut column = column.json().clone();
         // of the whole relation's bytes, and live that has an index
         for field in ["share", "type"] {
@@ -76,7 +76,7 @@ fn counted(relation: &Relation) -> impl PartialEq + std::fmt::Debug + use<> {
         column
     };
     let columns: Vec<Value> = relation.columns.iter().map(of_column).collect();
-    let toast = relation.toast.as_ref().map(|toast| (toast.orphans.clone(), toast.rows));
+    let toast = relation.toast.as_ref().map(|toast| (toast.orphans, toast.rows));
     (
         relation.tuples.clone(),
         toast,
@@ -148,8 +148,9 @@ fn values_of_dead_rows_are_put_together(database: &Database<'_>, tables: &[Table
 fn stored(database: &Database<'_>, table: &str, column: &str) -> BTreeMap<String, u64> {
     let report = inspect(database, &[table, "--format", "json"]).relation();
     let column = report.column(column);
-    let forms = column.forms.iter().map(|form| (form.form.clone(), form.values));
-    let toaster = |of: &Toaster| (of.toaster.clone().unwrap(), of.values);
+    let forms = column.forms.iter();
+    let forms = forms.map(|form| (form.form.name().to_owned(), form.all.values.estimate));
+    let toaster = |of: &ToasterReport| (of.toaster.clone().unwrap(), of.values);
     let mut found = BTreeMap::new();
     for (name, values) in forms.chain(column.toasters.iter().map(toaster)) {
         *found.entry(name).or_default() += values;
@@ -194,9 +195,9 @@ fn plans_are_made_and_nothing_is_changed(database: &Database<'_>) {
         for column in &report.columns {
             let Some(policy) = &column.policy else { continue };
             let otherwise = column.forms.iter().filter(|form| {
-                ["custom", "compressed", "external_compressed"].contains(&form.form.as_str())
+                ["custom", "compressed", "external_compressed"].contains(&form.form.name())
             });
-            let otherwise: u64 = otherwise.map(|form| form.values).sum();
+            let otherwise: u64 = otherwise.map(|form| form.all.values.estimate).sum();
             assert!(otherwise > 0, "{table}: {column}");
             let complying = policy.values - otherwise;
             assert_eq!(policy.complying_values, complying, "{table}: {column}");

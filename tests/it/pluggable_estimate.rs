@@ -26,11 +26,11 @@ fn stored(dir: &std::path::Path) -> Stored {
     command.args(["@meta.json", "--toast-file", "toast.bin", "--format", "json"]);
     let report = run(&mut command).exits(0).relation();
     let column = report.column("js");
-    let external = || column.forms.iter().filter(|form| form.form.starts_with("external"));
+    let external = || column.forms.iter().filter(|form| form.form.is_external());
     let custom: u64 = column.toasters.iter().map(|toaster| toaster.values).sum();
-    let values = custom + external().map(|form| form.values).sum::<u64>();
+    let values = custom + external().map(|form| form.all.values.estimate).sum::<u64>();
     let inline = column.toasters.iter().map(|toaster| toaster.inline_bytes).sum::<u64>()
-        + external().map(|form| form.pointer_bytes).sum::<u64>();
+        + external().map(|form| form.all.pointer_bytes.estimate).sum::<u64>();
     // a chunk's tuple: header, chunk_id, chunk_seq, varlena header; and its line pointer
     let tuple = |data: u64| (24 + 12 + data).next_multiple_of(8) + 4;
     let meta = standin::meta(dir);

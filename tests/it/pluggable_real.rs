@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::support::command::{Run, run, scrub, toastctl};
-use crate::support::reports::inspect::Toaster;
+use crate::support::reports::inspect::ToasterReport;
 use crate::support::reports::retoast::{Outcome, Report};
 use crate::support::reports::{Printed, advise, check};
 
@@ -34,7 +34,7 @@ impl Real {
         let mut command = toastctl();
         command.args(["inspect", "-d", &self.0, "--format", "json", table]);
         let report = run(&mut command).relation();
-        let count = |found: &Toaster| (found.toaster.clone().unwrap(), found.values);
+        let count = |found: &ToasterReport| (found.toaster.clone().unwrap(), found.values);
         report.column(column).toasters.iter().map(count).collect()
     }
 }

@@ -5,6 +5,8 @@ use crate::support::reports::Printed;
 use crate::support::reports::inspect::Report;
 use crate::support::server::{self};
 use std::collections::BTreeMap;
+use toast_format::codec::Method;
+use toast_format::model::stored::Form;
 
 /// Tables of one column with equal values, each stored in another way: name, type and settings, value;
 /// `%` stands for a value that compression shrinks to a tenth, `!` for one that it cannot shrink.
@@ -106,7 +108,7 @@ fn expand(value: &str) -> String {
     out + rest
 }
 
-type Forms = BTreeMap<(String, String), Vec<(String, Option<String>, u64)>>;
+type Forms = BTreeMap<(String, String), Vec<(Form, Option<Method>, u64)>>;
 
 /// For each table and column its forms with method and count.
 fn forms(output: &str) -> Forms {
@@ -115,8 +117,8 @@ fn forms(output: &str) -> Forms {
     for relation in &report.relations {
         for column in &relation.columns {
             let list = column.forms.iter();
-            let list = list.map(|form| (form.form.clone(), form.method.clone(), form.values));
-            forms.insert((relation.relation.clone(), column.column.clone()), list.collect());
+            let list = list.map(|form| (form.form, form.method, form.all.values.estimate));
+            forms.insert((relation.name.relation.clone(), column.column.clone()), list.collect());
         }
     }
     forms
@@ -143,7 +145,7 @@ fn without_pages_a_form_is_right_or_unknown() {
         for (at, told) in &told {
             let pages = &pages[at];
             let (unknown, sure): (Vec<_>, Vec<_>) =
-                told.iter().partition(|(form, ..)| form == "unknown");
+                told.iter().partition(|(form, ..)| *form == Form::Unknown);
             // what is said is so, of at most as many values
             for (form, method, count) in &sure {
                 let right = pages.iter().find(|(f, m, _)| (f, m) == (form, method));
@@ -151,7 +153,7 @@ fn without_pages_a_form_is_right_or_unknown() {
                     right.unwrap_or_else(|| panic!("{major} {at:?}: {told:?}, not {pages:?}"));
                 assert!(*count <= right.2, "{major} {at:?}: {told:?}, {pages:?}");
             }
-            let sum = |forms: &[(String, Option<String>, u64)]| -> u64 {
+            let sum = |forms: &[(Form, Option<Method>, u64)]| -> u64 {
                 forms.iter().map(|(_, _, count)| count).sum()
             };
             assert_eq!(sum(told), sum(pages), "{major} {at:?}");

@@ -75,11 +75,12 @@ fn terminate(database: &Database<'_>) {
 /// The relations of a JSON document of `inspect`.
 fn relations(run: &Run) -> Vec<String> {
     let report = run.report::<Overview>();
-    assert_eq!(report.schema, "toastctl.inspect/1");
+    assert_eq!(report.schema, "toastctl.inspect/2");
     assert!(report.server.as_ref().unwrap().version_num >= 140_000);
     // as they are done
     let relations = report.relations.iter();
-    let mut names: Vec<String> = relations.map(|relation| relation.relation.clone()).collect();
+    let mut names: Vec<String> =
+        relations.map(|relation| relation.read.name.relation.clone()).collect();
     names.sort();
     names
 }
@@ -261,8 +262,8 @@ fn an_interrupt_keeps_what_is_finished() {
             "json" => assert_eq!(relations(&found), ["public.a"]),
             _ => {
                 let [first, last] = &found.lines::<Value>()[..] else { panic!("{found:?}") };
-                let first = Printed::<overview::Relation>::read(&first.to_string());
-                assert_eq!(first.relation, "public.a");
+                let first = Printed::<overview::RelationLine>::read(&first.to_string());
+                assert_eq!(first.read.name.relation, "public.a");
                 // what is known in the end is ranked
                 let last = Printed::<LastLine>::read(&last.to_string());
                 assert_eq!(last.totals.read, 1);
@@ -315,7 +316,8 @@ fn a_relation_is_printed_as_soon_as_it_is_read() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let relation = |line: String| Printed::<overview::Relation>::read(&line).relation.clone();
+    let relation =
+        |line: String| Printed::<overview::RelationLine>::read(&line).read.name.relation.clone();
     // while `b` is locked
     assert_eq!(relation(lines.next().unwrap().unwrap()), "public.a");
     drop(locker);

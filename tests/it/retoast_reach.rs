@@ -5,6 +5,8 @@ use crate::support::command::{Run, run, toastctl};
 use crate::support::retoast::{refused, retoast, spawn};
 use crate::support::server::{Database, number, with_pageinspect};
 use serde_json::Value;
+use toast_format::model::interval::Interval;
+use toast_format::model::stored::Form;
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
 
@@ -144,7 +146,7 @@ fn a_materialized_view_is_read_like_a_table_and_an_empty_parent_says_that_it_is_
         "CREATE TABLE parent (id int, v text) PARTITION BY RANGE (id);
          CREATE MATERIALIZED VIEW seen AS {ROWS}"
     ));
-    assert_eq!(verb(&database, "inspect", "seen").relation().tuples.live, 40);
+    assert_eq!(verb(&database, "inspect", "seen").relation().tuples.live, Interval::exact(40));
     let checked = run(toastctl().args(["check", "-d", &database.url(), "seen"]));
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
     assert!(checked.stdout.contains("public.seen: sound"), "{}", checked.stdout);
@@ -184,11 +186,14 @@ fn another_access_method_is_read_by_functions_and_otherwise_refused_and_costs_on
     let seen = verb(&database, "inspect", "odd");
     assert_eq!(seen.code, Some(0), "{}", seen.stderr);
     let relation = seen.relation();
-    assert_eq!(relation.tuples.live, 40, "{}", seen.stdout);
+    assert_eq!(relation.tuples.live, Interval::exact(40), "{}", seen.stdout);
     let column = relation.column("v");
-    assert_eq!((column.values, column.raw_bytes), (40, Some(40 * 9600)));
-    assert_eq!((column.stored_bytes, column.forms.len()), (None, 1));
-    assert_eq!(column.forms[0].form, "unknown");
+    assert_eq!(
+        (column.all.values.estimate, column.all.raw_bytes),
+        (40, Some(Interval::exact(40 * 9600)))
+    );
+    assert_eq!((column.all.stored_bytes, column.forms.len()), (None, 1));
+    assert_eq!(column.forms[0].form, Form::Unknown);
     assert!(column.json()["share"].is_null() && relation.findings.is_none(), "{}", seen.stdout);
     let document: Value = serde_json::from_str(&seen.stdout).unwrap();
     let table = &document["tables"][0];

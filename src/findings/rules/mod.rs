@@ -10,25 +10,20 @@ mod values;
 use super::facts::Facts;
 use super::finding::{Findings, rank};
 
-/// All findings about a table, the most important first.
+/// The findings about a table, the most important first. Those about files depend neither on a server nor on settings.
 pub(crate) fn findings(facts: &Facts) -> Findings {
     let mut findings = Vec::new();
-    values::add(facts, &mut findings);
-    lengths::add(facts, &mut findings);
-    space::add(facts, &mut findings);
-    usage::add(facts, &mut findings);
-    usage::add_keys(facts, &mut findings);
-    settings::add(facts, &mut findings);
-    upkeep::add(facts, &mut findings);
-    rank(&mut findings);
-    Findings { findings, looked_at: facts.looked_at }
-}
-
-/// Findings about files, for which neither a server nor settings are known.
-pub(crate) fn of_file(facts: &Facts) -> Findings {
-    let mut findings = Vec::new();
-    values::add_of_forms(facts, &mut findings);
-    lengths::add_of_forms(facts, &mut findings);
+    if facts.looked_at.settings {
+        values::add(facts, &mut findings);
+        lengths::add(facts, &mut findings);
+        usage::add(facts, &mut findings);
+        usage::add_keys(facts, &mut findings);
+        settings::add(facts, &mut findings);
+        upkeep::add(facts, &mut findings);
+    } else {
+        values::add_of_forms(facts, &mut findings);
+        lengths::add_of_forms(facts, &mut findings);
+    }
     space::add(facts, &mut findings);
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }

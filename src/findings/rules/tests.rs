@@ -44,7 +44,7 @@ fn facts() -> Facts {
         bloated: Vec::new(),
         server: SERVER,
         counters: None,
-        looked_at: LookedAt::default(),
+        looked_at: LookedAt { settings: true, ..LookedAt::default() },
     }
 }
 
@@ -66,7 +66,7 @@ fn value_ids_are_told_from_a_fourth_on() {
     let of = |low: f64| Facts { out_of_line: between(low, low * 1.5), ..facts() };
     assert_eq!(codes(&of(1e9)), [""; 0]);
     let given = found(&of(1.1e9));
-    assert_eq!((given[0].code.name(), given[0].severity), ("value-ids", "high"));
+    assert_eq!((given[0].code.name(), given[0].severity.name()), ("value-ids", "high"));
     assert_eq!(given[0].command, "toastctl advise-threshold public.t");
     assert_eq!(
         given[0].what,

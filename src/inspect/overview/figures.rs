@@ -1,5 +1,6 @@
 //! Named figures of an overview, and conditions about them that raise an alarm (pure).
 
+use super::TableFigures;
 use super::rank::{Counts, Ranking};
 use crate::findings::code::Severity;
 use crate::findings::facts::VALUE_IDS;
@@ -222,21 +223,18 @@ fn exact(number: u64) -> Option<Interval> {
     Some(Interval::exact(number as f64))
 }
 
-fn real(whole: Interval<u64>) -> Interval {
-    Interval { estimate: whole.estimate as f64, low: whole.low as f64, high: whole.high as f64 }
-}
-
 impl Figures {
     /// Those of all relations that were read or left out.
     pub(crate) fn of(ranking: &Ranking) -> Figures {
         let totals = ranking.totals();
-        let counts = &ranking.counts;
-        let Counts { by_functions, problems, without_dead_rows, without_ids, .. } = *counts;
+        let Counts { by_functions, largest, most_ids, problems, .. } = ranking.counts;
+        let TableFigures { heap_bytes, toast_bytes, toast_values, dead_rows, .. } = ranking.all;
         let free = match totals.relations {
             0 => Some(Interval::exact(0)),
             _ => totals.unused_bytes,
         };
-        let files = counts.heap_bytes.saturating_add(counts.toast_bytes);
+        let free = free.map(Interval::<u64>::real);
+        let files = heap_bytes.unwrap_or(0).saturating_add(toast_bytes.unwrap_or(0));
         let mut by_severity = [0u64; 3];
         for finding in &ranking.findings {
             if let Some(number) = by_severity.get_mut(finding.code.severity() as usize) {
@@ -259,18 +257,18 @@ impl Figures {
         for (slot, figure) in values.iter_mut().zip(Figure::all()) {
             *slot = match figure {
                 Figure::Size => exact(totals.bytes),
-                Figure::ToastSize => exact(counts.toast_bytes),
+                Figure::ToastSize => exact(toast_bytes.unwrap_or(0)),
                 Figure::IndexSize => exact(totals.index_bytes),
-                Figure::LargestTable => exact(counts.largest),
-                Figure::FreeSpace => free.map(real),
+                Figure::LargestTable => exact(largest),
+                Figure::FreeSpace => free,
                 Figure::FreeRatio if files == 0 => exact(0),
-                Figure::FreeRatio => free.map(|free| real(free).scaled(1.0 / files as f64)),
-                Figure::DeadRows if without_dead_rows == 0 => exact(counts.dead_rows),
-                Figure::ValueIdRatio if without_ids == 0 => {
-                    Some(real(counts.most_ids).scaled(1.0 / VALUE_IDS))
-                }
+                Figure::FreeRatio => free.map(|free| free.scaled(1.0 / files as f64)),
+                Figure::DeadRows => dead_rows.map(|rows| Interval::exact(rows as f64)),
+                // where the values of one table are is not known
+                Figure::ValueIdRatio if toast_values.is_none() => None,
+                Figure::ValueIdRatio => Some(most_ids.real().scaled(1.0 / VALUE_IDS)),
                 Figure::Findings if found > 0 || unsearched.is_none() => exact(found),
-                Figure::DeadRows | Figure::ValueIdRatio | Figure::Findings => None,
+                Figure::Findings => None,
                 Figure::Tables => exact(totals.relations),
                 Figure::TablesNotRead => exact(missing),
                 Figure::Problems => exact(problems),
@@ -375,7 +373,7 @@ mod tests {
         let left_out = LeftOut { relation: "t".into(), bytes: Some(100), reason: "locked".into() };
         ranking.left_out.push(left_out);
         ranking.counts.read = 1;
-        ranking.counts.dead_rows = 10;
+        ranking.all.dead_rows = Some(10);
         // there may be more of them in the table that was left out, but not fewer
         let dead = |operator, limit| judged(&ranking, Figure::DeadRows, operator, limit);
         assert_eq!(dead(Operator::Over, 5.0), Judged::Met(Interval::exact(10.0)));

@@ -11,19 +11,22 @@
 
 pub(crate) mod figures;
 mod queue;
-pub(crate) mod rank;
+pub mod rank;
 mod read;
 pub(crate) mod run;
 
-use serde::Serialize;
+use std::ops::AddAssign;
 
-use super::result::{
-    ColumnReport, FormReport, NotAvailable, ProblemReport, RelationReport, SampleReport, Source,
-};
+use serde::{Deserialize, Serialize};
+
+use super::result::{ColumnFigures, FormFigures, RelationRead, RelationReport, Source};
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
 use crate::server::citus::ShardLine;
-use toast_format::model::interval::Interval;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
+use toast_format::model::interval::{Amount, Interval};
+use toast_format::model::stored::Form;
 
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.
@@ -32,135 +35,205 @@ pub(super) const CHUNK_OVERHEAD: u64 = 44;
 const PAGE_HEADER: u64 = 24;
 
 /// What the overview says about one relation.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(crate) struct RelationLine {
-    /// `schema.name`, or the file.
-    pub(crate) relation: String,
-    pub(crate) schema_name: Option<String>,
-    pub(crate) name: Option<String>,
-    pub(crate) oid: Option<u32>,
-    #[schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null]))]
-    pub(crate) kind: Option<&'static str>,
-    /// The access method, if it is not heap: sizes of files are then known, those of values are not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) access_method: Option<String>,
+#[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RelationLine {
+    #[serde(flatten)]
+    pub read: RelationRead,
     /// The topmost of the tables that it is a partition or an inheritance child of, if it is reported as a part of
     /// that.
-    pub(crate) part_of: Option<String>,
-    /// What it is a shard of, if it belongs to a table of Citus that was selected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) shard: Option<ShardLine>,
-    pub(crate) source: Source,
-    /// The blocks read; null if all were.
-    pub(crate) sample: Option<SampleReport>,
-    /// Size of the main fork.
-    pub(crate) heap_bytes: Option<u64>,
-    /// Size of the TOAST relation.
-    pub(crate) toast_bytes: Option<u64>,
-    /// Size of the TOAST relation's index.
-    pub(crate) toast_index_bytes: Option<u64>,
-    /// Values in the TOAST relation, each with an ID of its own; null without one, or if it is not known where every
-    /// value is.
-    pub(crate) toast_values: Option<Interval<u64>>,
-    /// All indexes of the relation.
-    pub(crate) index_bytes: Option<u64>,
-    /// Rows that a SELECT returns.
-    pub(crate) rows: Option<Interval<u64>>,
-    /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
-    pub(crate) unused_bytes: Option<Interval<u64>>,
-    /// Rows read through indexes, according to the statistics; toastctl itself reads none this way. Null for files.
-    pub(crate) rows_read: Option<u64>,
-    /// Dead rows of heap and TOAST relation, according to the statistics. Null for files.
-    pub(crate) dead_rows: Option<u64>,
+    pub part_of: Option<String>,
+    #[serde(flatten)]
+    pub figures: TableFigures,
     /// In the order of the table; empty if the access method is not heap.
-    pub(crate) columns: Vec<ColumnLine>,
-    /// Figures that this source cannot give.
-    pub(crate) not_available: Vec<NotAvailable>,
-    /// The first 1000 problems: what could not be read.
-    pub(crate) problems: Vec<ProblemReport>,
-    /// How many problems there are in all.
-    pub(crate) problem_count: u64,
+    pub columns: Vec<ColumnLine>,
     /// Avoidable costs, if they were searched for; ranked with those of other relations.
     #[serde(skip)]
-    pub(crate) findings: Option<Vec<Finding>>,
+    pub findings: Option<Vec<Finding>>,
+}
+
+/// Figures of a relation, or of all parts of a table, not of single columns.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct TableFigures {
+    /// Size of the main fork.
+    pub heap_bytes: Option<u64>,
+    /// Size of the TOAST relation.
+    pub toast_bytes: Option<u64>,
+    /// Size of the TOAST relation's index.
+    pub toast_index_bytes: Option<u64>,
+    /// Values in the TOAST relation, each with an ID of its own; null without one, or if it is not known where every
+    /// value is.
+    pub toast_values: Option<Amount>,
+    /// All indexes of the relation.
+    pub index_bytes: Option<u64>,
+    /// Rows that a SELECT returns.
+    pub rows: Option<Amount>,
+    /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
+    pub unused_bytes: Option<Amount>,
+    /// Rows read through indexes, according to the statistics; toastctl itself reads none this way. Null for files.
+    pub rows_read: Option<u64>,
+    /// Dead rows of heap and TOAST relation, according to the statistics. Null for files.
+    pub dead_rows: Option<u64>,
+}
+
+impl TableFigures {
+    /// The sum of no parts.
+    const ZERO: TableFigures = {
+        let nothing = Some(Amount { estimate: 0, low: 0, high: 0 });
+        TableFigures {
+            heap_bytes: Some(0),
+            toast_bytes: Some(0),
+            toast_index_bytes: Some(0),
+            toast_values: nothing,
+            index_bytes: Some(0),
+            rows: nothing,
+            unused_bytes: nothing,
+            rows_read: Some(0),
+            dead_rows: Some(0),
+        }
+    };
+
+    /// Heap, TOAST relation and its index.
+    pub(crate) fn bytes(&self) -> u64 {
+        [self.heap_bytes, self.toast_bytes, self.toast_index_bytes]
+            .into_iter()
+            .fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)))
+    }
+}
+
+impl AddAssign<&TableFigures> for TableFigures {
+    /// Adds another part. Files that are not there have no bytes; other figures are known if those of all parts are.
+    fn add_assign(&mut self, part: &TableFigures) {
+        for (sum, bytes) in [
+            (&mut self.heap_bytes, part.heap_bytes),
+            (&mut self.toast_bytes, part.toast_bytes),
+            (&mut self.toast_index_bytes, part.toast_index_bytes),
+            (&mut self.index_bytes, part.index_bytes),
+        ] {
+            *sum = Some(sum.unwrap_or(0).saturating_add(bytes.unwrap_or(0)));
+        }
+        let without = if part.toast_bytes.is_none() { Some(Interval::exact(0)) } else { None };
+        self.toast_values = sum_if_known(self.toast_values, part.toast_values.or(without));
+        self.rows = sum_if_known(self.rows, part.rows);
+        self.unused_bytes = sum_if_known(self.unused_bytes, part.unused_bytes);
+        for (sum, more) in
+            [(&mut self.rows_read, part.rows_read), (&mut self.dead_rows, part.dead_rows)]
+        {
+            *sum = sum.zip(more).map(|(sum, more)| sum.saturating_add(more));
+        }
+    }
+}
+
+/// The sum of two figures that were measured independently, if both are known.
+fn sum_if_known(sum: Option<Amount>, more: Option<Amount>) -> Option<Amount> {
+    sum.zip(more).map(|(sum, more)| sum.plus_independent(more))
 }
 
 /// One column, of a relation or of all parts of one.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
-pub(crate) struct ColumnLine {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ColumnLine {
     /// `schema.name`; for parts that are added up, the name of the table that they belong to.
-    pub(crate) relation: String,
-    pub(crate) column: String,
+    pub relation: String,
+    pub column: String,
     /// As `\d` prints it; null if parts differ.
     #[serde(rename = "type")]
-    pub(crate) type_name: Option<String>,
+    pub type_name: Option<String>,
     /// Null if the parts differ.
-    #[schemars(extend("enum" = ["plain", "main", "external", "extended", null]))]
-    pub(crate) storage: Option<&'static str>,
+    pub storage: Option<Storage>,
     /// The column's compression method; null for the server's default, or if parts differ.
-    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
-    pub(crate) compression: Option<&'static str>,
+    pub compression: Option<Method>,
     /// How many relations are added up here.
-    pub(crate) parts: u64,
+    pub parts: u64,
     /// On how many nodes of Citus the same rows are; the figures are those of all copies. Left out without copies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) copies: Option<u64>,
+    pub copies: Option<u64>,
     /// The node of the shard, if shards are reported one by one (--parts).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<String>,
+    pub node: Option<String>,
     /// Values that are not NULL.
-    pub(crate) values: Option<Interval<u64>>,
+    pub values: Amount,
     /// In the relation's files: values as they are stored, and TOAST pointers.
-    pub(crate) stored_bytes: Interval<u64>,
+    pub stored_bytes: Amount,
     /// Content without headers; null if not known of every value.
-    pub(crate) raw_bytes: Option<Interval<u64>>,
+    pub raw_bytes: Option<Amount>,
     /// Raw size divided by stored size (as `pg_column_size` counts).
-    pub(crate) ratio: Option<Interval>,
+    pub ratio: Option<Interval>,
     /// Stored in the TOAST relation; null if it is not known where every value is.
-    pub(crate) out_of_line_bytes: Option<Interval<u64>>,
+    pub out_of_line_bytes: Option<Amount>,
     /// `stored_bytes` as a fraction of the database's files; null if their size is not known.
-    pub(crate) share: Option<Interval>,
+    pub share: Option<Interval>,
     /// `stored_bytes` by form and compression method, as far as they are known; forms without bytes are left out.
-    pub(crate) forms: Vec<FormLine>,
+    pub forms: Vec<FormLine>,
     /// Stored bytes as `pg_column_size` counts them, for the ratio of a sum.
     #[serde(skip)]
-    measured: Option<Interval<u64>>,
+    measured: Option<Amount>,
 }
 
 /// The values of a column in one form.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub(crate) struct FormLine {
-    #[schemars(extend("enum" = ["short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"]))]
-    pub(crate) form: &'static str,
-    #[schemars(extend("enum" = ["pglz", "lz4", null]))]
-    pub(crate) method: Option<&'static str>,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FormLine {
+    pub form: Form,
+    pub method: Option<Method>,
     /// Values as they are stored, and TOAST pointers.
-    pub(crate) stored_bytes: Interval<u64>,
+    pub stored_bytes: Amount,
 }
 
 impl FormLine {
     /// A form that takes space in the relation, if it is one.
-    fn new(report: &FormReport) -> Option<FormLine> {
-        let (stored, pointers) = match &report.estimates {
-            Some(estimates) => (estimates.stored_bytes?, estimates.pointer_bytes?),
-            None => (Interval::exact(report.stored_bytes?), Interval::exact(report.pointer_bytes)),
-        };
+    fn new(figures: &FormFigures) -> Option<FormLine> {
+        let FormFigures { form, method, all, .. } = *figures;
+        let stored = all.stored_bytes?;
         // that a sample has no pointers would widen the interval
-        let stored_bytes = if pointers.estimate > 0 { stored.plus(pointers) } else { stored };
-        let takes_space = report.form != "missing" && stored_bytes.estimate > 0;
-        takes_space.then_some(FormLine { form: report.form, method: report.method, stored_bytes })
+        let has_pointers = all.pointer_bytes.estimate > 0;
+        let stored_bytes = if has_pointers { stored.plus(all.pointer_bytes) } else { stored };
+        let takes_space = form != Form::Missing && stored_bytes.estimate > 0;
+        takes_space.then_some(FormLine { form, method, stored_bytes })
+    }
+}
+
+impl AddAssign<&ColumnLine> for ColumnLine {
+    /// Adds the column of another part of the table.
+    fn add_assign(&mut self, part: &ColumnLine) {
+        self.parts += part.parts;
+        if self.type_name != part.type_name {
+            self.type_name = None;
+        }
+        if self.storage != part.storage {
+            self.storage = None;
+        }
+        if self.compression != part.compression {
+            self.compression = None;
+        }
+        self.values = self.values.plus_independent(part.values);
+        self.stored_bytes = self.stored_bytes.plus_independent(part.stored_bytes);
+        self.raw_bytes = sum_if_known(self.raw_bytes, part.raw_bytes);
+        self.measured = sum_if_known(self.measured, part.measured);
+        self.out_of_line_bytes = sum_if_known(self.out_of_line_bytes, part.out_of_line_bytes);
+        self.ratio = self.raw_bytes.zip(self.measured).and_then(|(raw, size)| raw.ratio_to(size));
+        for more in &part.forms {
+            let key = (more.form, more.method);
+            match self.forms.binary_search_by_key(&key, |form| (form.form, form.method)) {
+                Ok(at) => {
+                    if let Some(form) = self.forms.get_mut(at) {
+                        form.stored_bytes = form.stored_bytes.plus_independent(more.stored_bytes);
+                    }
+                }
+                Err(at) => self.forms.insert(at, more.clone()),
+            }
+        }
     }
 }
 
 /// A relation that was not read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub(crate) struct LeftOut {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LeftOut {
     /// The relation as `schema.name`.
-    pub(crate) relation: String,
+    pub relation: String,
     /// Heap, TOAST relation and its index; of locked ones those of the last VACUUM. Null if the node could not be
     /// reached.
-    pub(crate) bytes: Option<u64>,
-    pub(crate) reason: String,
+    pub bytes: Option<u64>,
+    pub reason: String,
 }
 
 /// What is known before any relation is read.
@@ -199,7 +272,7 @@ impl RelationLine {
         for finding in self.findings.iter_mut().flatten() {
             finding.command = shard.command(&finding.command, names);
         }
-        self.shard = Some(shard);
+        self.read.shard = Some(shard);
     }
 
     /// The line of a relation's report. The parts of a rolled-up relation name it as `part_of`.
@@ -208,47 +281,34 @@ impl RelationLine {
         part_of: Option<String>,
         database_bytes: Option<u64>,
     ) -> RelationLine {
+        let RelationReport { read, heap, .. } = report;
         let mut columns = Vec::new();
-        if report.access_method.is_none() {
-            let reports = report.columns.iter();
-            let relation = &report.relation;
-            columns.extend(reports.map(|column| ColumnLine::new(relation, column, database_bytes)));
+        if read.access_method.is_none() {
+            let relation = &read.name.relation;
+            let figures = report.columns.iter();
+            columns.extend(figures.map(|column| ColumnLine::new(relation, column, database_bytes)));
         }
-        let toast_bytes = report.toast.as_ref().and_then(|toast| toast.bytes);
-        let file_bytes = report.heap.bytes.unwrap_or(0).saturating_add(toast_bytes.unwrap_or(0));
-        let of_server = matches!(report.source, Source::Pageinspect | Source::Functions);
-        let rows = match report.sample {
-            Some(_) => report.tuples.live_estimate,
-            None => Some(Interval::exact(report.tuples.live)),
-        };
+        let toast = report.toast.as_ref();
+        let toast_bytes = toast.and_then(|toast| toast.bytes);
+        let file_bytes = heap.bytes.unwrap_or(0).saturating_add(toast_bytes.unwrap_or(0));
+        let of_server = matches!(read.source, Source::Pageinspect | Source::Functions);
         RelationLine {
             part_of,
-            shard: report.shard.clone(),
-            rows,
-            unused_bytes: unused(report, &columns),
-            heap_bytes: report.heap.bytes,
-            index_bytes: report.heap.index_bytes,
-            toast_bytes,
-            toast_values: report.toast.as_ref().and_then(|toast| match report.sample {
-                _ if toast.unplaced_values.is_some_and(|values| values > 0) => None,
-                Some(_) => toast.values_estimate,
-                None => Some(Interval::exact(toast.values)),
-            }),
-            toast_index_bytes: report.toast.as_ref().and_then(|toast| toast.index_bytes),
-            rows_read: None,
-            dead_rows: None,
+            figures: TableFigures {
+                heap_bytes: heap.bytes,
+                toast_bytes,
+                toast_index_bytes: toast.and_then(|toast| toast.index_bytes),
+                toast_values: toast
+                    .filter(|toast| toast.unplaced_values.is_none())
+                    .map(|toast| toast.values),
+                index_bytes: heap.index_bytes,
+                rows: Some(report.tuples.live),
+                unused_bytes: unused(report, &columns),
+                rows_read: None,
+                dead_rows: None,
+            },
             columns,
-            relation: report.relation.clone(),
-            schema_name: report.schema_name.clone(),
-            name: report.name.clone(),
-            oid: report.oid,
-            kind: report.kind,
-            access_method: report.access_method.clone(),
-            source: report.source,
-            sample: report.sample,
-            not_available: report.not_available.clone(),
-            problems: report.problems.clone(),
-            problem_count: report.problem_count,
+            read: read.clone(),
             findings: if of_server || file_bytes >= WORTH {
                 report.findings.as_ref().map(|found| found.findings.clone())
             } else {
@@ -256,82 +316,63 @@ impl RelationLine {
             },
         }
     }
-
-    /// Heap, TOAST relation and its index.
-    pub(crate) fn bytes(&self) -> u64 {
-        [self.heap_bytes, self.toast_bytes, self.toast_index_bytes]
-            .into_iter()
-            .fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)))
-    }
 }
 
 impl ColumnLine {
-    fn new(relation: &str, report: &ColumnReport, database_bytes: Option<u64>) -> ColumnLine {
-        let out_of_line_bytes = out_of_line(report);
-        let (values, stored_bytes, raw_bytes, ratio, measured) = match &report.estimates {
-            Some(e) => {
-                (e.values, e.own_bytes.unwrap_or_default(), e.raw_bytes, e.ratio, e.stored_bytes)
-            }
-            None => (
-                Some(Interval::exact(report.values)),
-                Interval::exact(report.own_bytes),
-                report.raw_bytes.map(Interval::exact),
-                report.ratio.map(Interval::exact),
-                report.stored_bytes.map(Interval::exact),
-            ),
-        };
+    fn new(relation: &str, figures: &ColumnFigures, database_bytes: Option<u64>) -> ColumnLine {
+        let stored_bytes = figures.own_bytes;
         ColumnLine {
             relation: relation.to_owned(),
-            column: report.column.clone(),
-            type_name: Some(report.type_name.clone()),
-            storage: Some(report.storage),
-            compression: report.compression,
+            column: figures.column.clone(),
+            type_name: Some(figures.type_name.clone()),
+            storage: Some(figures.storage),
+            compression: figures.compression,
             parts: 1,
             copies: None,
             node: None,
-            values,
+            values: figures.all.values,
             stored_bytes,
-            raw_bytes,
-            ratio,
-            out_of_line_bytes,
-            forms: report.forms.iter().filter_map(FormLine::new).collect(),
-            share: database_bytes.and_then(|whole| stored_bytes.ratio_to(Interval::exact(whole))),
-            measured,
+            raw_bytes: figures.all.raw_bytes,
+            ratio: figures.ratio,
+            out_of_line_bytes: out_of_line(figures),
+            forms: figures.forms.iter().filter_map(FormLine::new).collect(),
+            share: share(stored_bytes, database_bytes),
+            measured: figures.all.stored_bytes,
         }
+    }
+
+    /// The same with its part of the database.
+    fn with_share(self, database_bytes: Option<u64>) -> ColumnLine {
+        ColumnLine { share: share(self.stored_bytes, database_bytes), ..self }
     }
 }
 
+/// A column's part of the database.
+fn share(stored_bytes: Amount, database_bytes: Option<u64>) -> Option<Interval> {
+    stored_bytes.ratio_to(Interval::exact(database_bytes?))
+}
+
 /// Bytes of a column in the TOAST relation.
-fn out_of_line(report: &ColumnReport) -> Option<Interval<u64>> {
+fn out_of_line(column: &ColumnFigures) -> Option<Amount> {
     let mut sum = Interval::exact(0);
-    for form in &report.forms {
-        match form.form {
-            "external" | "external_compressed" | "custom" => {}
+    for FormFigures { form, all, .. } in &column.forms {
+        match form {
+            Form::External | Form::ExternalCompressed | Form::Custom => {}
             // in the row, if it is known where they all are
-            "unknown" if form.values > 0 && report.unplaced_values != Some(0) => return None,
+            Form::Unknown if column.unplaced_values != Some(0) => return None,
             _ => continue,
         }
-        let bytes = match &form.estimates {
-            Some(estimates) => estimates.stored_bytes,
-            None => form.stored_bytes.map(Interval::exact),
-        };
         // values of one block have several forms, so what one has more the other may have too
-        sum = sum.plus(bytes?);
+        sum = sum.plus(all.stored_bytes?);
     }
     Some(sum)
 }
 
 /// What live rows and their chunks do not take of heap and TOAST relation.
-fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<Interval<u64>> {
-    let tuples = &report.tuples;
-    let (free, live, dead) = match report.sample {
-        Some(_) => (
-            report.heap.free_bytes_estimate?,
-            tuples.live_estimate?.estimate,
-            tuples.dead_estimate?.estimate,
-        ),
-        None => (Interval::exact(report.heap.free_bytes?), tuples.live, tuples.dead?),
-    };
+fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<Amount> {
+    let free = report.heap.free_bytes?;
+    let live = report.tuples.live.estimate;
+    let dead = report.tuples.dead?.estimate;
     let headers = report.heap.blocks?.saturating_mul(PAGE_HEADER);
     let used = report.heap.bytes?.saturating_sub(headers).saturating_sub(free.estimate);
     let dead_bytes = match live.saturating_add(dead) {
@@ -340,14 +381,11 @@ fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<Interval<u6
     };
     let heap = free.plus(Interval::exact(dead_bytes));
     let Some(toast) = &report.toast else { return Some(heap) };
-    let chunks = match report.sample {
-        Some(_) => toast.chunks_estimate?,
-        None => Interval::exact(toast.chunks),
-    };
+    let Amount { estimate, low, high } = toast.chunks;
     let mut live = Interval {
-        estimate: chunks.estimate.saturating_mul(CHUNK_OVERHEAD),
-        low: chunks.low.saturating_mul(CHUNK_OVERHEAD),
-        high: chunks.high.saturating_mul(CHUNK_OVERHEAD),
+        estimate: estimate.saturating_mul(CHUNK_OVERHEAD),
+        low: low.saturating_mul(CHUNK_OVERHEAD),
+        high: high.saturating_mul(CHUNK_OVERHEAD),
     };
     for column in columns {
         live = live.plus(column.out_of_line_bytes?);

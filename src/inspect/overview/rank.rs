@@ -1,16 +1,18 @@
 //! Columns of many relations, added up over the parts of partitioned tables and of inheritance, and ranked (pure).
 
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{ColumnLine, Extent, FormLine, LeftOut, RelationLine};
+use super::{ColumnLine, Extent, LeftOut, RelationLine, TableFigures, share, sum_if_known};
 use crate::findings::finding::{Finding, rank};
 use crate::inspect::result::Source;
 use crate::server::citus::{SHOWN_BY, ShardLine};
-use toast_format::model::interval::{IndependentSum, Interval};
+use toast_format::model::interval::{Amount, Interval};
+use toast_format::model::sql::without_public;
 
 /// What columns are ranked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -33,34 +35,34 @@ pub enum SortBy {
 }
 
 /// The totals of all relations.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(crate) struct Totals {
+#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Totals {
     /// Relations that were selected.
-    pub(crate) relations: u64,
+    pub relations: u64,
     /// Relations that were read, completely or in part.
-    pub(crate) read: u64,
+    pub read: u64,
     /// Relations of which a sample was read.
-    pub(crate) sampled: u64,
+    pub sampled: u64,
     /// Relations of which no pages were read.
-    pub(crate) by_functions: u64,
+    pub by_functions: u64,
     /// Tables searched for findings: those of 1 MB or more, as far as there was time.
-    pub(crate) looked_at: u64,
+    pub looked_at: u64,
     /// Blocks of relations of which a sample was wanted.
-    pub(crate) sampled_blocks: u64,
+    pub sampled_blocks: u64,
     /// Those of them that were read.
-    pub(crate) sampled_blocks_read: u64,
+    pub sampled_blocks_read: u64,
     /// Size of the heaps, TOAST relations and their indexes, of all selected relations.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Those of relations that were left out.
-    pub(crate) left_out_bytes: u64,
+    pub left_out_bytes: u64,
     /// Indexes of the relations that were read.
-    pub(crate) index_bytes: u64,
+    pub index_bytes: u64,
     /// What the columns take of the relations that were read.
-    pub(crate) columns_bytes: Interval<u64>,
+    pub columns_bytes: Amount,
     /// What is unused in heaps and TOAST relations; null where pages of some were not read.
-    pub(crate) unused_bytes: Option<Interval<u64>>,
+    pub unused_bytes: Option<Amount>,
     /// The database's files, on all nodes that were read; null where that is not known.
-    pub(crate) database_bytes: Option<u64>,
+    pub database_bytes: Option<u64>,
 }
 
 /// The ranking, up to the limit.
@@ -72,7 +74,7 @@ pub(crate) struct Ranked {
     /// Columns beyond the limit.
     pub(crate) more: u64,
     /// Stored bytes of these columns.
-    pub(crate) more_bytes: Interval<u64>,
+    pub(crate) more_bytes: Amount,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,7 @@ pub(crate) struct RankedColumn {
     pub(crate) line: ColumnLine,
     /// What its relation has of what the columns are ranked by, if that is one of [`SortBy::Unused`],
     /// [`SortBy::Read`], [`SortBy::Dead`].
-    pub(crate) by_relation: Option<Interval<u64>>,
+    pub(crate) by_relation: Option<Amount>,
 }
 
 impl Ranked {
@@ -101,11 +103,11 @@ impl Ranked {
             }),
             SortBy::Name => self.columns.sort_by_key(|one| one.target.clone()),
         }
-        let mut more_bytes = IndependentSum::default();
         let rest = self.columns.get(self.limit..).unwrap_or_default();
-        rest.iter().for_each(|one| more_bytes.add(&one.line.stored_bytes));
+        for column in rest {
+            self.more_bytes = self.more_bytes.plus_independent(column.line.stored_bytes);
+        }
         self.more = self.more.saturating_add(rest.len() as u64);
-        self.more_bytes = self.more_bytes.plus(more_bytes.total());
         self.columns.truncate(self.limit);
     }
 }
@@ -157,18 +159,17 @@ impl Overview {
         let ranked = &mut self.ranked;
         ranked.columns.extend(other.ranked.columns);
         ranked.more = ranked.more.saturating_add(other.ranked.more);
-        ranked.more_bytes = ranked.more_bytes.plus(other.ranked.more_bytes);
+        ranked.more_bytes = ranked.more_bytes.plus_independent(other.ranked.more_bytes);
         ranked.order();
         for RankedColumn { line, .. } in &mut ranked.columns {
-            let whole = self.totals.database_bytes.map(Interval::exact);
-            line.share = whole.and_then(|whole| line.stored_bytes.ratio_to(whole));
+            line.share = share(line.stored_bytes, self.totals.database_bytes);
         }
     }
 }
 
 /// A relation's name after that of its database.
 fn name_in(target: &str, relation: &str) -> String {
-    format!("{target} {}", relation.trim_start_matches("public."))
+    format!("{target} {}", without_public(relation))
 }
 
 impl Totals {
@@ -181,7 +182,7 @@ impl Totals {
     fn join(&mut self, other: &Totals) {
         self.unused_bytes = match (self.unused_bytes, other.unused_bytes) {
             _ if self.lack_unused_bytes() || other.lack_unused_bytes() => None,
-            (Some(sum), Some(more)) => Some(sum.plus(more)),
+            (sum @ Some(_), more @ Some(_)) => sum_if_known(sum, more),
             (one, other) => one.or(other),
         };
         let sums = [
@@ -199,7 +200,7 @@ impl Totals {
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
-        self.columns_bytes = self.columns_bytes.plus(other.columns_bytes);
+        self.columns_bytes = self.columns_bytes.plus_independent(other.columns_bytes);
         self.database_bytes = self
             .database_bytes
             .zip(other.database_bytes)
@@ -209,29 +210,29 @@ impl Totals {
 
 /// How the shards of a table of Citus are spread over nodes. Sizes are those of heaps, TOAST relations and their
 /// indexes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub(crate) struct Spread {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Spread {
     /// `schema.name` of the table.
-    pub(crate) table: String,
+    pub table: String,
     /// Shards that were read; those of partitions that have the same range are one.
-    pub(crate) shards: u64,
+    pub shards: u64,
     /// How many nodes have the same rows; 1 unless Citus replicates them.
-    pub(crate) copies: u64,
+    pub copies: u64,
     /// On all nodes, including copies.
-    pub(crate) bytes: u64,
-    pub(crate) largest_bytes: u64,
-    pub(crate) median_bytes: u64,
+    pub bytes: u64,
+    pub largest_bytes: u64,
+    pub median_bytes: u64,
     /// Sorted by their names.
-    pub(crate) nodes: Vec<NodeShare>,
+    pub nodes: Vec<NodeShare>,
 }
 
 /// A node's shards of a table of Citus.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub(crate) struct NodeShare {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NodeShare {
     /// `host:port` in the metadata.
-    pub(crate) node: String,
-    pub(crate) shards: u64,
-    pub(crate) bytes: u64,
+    pub node: String,
+    pub shards: u64,
+    pub bytes: u64,
 }
 
 /// Bytes of the shards that were read.
@@ -302,14 +303,26 @@ fn add_shard_findings(sums: &mut Vec<Finding>, shard: &ShardLine, findings: &[Fi
     }
 }
 
+impl TableFigures {
+    /// What columns are ranked by, if it is a figure of their table.
+    fn rank_figure(&self, by: SortBy) -> Option<Amount> {
+        match by {
+            SortBy::Unused => self.unused_bytes,
+            SortBy::Read => self.rows_read.map(Interval::exact),
+            SortBy::Dead => self.dead_rows.map(Interval::exact),
+            SortBy::Stored | SortBy::Raw | SortBy::Name => None,
+        }
+    }
+}
+
 /// Collects the lines of relations until the ranking is made.
 #[derive(Debug, Default)]
 pub(crate) struct Ranking {
     extent: Extent,
     /// By relation, or what it is a part of, and column.
-    columns: BTreeMap<(String, String), ColumnSum>,
+    columns: BTreeMap<(String, String), ColumnLine>,
     /// By relation, or what it is a part of.
-    whole: BTreeMap<String, Whole>,
+    tables: BTreeMap<String, TableFigures>,
     pub(crate) left_out: Vec<LeftOut>,
     /// Of all relations, as they come.
     pub(crate) findings: Vec<Finding>,
@@ -318,104 +331,16 @@ pub(crate) struct Ranking {
     /// By table of Citus.
     spread: BTreeMap<String, ShardSizes>,
     pub(super) counts: Counts,
-    columns_bytes: IndependentSum,
-    unused_bytes: Option<IndependentSum>,
+    /// Those of all relations.
+    pub(super) all: TableFigures,
+    columns_bytes: Amount,
 }
 
 /// A table, or all parts of one.
 #[derive(Debug, Clone)]
 pub(crate) struct TableLine {
     pub(crate) relation: String,
-    pub(crate) heap_bytes: u64,
-    pub(crate) toast_bytes: u64,
-    pub(crate) toast_index_bytes: u64,
-    pub(crate) index_bytes: u64,
-    pub(crate) unused: Option<Interval<u64>>,
-    pub(crate) rows: Option<Interval<u64>>,
-    pub(crate) dead_rows: Option<Interval<u64>>,
-    pub(crate) toast_values: Option<Interval<u64>>,
-}
-
-impl TableLine {
-    /// Heap, TOAST relation and its index.
-    pub(crate) fn bytes(&self) -> u64 {
-        let toast = self.toast_bytes.saturating_add(self.toast_index_bytes);
-        self.heap_bytes.saturating_add(toast)
-    }
-}
-
-/// Figures of relations and of all their parts, not of single columns.
-#[derive(Debug)]
-struct Whole {
-    heap_bytes: u64,
-    toast_bytes: u64,
-    toast_index_bytes: u64,
-    index_bytes: u64,
-    unused: Option<IndependentSum>,
-    rows: Option<IndependentSum>,
-    rows_read: Option<IndependentSum>,
-    dead_rows: Option<IndependentSum>,
-    toast_values: Option<IndependentSum>,
-}
-
-impl Whole {
-    fn new() -> Whole {
-        let zero = Some(IndependentSum::default());
-        Whole {
-            heap_bytes: 0,
-            toast_bytes: 0,
-            toast_index_bytes: 0,
-            index_bytes: 0,
-            unused: zero,
-            rows: zero,
-            rows_read: zero,
-            dead_rows: zero,
-            toast_values: zero,
-        }
-    }
-
-    fn add(&mut self, part: &RelationLine) {
-        let sizes = [
-            (&mut self.heap_bytes, part.heap_bytes),
-            (&mut self.toast_bytes, part.toast_bytes),
-            (&mut self.toast_index_bytes, part.toast_index_bytes),
-            (&mut self.index_bytes, part.index_bytes),
-        ];
-        for (sum, bytes) in sizes {
-            *sum = sum.saturating_add(bytes.unwrap_or(0));
-        }
-        add(&mut self.rows, part.rows.as_ref());
-        let without = part.toast_bytes.is_none().then(|| Interval::exact(0));
-        add(&mut self.toast_values, part.toast_values.or(without).as_ref());
-        add(&mut self.unused, part.unused_bytes.as_ref());
-        add(&mut self.rows_read, part.rows_read.map(Interval::exact).as_ref());
-        add(&mut self.dead_rows, part.dead_rows.map(Interval::exact).as_ref());
-    }
-
-    fn line(&self, relation: &str) -> TableLine {
-        TableLine {
-            relation: relation.to_owned(),
-            heap_bytes: self.heap_bytes,
-            toast_bytes: self.toast_bytes,
-            toast_index_bytes: self.toast_index_bytes,
-            index_bytes: self.index_bytes,
-            unused: total(self.unused),
-            rows: total(self.rows),
-            dead_rows: total(self.dead_rows),
-            toast_values: total(self.toast_values),
-        }
-    }
-
-    /// What columns are ranked by.
-    fn rank_figure(&self, by: SortBy) -> Option<Interval<u64>> {
-        let sum = match by {
-            SortBy::Unused => self.unused,
-            SortBy::Read => self.rows_read,
-            SortBy::Dead => self.dead_rows,
-            SortBy::Stored | SortBy::Raw | SortBy::Name => None,
-        };
-        total(sum)
-    }
+    pub(crate) figures: TableFigures,
 }
 
 #[derive(Debug, Default)]
@@ -425,177 +350,69 @@ pub(super) struct Counts {
     pub(super) by_functions: u64,
     blocks: u64,
     blocks_read: u64,
-    bytes: u64,
-    pub(super) heap_bytes: u64,
-    pub(super) toast_bytes: u64,
-    index_bytes: u64,
     looked_at: u64,
     /// The size of the largest relation.
     pub(super) largest: u64,
-    pub(super) dead_rows: u64,
-    /// Relations whose dead rows are not known.
-    pub(super) without_dead_rows: u64,
     /// The largest number of values in a TOAST relation.
-    pub(super) most_ids: Interval<u64>,
-    /// Relations of which it is not known how many values are in their TOAST relation.
-    pub(super) without_ids: u64,
+    pub(super) most_ids: Amount,
     pub(super) problems: u64,
 }
 
 impl Counts {
-    /// Adds what named figures are made of.
-    fn add_figures(&mut self, relation: &RelationLine) {
-        let sums = [
-            (&mut self.heap_bytes, relation.heap_bytes),
-            (&mut self.toast_bytes, relation.toast_bytes),
-            (&mut self.dead_rows, relation.dead_rows),
-            (&mut self.problems, Some(relation.problem_count)),
-        ];
-        for (sum, more) in sums {
-            *sum = sum.saturating_add(more.unwrap_or(0));
+    fn add(&mut self, relation: &RelationLine) {
+        let RelationLine { read, figures, .. } = relation;
+        self.read += 1;
+        self.by_functions += u64::from(read.source == Source::Functions);
+        self.looked_at += u64::from(relation.findings.is_some());
+        if let Some(sample) = &read.sample {
+            self.sampled += u64::from(sample.blocks_read < sample.blocks);
+            self.blocks += sample.blocks;
+            self.blocks_read += sample.blocks_read;
         }
-        self.largest = self.largest.max(relation.bytes());
-        self.without_dead_rows += u64::from(relation.dead_rows.is_none());
-        match (relation.toast_values, relation.toast_bytes) {
-            (Some(values), _) if values.estimate > self.most_ids.estimate => self.most_ids = values,
-            (None, Some(_)) => self.without_ids += 1,
-            _ => {}
-        }
-    }
-}
-
-/// One column of all parts.
-#[derive(Debug, Clone)]
-struct ColumnSum {
-    /// The first part's column, with what the other parts have in common with it.
-    line: ColumnLine,
-    values: Option<IndependentSum>,
-    stored: IndependentSum,
-    raw: Option<IndependentSum>,
-    measured: Option<IndependentSum>,
-    out_of_line: Option<IndependentSum>,
-    /// By form and method.
-    forms: BTreeMap<(&'static str, Option<&'static str>), IndependentSum>,
-}
-
-fn total(sum: Option<IndependentSum>) -> Option<Interval<u64>> {
-    sum.map(|sum| sum.total())
-}
-
-/// Adds a figure, if all are known.
-fn add(sum: &mut Option<IndependentSum>, figure: Option<&Interval<u64>>) {
-    match (sum.as_mut(), figure) {
-        (Some(sum), Some(figure)) => sum.add(figure),
-        _ => *sum = None,
-    }
-}
-
-impl ColumnSum {
-    fn new(line: ColumnLine) -> ColumnSum {
-        let zero = Some(IndependentSum::default());
-        ColumnSum {
-            line,
-            values: zero,
-            stored: IndependentSum::default(),
-            raw: zero,
-            measured: zero,
-            out_of_line: zero,
-            forms: BTreeMap::new(),
-        }
-    }
-
-    fn add(&mut self, part: &ColumnLine) {
-        self.line.parts += 1;
-        if self.line.type_name != part.type_name {
-            self.line.type_name = None;
-        }
-        if self.line.storage != part.storage {
-            self.line.storage = None;
-        }
-        if self.line.compression != part.compression {
-            self.line.compression = None;
-        }
-        self.stored.add(&part.stored_bytes);
-        add(&mut self.values, part.values.as_ref());
-        add(&mut self.raw, part.raw_bytes.as_ref());
-        add(&mut self.measured, part.measured.as_ref());
-        add(&mut self.out_of_line, part.out_of_line_bytes.as_ref());
-        for FormLine { form, method, stored_bytes } in &part.forms {
-            self.forms.entry((form, *method)).or_default().add(stored_bytes);
-        }
-    }
-
-    fn line(self, database_bytes: Option<u64>) -> ColumnLine {
-        if self.line.parts == 1 {
-            let whole = database_bytes.map(Interval::exact);
-            let share = whole.and_then(|whole| self.line.stored_bytes.ratio_to(whole));
-            return ColumnLine { share, ..self.line };
-        }
-        let stored = self.stored.total();
-        let raw = total(self.raw);
-        let measured = total(self.measured);
-        let forms = self.forms.into_iter().map(|((form, method), sum)| FormLine {
-            form,
-            method,
-            stored_bytes: sum.total(),
-        });
-        ColumnLine {
-            forms: forms.collect(),
-            values: total(self.values),
-            stored_bytes: stored,
-            raw_bytes: raw,
-            ratio: raw.zip(measured).and_then(|(raw, measured)| raw.ratio_to(measured)),
-            out_of_line_bytes: total(self.out_of_line),
-            share: database_bytes.and_then(|whole| stored.ratio_to(Interval::exact(whole))),
-            measured,
-            ..self.line
+        self.largest = self.largest.max(figures.bytes());
+        self.problems = self.problems.saturating_add(read.problem_count);
+        if let Some(values) = figures.toast_values
+            && values.estimate > self.most_ids.estimate
+        {
+            self.most_ids = values;
         }
     }
 }
 
 impl Ranking {
     pub(crate) fn new(extent: Extent) -> Ranking {
-        Ranking { extent, unused_bytes: Some(IndependentSum::default()), ..Ranking::default() }
+        Ranking { extent, all: TableFigures::ZERO, ..Ranking::default() }
     }
 
     pub(crate) fn add(&mut self, relation: &RelationLine) {
-        let counts = &mut self.counts;
-        counts.read += 1;
-        counts.by_functions += u64::from(relation.source == Source::Functions);
-        counts.bytes = counts.bytes.saturating_add(relation.bytes());
-        counts.index_bytes = counts.index_bytes.saturating_add(relation.index_bytes.unwrap_or(0));
-        counts.add_figures(relation);
-        if let Some(sample) = &relation.sample {
-            counts.sampled += u64::from(sample.blocks_read < sample.blocks);
-            counts.blocks += sample.blocks;
-            counts.blocks_read += sample.blocks_read;
-        }
-        let name = relation.part_of.as_ref().unwrap_or(&relation.relation);
-        let node = if relation.part_of.is_none() { relation.shard.as_ref() } else { None };
-        let whole = on_node(name, node.map(|shard| &shard.node));
-        self.whole.entry(whole.clone()).or_insert_with(Whole::new).add(relation);
-        add(&mut self.unused_bytes, relation.unused_bytes.as_ref());
+        let RelationLine { read, figures, .. } = relation;
+        self.counts.add(relation);
+        self.all += figures;
+        let name = relation.part_of.as_ref().unwrap_or(&read.name.relation);
+        let node = if relation.part_of.is_none() { read.shard.as_ref() } else { None };
+        let table = on_node(name, node.map(|shard| &shard.node));
+        *self.tables.entry(table.clone()).or_insert(TableFigures::ZERO) += figures;
         if let Some(findings) = &relation.findings {
-            counts.looked_at += 1;
-            match (&relation.shard, &relation.part_of) {
+            match (&read.shard, &relation.part_of) {
                 (Some(shard), Some(_)) => add_shard_findings(&mut self.findings, shard, findings),
                 _ => self.findings.extend(findings.iter().cloned()),
             }
         }
-        if let Some(shard) = &relation.shard {
+        if let Some(shard) = &read.shard {
             let spread = self.spread.entry(shard.table.clone()).or_default();
             spread.copies = spread.copies.max(shard.copies);
             let place = (shard.range.clone(), shard.node.clone());
             let sum = spread.shards.entry(place).or_default();
-            *sum = sum.saturating_add(relation.bytes());
+            *sum = sum.saturating_add(figures.bytes());
         }
         for column in &relation.columns {
-            self.columns_bytes.add(&column.stored_bytes);
-            let key = (whole.clone(), column.column.clone());
-            let sum = self.columns.entry(key).or_insert_with(|| {
-                ColumnSum::new(ColumnLine { relation: name.clone(), parts: 0, ..column.clone() })
-            });
-            sum.add(column);
+            self.columns_bytes = self.columns_bytes.plus_independent(column.stored_bytes);
+            match self.columns.entry((table.clone(), column.column.clone())) {
+                Entry::Occupied(mut sum) => *sum.get_mut() += column,
+                Entry::Vacant(first) => {
+                    first.insert(ColumnLine { relation: name.clone(), ..column.clone() });
+                }
+            }
         }
     }
 
@@ -611,8 +428,7 @@ impl Ranking {
     /// The totals of all relations.
     pub(crate) fn totals(&self) -> Totals {
         let counts = &self.counts;
-        let Counts { read, sampled, by_functions, blocks, blocks_read, bytes, index_bytes, .. } =
-            *counts;
+        let Counts { read, sampled, by_functions, blocks, blocks_read, .. } = *counts;
         let left_out = &self.left_out;
         let left_out_bytes =
             left_out.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes.unwrap_or(0)));
@@ -624,36 +440,38 @@ impl Ranking {
             looked_at: counts.looked_at,
             sampled_blocks: blocks,
             sampled_blocks_read: blocks_read,
-            bytes: bytes.saturating_add(left_out_bytes),
+            bytes: self.all.bytes().saturating_add(left_out_bytes),
             left_out_bytes,
-            index_bytes,
-            columns_bytes: self.columns_bytes.total(),
-            unused_bytes: if read > 0 { self.unused_bytes.map(|sum| sum.total()) } else { None },
+            index_bytes: self.all.index_bytes.unwrap_or(0),
+            columns_bytes: self.columns_bytes,
+            unused_bytes: if read > 0 { self.all.unused_bytes } else { None },
             database_bytes: self.extent.database_bytes,
         }
     }
 
     /// The first `limit` tables: the largest ones, unless the order is one of tables.
     pub(crate) fn tables(&self, by: SortBy, limit: usize) -> Vec<TableLine> {
-        let lines = self.whole.iter();
-        let lines = lines.map(|(name, whole)| (whole.line(name), whole.rank_figure(by)));
-        let mut tables: Vec<(TableLine, Option<Interval<u64>>)> = lines.collect();
+        let lines = self.tables.iter();
+        let mut tables: Vec<TableLine> = lines
+            .map(|(relation, figures)| TableLine { relation: relation.clone(), figures: *figures })
+            .collect();
         // ordered by name until here; equal ones keep that order
         match by {
             SortBy::Stored | SortBy::Raw => {
-                tables.sort_by_key(|(table, _)| Reverse(table.bytes()));
+                tables.sort_by_key(|table| Reverse(table.figures.bytes()));
             }
-            SortBy::Unused | SortBy::Read | SortBy::Dead => {
-                tables.sort_by_key(|(_, figure)| Reverse(figure.map(|figure| figure.estimate)));
-            }
+            SortBy::Unused | SortBy::Read | SortBy::Dead => tables.sort_by_key(|table| {
+                Reverse(table.figures.rank_figure(by).map(|figure| figure.estimate))
+            }),
             SortBy::Name => {}
         }
-        tables.into_iter().take(limit).map(|(table, _)| table).collect()
+        tables.truncate(limit);
+        tables
     }
 
     /// How many tables there are; the parts of one are one.
     pub(crate) fn number_of_tables(&self) -> usize {
-        self.whole.len()
+        self.tables.len()
     }
 
     /// The largest `limit` tables, each with its columns.
@@ -664,7 +482,8 @@ impl Ranking {
             let first = (table.relation.clone(), String::new());
             let columns = self.columns.range(first..);
             let columns = columns.take_while(|((relation, _), _)| *relation == table.relation);
-            let columns = columns.map(|(_, column)| column.clone().line(database_bytes)).collect();
+            let columns =
+                columns.map(|(_, column)| column.clone().with_share(database_bytes)).collect();
             (table, columns)
         });
         with_columns.collect()
@@ -687,10 +506,10 @@ impl Ranking {
     pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
         let database_bytes = self.extent.database_bytes;
         let mut columns = Vec::new();
-        for sum in self.columns.into_values() {
-            let line = sum.line(database_bytes);
-            let whole = self.whole.get(&on_node(&line.relation, line.node.as_ref()));
-            let by_relation = whole.and_then(|whole| whole.rank_figure(by));
+        for line in self.columns.into_values() {
+            let line = line.with_share(database_bytes);
+            let table = self.tables.get(&on_node(&line.relation, line.node.as_ref()));
+            let by_relation = table.and_then(|figures| figures.rank_figure(by));
             columns.push(RankedColumn { target: None, line, by_relation });
         }
         let more_bytes = Interval::exact(0);
@@ -705,23 +524,28 @@ mod tests {
     use super::*;
     use crate::findings::code::Code;
     use crate::findings::finding::Unit;
+    use crate::inspect::overview::FormLine;
+    use crate::inspect::result::RelationRead;
+    use crate::server::catalog::RelationName;
+    use toast_format::disk::desc::Storage;
+    use toast_format::model::stored::Form;
 
-    fn column(relation: &str, column: &str, stored: Interval<u64>, raw: Option<u64>) -> ColumnLine {
+    fn column(relation: &str, column: &str, stored: Amount, raw: Option<u64>) -> ColumnLine {
         ColumnLine {
             relation: relation.into(),
             column: column.into(),
             type_name: Some("text".into()),
-            storage: Some("extended"),
+            storage: Some(Storage::Extended),
             compression: None,
             parts: 1,
             copies: None,
             node: None,
-            values: Some(Interval::exact(1)),
+            values: Interval::exact(1),
             stored_bytes: stored,
             raw_bytes: raw.map(Interval::exact),
             ratio: None,
             out_of_line_bytes: Some(Interval::exact(0)),
-            forms: vec![FormLine { form: "plain", method: None, stored_bytes: stored }],
+            forms: vec![FormLine { form: Form::Plain, method: None, stored_bytes: stored }],
             share: None,
             measured: Some(stored),
         }
@@ -734,29 +558,17 @@ mod tests {
         columns: Vec<ColumnLine>,
     ) -> RelationLine {
         RelationLine {
-            relation: name.into(),
-            schema_name: None,
-            name: None,
-            oid: None,
-            kind: None,
-            access_method: None,
+            read: RelationRead { name: RelationName::file(name), ..RelationRead::default() },
             part_of: part_of.map(str::to_owned),
-            shard: None,
-            source: Source::Pageinspect,
-            sample: None,
-            heap_bytes: Some(10_000),
-            toast_bytes: None,
-            toast_index_bytes: None,
-            toast_values: None,
-            index_bytes: Some(5),
-            rows: None,
-            unused_bytes: unused.map(Interval::exact),
-            rows_read: Some(name.len() as u64),
-            dead_rows: unused.map(|unused| 10 - unused),
+            figures: TableFigures {
+                heap_bytes: Some(10_000),
+                index_bytes: Some(5),
+                unused_bytes: unused.map(Interval::exact),
+                rows_read: Some(name.len() as u64),
+                dead_rows: unused.map(|unused| 10 - unused),
+                ..TableFigures::default()
+            },
             columns,
-            not_available: Vec::new(),
-            problems: Vec::new(),
-            problem_count: 0,
             findings: None,
         }
     }
@@ -813,21 +625,19 @@ mod tests {
     #[test]
     fn the_largest_tables_have_their_columns_and_forms() {
         let mut ranking = ranking();
-        let large = RelationLine {
-            heap_bytes: Some(50_000),
-            ..relation("o", None, None, vec![column("o", "v", Interval::exact(9), None)])
-        };
+        let mut large = relation("o", None, None, vec![column("o", "v", Interval::exact(9), None)]);
+        large.figures.heap_bytes = Some(50_000);
         ranking.add(&large);
         assert_eq!(ranking.number_of_tables(), 4);
         let largest = ranking.largest(2);
         let names: Vec<(&str, u64, usize)> = largest
             .iter()
-            .map(|(table, columns)| (table.relation.as_str(), table.bytes(), columns.len()))
+            .map(|(table, columns)| (table.relation.as_str(), table.figures.bytes(), columns.len()))
             .collect();
         assert_eq!(names, [("o", 50_000, 1), ("p", 20_000, 1)]);
         let forms = &largest[1].1[0].forms;
         let stored_bytes = Interval { estimate: 700, low: 650, high: 750 };
-        assert_eq!(*forms, [FormLine { form: "plain", method: None, stored_bytes }]);
+        assert_eq!(*forms, [FormLine { form: Form::Plain, method: None, stored_bytes }]);
     }
 
     fn shard(id: i64, node: &str, copies: u64) -> ShardLine {
@@ -837,7 +647,7 @@ mod tests {
 
     #[test]
     fn shards_are_spread_over_nodes_and_those_of_partitions_with_one_range_are_one() {
-        let mut ranking = Ranking::default();
+        let mut ranking = Ranking::new(Extent::default());
         ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(70) });
         ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(30) });
         for (id, node) in [(10, "a:1"), (11, "b:1"), (12, "a:1"), (13, "b:1"), (15, "b:1")] {
@@ -881,7 +691,7 @@ mod tests {
     #[test]
     fn copies_are_counted_and_one_by_one_they_are_told_apart() {
         let of = |one_by_one| {
-            let mut ranking = Ranking::default();
+            let mut ranking = Ranking::new(Extent::default());
             for node in ["a:1", "b:1"] {
                 let v = column("public.d_7", "v", Interval::exact(6), None);
                 let mut line = relation("public.d_7", None, Some(1), vec![v]);
@@ -922,16 +732,18 @@ mod tests {
         assert_eq!((totals.read, totals.bytes, totals.index_bytes), (4, 40_000, 20));
         assert_eq!(totals.columns_bytes.estimate, 1840);
         assert!(totals.unused_bytes.is_none());
-        let tables = |by, limit| -> Vec<(String, u64, Option<u64>)> {
+        let tables = |by, limit| -> Vec<(String, Option<u64>, Option<u64>)> {
             let tables = ranking().tables(by, limit).into_iter();
             let figures = |table: TableLine| {
-                (table.relation, table.heap_bytes, table.unused.map(|unused| unused.estimate))
+                let TableFigures { heap_bytes, unused_bytes, .. } = table.figures;
+                (table.relation, heap_bytes, unused_bytes.map(|unused| unused.estimate))
             };
             tables.map(figures).collect()
         };
-        let p = ("p".to_owned(), 20_000, Some(9));
+        let p = ("p".to_owned(), Some(20_000), Some(9));
         assert_eq!(tables(SortBy::Stored, 1), std::slice::from_ref(&p));
-        let by_unused = [p, ("a".to_owned(), 10_000, Some(7)), ("z".to_owned(), 10_000, None)];
+        let by_unused =
+            [p, ("a".to_owned(), Some(10_000), Some(7)), ("z".to_owned(), Some(10_000), None)];
         assert_eq!(tables(SortBy::Unused, 9), by_unused);
     }
 

@@ -8,15 +8,13 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::findings::code::WORTH;
-use crate::findings::finding::Findings;
-use crate::inspect::estimates;
-use crate::inspect::finding_look::{PageFacts, Partial};
+use crate::inspect::finding_look::{Evidence, PageFacts, Partial};
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
-use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::{RelationReport, SampleReport, Source};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
+use crate::server::index_scan::IndexFill;
 use crate::server::owner_facts::begin_reading;
 use crate::server::sampled::RowSource;
 use crate::server::scan::BATCH;
@@ -81,11 +79,9 @@ impl Inspector {
             Ok((mut report, looked)) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
                 if is_worth_findings(relation) {
-                    let mut found = Partial::complete(());
-                    let looked = found.take(looked);
-                    let findings = self.findings_in_time(relation, looked, &report, effort).await;
-                    report.findings = found.take(findings.map_err(live)?);
-                    note_failed_findings(&mut report, found.failed.as_ref());
+                    let indexes = self.indexes_in_time(relation, report.read.source, effort).await;
+                    let evidence = Evidence::new(looked, indexes.map_err(live)?);
+                    self.add_findings(relation, evidence, &mut report).await.map_err(live)?;
                 }
                 Ok(report)
             }
@@ -96,33 +92,23 @@ impl Inspector {
         }
     }
 
-    /// The findings; those about indexes if there is time to examine them.
-    async fn findings_in_time(
+    /// What the indexes show; nothing if a sample was requested, or if there is no time to examine them.
+    async fn indexes_in_time(
         &self,
         relation: &Relation,
-        looked: Option<PageFacts>,
-        report: &RelationReport,
+        source: Source,
         effort: Effort,
-    ) -> Result<Partial<Option<Findings>>, LiveError> {
+    ) -> Result<Partial<Vec<IndexFill>>, LiveError> {
+        if effort.sampling.is_some() {
+            return Ok(Partial::complete(Vec::new()));
+        }
+        if let Some(indexes) = ended_in_time(effort.until, self.indexes(relation, source)).await {
+            return indexes;
+        }
         let connection = self.connections.first().ok_or_else(no_client)?;
-        let mut found = Partial::complete(());
-        let find = async {
-            let indexes = match effort.sampling {
-                None => found.take(self.indexes(relation, report.source).await?),
-                Some(_) => Vec::new(),
-            };
-            self.findings(relation, looked.clone(), report, indexes).await
-        };
-        let findings = match ended_in_time(effort.until, find).await {
-            Some(findings) => findings?,
-            None => {
-                let _ = connection.canceller().cancel().await;
-                snapshot::abandon(connection.client()).await?;
-                self.findings(relation, looked, report, Vec::new()).await?
-            }
-        };
-        let obtained = found.take(findings);
-        Ok(Partial { obtained, failed: found.failed })
+        let _ = connection.canceller().cancel().await;
+        snapshot::abandon(connection.client()).await?;
+        Ok(Partial::complete(Vec::new()))
     }
 
     /// Counts what blocks hold. Before that, pages are examined for findings.
@@ -174,21 +160,15 @@ impl Inspector {
             }
         };
         let scan = reader.scan;
-        let mut report = match why {
-            Some(why) => self.functions_report(relation, &scan, why),
-            None => self.report(relation, &scan, Source::Pageinspect),
+        let sample = scan.blocks.as_ref().map(|blocks| SampleReport {
+            blocks: u64::from(total),
+            blocks_read: blocks.blocks,
+            seed,
+        });
+        let report = match why {
+            Some(why) => self.functions_report(relation, &scan, sample, why),
+            None => self.report(relation, &scan, Source::Pageinspect, sample),
         };
-        if let Some(blocks) = &scan.blocks {
-            let sample =
-                SampleReport { blocks: u64::from(total), blocks_read: blocks.blocks, seed };
-            estimates::fill(&mut report, &relation.desc, &scan.stats, blocks, sample);
-            if report.source == Source::Functions {
-                // they are only known from pages
-                report.tuples.dead_estimate = None;
-                report.tuples.unknown_estimate = None;
-                report.heap.free_bytes_estimate = None;
-            }
-        }
         Ok((report, looked))
     }
 

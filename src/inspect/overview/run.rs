@@ -194,11 +194,9 @@ fn pass_on(
     match outcome {
         Outcome::Read(report) => {
             let root = listed.root.map(|(_, name)| name);
-            let line = RelationLine {
-                rows_read: Some(listed.rows_read),
-                dead_rows: Some(listed.dead_rows),
-                ..RelationLine::new(&report, root, database_bytes)
-            };
+            let mut line = RelationLine::new(&report, root, database_bytes);
+            line.figures.rows_read = Some(listed.rows_read);
+            line.figures.dead_rows = Some(listed.dead_rows);
             let result = OverviewResult::Relation(Box::new(line));
             output.found(result).map_err(RunError::Output)?;
         }

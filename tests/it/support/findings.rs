@@ -36,7 +36,7 @@ pub(crate) fn relation_at_rest(database: &Database<'_>, more: &[&str]) -> Printe
 }
 
 pub(crate) fn codes(findings: &[Printed<Finding>]) -> Vec<&str> {
-    findings.iter().map(|finding| finding.code.as_str()).collect()
+    findings.iter().map(|finding| finding.code.name()).collect()
 }
 
 /// Runs what was printed: SQL, or a command of a shell.

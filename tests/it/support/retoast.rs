@@ -12,6 +12,7 @@ use crate::support::reports::{Printed, Source};
 use crate::support::server::{Database, with_pageinspect};
 use crate::support::tables::LARGE;
 use crate::support::verbs::relation;
+use toast_format::codec::Method;
 
 /// `toastctl retoast` on `database` as its superuser.
 pub(crate) fn command(database: &Database<'_>, arguments: &[&str]) -> Command {
@@ -64,10 +65,11 @@ pub(crate) fn contents(database: &Database<'_>, table: &str) -> String {
 /// Form and method of the values of `column` with how many there are, as `inspect` sees them.
 pub(crate) fn forms(database: &Database<'_>, table: &str, column: &str) -> Vec<String> {
     let forms = relation(database, &[table]).column(column).forms.clone();
-    let stored = forms.iter().filter(|form| form.values != 0);
+    let stored = forms.iter().filter(|form| form.all.values.estimate != 0);
     let mut forms: Vec<String> = stored
         .map(|form| {
-            format!("{} {} {}", form.form, form.method.as_deref().unwrap_or("-"), form.values)
+            let method = form.method.map_or("-", Method::name);
+            format!("{} {method} {}", form.form.name(), form.all.values.estimate)
         })
         .collect();
     forms.sort();
@@ -255,14 +257,14 @@ pub(crate) fn kills() -> u32 {
 }
 
 /// What `inspect` says that compaction would come to in heap and TOAST relation; `None` if it says nothing.
-pub(crate) fn said_by_inspect(database: &Database<'_>) -> [Option<Printed<Compaction>>; 2] {
+pub(crate) fn said_by_inspect(database: &Database<'_>) -> [Option<Compaction>; 2] {
     let told = relation(database, &["t"]);
     ["heap", "toast"].map(|part| {
         let of = |one: &&Printed<Finding>| {
-            one.code == "free-space" && one.object.as_deref() == Some(part)
+            one.code.name() == "free-space" && one.object.as_deref() == Some(part)
         };
         let found = told.findings().iter().find(of)?;
-        let compaction = found.compaction.clone().unwrap_or_else(|| panic!("{found}"));
+        let compaction = found.compaction.unwrap_or_else(|| panic!("{found}"));
         assert_eq!([found.low, found.value, found.high], [compaction.gives_back; 3], "{found}");
         Some(compaction)
     })

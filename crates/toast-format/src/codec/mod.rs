@@ -15,11 +15,17 @@ pub mod lz4;
 pub mod lz4_size;
 pub mod pglz;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// A compressor's output buffer larger than this is not kept for values much smaller than it.
 const KEEP: usize = 1 << 20;
 
 /// A compression method that stock PostgreSQL can write (`ToastCompressionId`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Method {
     /// PostgreSQL's own LZ variant (`pg_lzcompress.c`), id 0.
     Pglz,

@@ -1,5 +1,8 @@
 //! The columns of a relation, from the catalog (`pg_attribute`).
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::{Oid, ValueIdType};
 use crate::codec::Method;
 
@@ -88,7 +91,10 @@ impl Align {
 }
 
 /// `attstorage`: what may happen to a column's values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Storage {
     /// `p`: neither compression nor chunks.
     Plain,

@@ -4,7 +4,7 @@
 //! have not been changed since the last checkpoint. The upper figure includes an image of every page that may be
 //! touched, and the whole of every row version, as written if `wal_level` is `logical`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
@@ -63,7 +63,7 @@ impl RelatedFiles {
 }
 
 /// What compaction of a file would come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Expected {
     /// Bytes by which the file would be shorter.
     pub gives_back: u64,

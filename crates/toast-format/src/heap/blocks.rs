@@ -23,26 +23,6 @@ pub struct ValueBlocks {
     pub pointer_bytes: PowerSums,
     /// The number of chunks in the TOAST relation.
     pub chunks: PowerSums,
-    /// Whether all raw sizes are known.
-    pub raw_known: Known,
-    /// Whether all stored sizes are known.
-    pub stored_known: Known,
-}
-
-/// Whether something is known for all values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Known {
-    /// It is known for every value.
-    #[default]
-    Always,
-    /// For some values it is not known.
-    Partly,
-}
-
-impl Known {
-    fn and(self, unknown: u64) -> Known {
-        if unknown > 0 { Known::Partly } else { self }
-    }
 }
 
 impl ValueBlocks {
@@ -52,8 +32,6 @@ impl ValueBlocks {
         self.stored_bytes.add(sums.stored_bytes);
         self.pointer_bytes.add(sums.pointer_bytes);
         self.chunks.add(sums.chunks);
-        self.raw_known = self.raw_known.and(sums.raw_unknown);
-        self.stored_known = self.stored_known.and(sums.stored_unknown);
     }
 
     fn merge(&mut self, other: &ValueBlocks) {
@@ -62,8 +40,6 @@ impl ValueBlocks {
         self.stored_bytes.merge(&other.stored_bytes);
         self.pointer_bytes.merge(&other.pointer_bytes);
         self.chunks.merge(&other.chunks);
-        self.raw_known = self.raw_known.and(u64::from(other.raw_known == Known::Partly));
-        self.stored_known = self.stored_known.and(u64::from(other.stored_known == Known::Partly));
     }
 }
 

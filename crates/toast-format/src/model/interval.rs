@@ -17,6 +17,9 @@ pub struct Interval<T = f64, End = T> {
     pub high: End,
 }
 
+/// A number of values, rows or bytes: counted if both ends are the estimate.
+pub type Amount = Interval<u64>;
+
 impl<T: Copy> Interval<T> {
     /// The figure with the ends of its interval if they are known.
     pub fn with_ends(self, known: bool) -> Interval<T, Option<T>> {
@@ -110,6 +113,36 @@ impl Interval<u64> {
         }
     }
 
+    /// The sum with a figure from another sample, whose error is independent: the squares of the errors add up.
+    pub fn plus_independent(self, more: Interval<u64>) -> Interval<u64> {
+        let estimate = self.estimate.saturating_add(more.estimate);
+        let below = self.error_below().hypot(more.error_below()).ceil();
+        let above = self.error_above().hypot(more.error_above()).ceil();
+        Interval {
+            estimate,
+            low: estimate.saturating_sub(below as u64),
+            high: estimate.saturating_add(above as u64),
+        }
+    }
+
+    fn error_below(&self) -> f64 {
+        self.estimate.saturating_sub(self.low) as f64
+    }
+
+    fn error_above(&self) -> f64 {
+        self.high.saturating_sub(self.estimate) as f64
+    }
+
+    /// Whether it was counted, not estimated.
+    pub fn is_exact(&self) -> bool {
+        self.low == self.high
+    }
+
+    /// The same in real numbers, for calculations.
+    pub fn real(self) -> Interval {
+        Interval { estimate: self.estimate as f64, low: self.low as f64, high: self.high as f64 }
+    }
+
     /// The quotient of two figures; `None` if the divisor is zero.
     pub fn ratio_to(self, below: Interval<u64>) -> Option<Interval> {
         (below.estimate > 0).then(|| Interval {
@@ -117,33 +150,6 @@ impl Interval<u64> {
             low: rounded_ratio(self.low, below.high),
             high: rounded_ratio(self.high, below.low),
         })
-    }
-}
-
-/// A sum of figures from several independent samples, so that the squares of their errors add up.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct IndependentSum {
-    estimate: u64,
-    below: f64,
-    above: f64,
-}
-
-impl IndependentSum {
-    /// Adds a figure from a separate sample.
-    pub fn add(&mut self, figure: &Interval<u64>) {
-        let Interval { estimate, low, high } = *figure;
-        self.estimate = self.estimate.saturating_add(estimate);
-        self.below += (estimate.saturating_sub(low) as f64).powi(2);
-        self.above += (high.saturating_sub(estimate) as f64).powi(2);
-    }
-
-    /// The sum, with the interval of independent errors: their squares are added.
-    pub fn total(&self) -> Interval<u64> {
-        Interval {
-            estimate: self.estimate,
-            low: self.estimate.saturating_sub(self.below.sqrt().ceil() as u64),
-            high: self.estimate.saturating_add(self.above.sqrt().ceil() as u64),
-        }
     }
 }
 
@@ -218,12 +224,11 @@ mod tests {
 
     #[test]
     fn independent_errors_add_up_by_squares_and_counted_figures_have_none() {
-        let mut sum = IndependentSum::default();
-        sum.add(&Interval::exact(100));
-        assert_eq!(sum.total(), Interval::exact(100));
-        sum.add(&Interval { estimate: 50, low: 47, high: 54 });
-        sum.add(&Interval { estimate: 50, low: 46, high: 53 });
-        assert_eq!(sum.total(), Interval { estimate: 200, low: 195, high: 205 });
+        let sum = Interval::exact(100);
+        assert_eq!(sum.plus_independent(Interval::exact(7)), Interval::exact(107));
+        let sum = sum.plus_independent(Interval { estimate: 50, low: 47, high: 54 });
+        let sum = sum.plus_independent(Interval { estimate: 50, low: 46, high: 53 });
+        assert_eq!(sum, Interval { estimate: 200, low: 195, high: 205 });
         let one = Interval::exact(1);
         assert_eq!(one.ratio_to(Interval::exact(3)).unwrap().estimate, 0.3333);
         assert!(one.ratio_to(Interval::exact(0)).is_none());

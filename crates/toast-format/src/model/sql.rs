@@ -22,6 +22,12 @@ pub fn shown_qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", shown(schema), shown(name))
 }
 
+/// A name that [`shown_qualified`] has made, without the schema public: narrow terminals have no room for what does not
+/// tell names apart.
+pub fn without_public(shown: &str) -> &str {
+    shown.strip_prefix("public.").unwrap_or(shown)
+}
+
 /// The maximum length of a name in bytes (`NAMEDATALEN - 1`). The server truncates longer ones.
 pub const LONGEST_NAME: usize = 63;
 

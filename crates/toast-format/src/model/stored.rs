@@ -1,5 +1,8 @@
 //! The form in which a value is stored, with its sizes, as used by all verbs.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::toaster::catalog::{Handler, Toasters};
 pub use super::toaster::chunks::Location;
 use super::toaster::describe::{Description, KnownFailure, PointerKind, describe};
@@ -13,7 +16,10 @@ use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::Datum;
 
 /// How a value is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// NULL, by the null bitmap.
     Null,

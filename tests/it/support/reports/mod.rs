@@ -18,6 +18,8 @@ use jsonschema::Validator;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error};
 use serde_json::Value;
+pub(crate) use toast_format::model::interval::Range;
+pub(crate) use toastctl::inspect::result::Source;
 use toastctl::report::schema::schema;
 
 use crate::support::command::Run;
@@ -197,27 +199,4 @@ impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} to {})", self.estimate, self.low, self.high)
     }
-}
-
-/// The least and the most.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub(crate) struct Range {
-    pub(crate) low: u64,
-    pub(crate) high: u64,
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.low, self.high)
-    }
-}
-
-/// What was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Source {
-    Pageinspect,
-    Functions,
-    RelationFile,
-    PageinspectOutput,
 }
