@@ -1,22 +1,13 @@
 //! Kinds of findings: names, stable for scripts, with what each means.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use Severity::{High, Low, Medium};
 
 /// How much a finding matters.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {

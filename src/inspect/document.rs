@@ -100,8 +100,8 @@ pub(crate) struct Summary<'a> {
 
 impl<'a> From<&'a Overview> for Summary<'a> {
     fn from(overview: &'a Overview) -> Summary<'a> {
-        let Overview { ranked, findings, left_out, totals, spread, .. } = overview;
-        let columns = ranked.columns.iter().map(|column| &column.line).collect();
+        let Overview { columns, findings, left_out, totals, spread, .. } = overview;
+        let columns = columns.iter().map(|column| &column.line).collect();
         Summary { columns, findings, left_out, totals, citus: spread }
     }
 }

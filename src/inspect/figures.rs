@@ -302,28 +302,14 @@ pub fn name_toasters(columns: &mut [ColumnFigures], toasters: &Toasters) {
 
 /// The problems kept, as reported.
 pub fn problem_reports(problems: &Problems) -> Vec<ProblemReport> {
-    problems
-        .kept()
-        .iter()
-        .map(|problem| ProblemReport {
-            source: problem.place.source.clone(),
-            line: problem.place.line,
-            block: problem.place.block.map(|b| b.0),
-            item: problem.place.item,
-            column: problem.place.column.clone(),
-            byte: problem.place.byte,
-            message: problem.message.clone(),
-            text: problem.to_string(),
-        })
-        .collect()
+    problems.kept().iter().map(ProblemReport::from).collect()
 }
 
 /// Records an error of the server while findings were searched for, if there was one.
 pub(super) fn note_failed_findings(report: &mut RelationReport, failed: Option<&LiveError>) {
     let Some(error) = failed else { return };
-    let mut problems = Problems::default();
     let place = Place::new(report.read.name.relation.as_str());
-    problems.add(Problem { place, message: format!("findings: {error}") });
-    report.read.problems.extend(problem_reports(&problems));
+    let problem = Problem { place, message: format!("findings: {error}") };
+    report.read.problems.push(ProblemReport::from(&problem));
     report.read.problem_count += 1;
 }

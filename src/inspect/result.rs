@@ -13,6 +13,7 @@ use crate::server::catalog::{RelationKind, RelationName};
 use crate::server::citus::ShardLine;
 use toast_format::codec::Method;
 use toast_format::disk::desc::Storage;
+use toast_format::heap::problem::{Place, Problem};
 use toast_format::model::interval::{Amount, Interval};
 use toast_format::model::stored::Form;
 
@@ -318,20 +319,22 @@ impl NotAvailable {
 /// Something that could not be read.
 #[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProblemReport {
-    /// Relation, file or input.
-    pub source: String,
-    /// Line of a text.
-    pub line: Option<usize>,
-    pub block: Option<u32>,
-    /// Number of the line pointer.
-    pub item: Option<u16>,
-    pub column: Option<String>,
-    /// Offset in the tuple, or in the page where no item is named.
-    pub byte: Option<usize>,
+    #[serde(flatten)]
+    pub place: Place,
     /// The problem, without its place.
     pub message: String,
     /// All of it in one line.
     pub text: String,
+}
+
+impl From<&Problem> for ProblemReport {
+    fn from(problem: &Problem) -> ProblemReport {
+        ProblemReport {
+            place: problem.place.clone(),
+            message: problem.message.clone(),
+            text: problem.to_string(),
+        }
+    }
 }
 
 /// Which blocks were read.

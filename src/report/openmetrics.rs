@@ -6,9 +6,9 @@ use std::io::{self, Write};
 
 use super::overview::View;
 use crate::findings::code::Severity;
-use crate::findings::finding::{Finding, Unit as FindingUnit, rank};
+use crate::findings::finding::{Finding, Unit as FindingUnit};
 use crate::inspect::overview::figures::{Figure, Figures, Unit};
-use crate::inspect::overview::rank::{Ranking, TableLine};
+use crate::inspect::overview::rank::{Overview, RankedColumn, Ranking, TableLine};
 use crate::inspect::overview::{ColumnLine, TableFigures};
 use toast_format::model::interval::Interval;
 
@@ -73,16 +73,14 @@ fn whole(figure: Interval<u64>) -> String {
 pub(crate) fn write(
     out: impl Write,
     database: &str,
-    mut ranking: Ranking,
+    ranking: Ranking,
     view: View,
     is_complete: bool,
 ) -> io::Result<()> {
     let limit = view.limit.unwrap_or(SHOWN);
     let figures = Figures::of(&ranking);
-    let mut findings = std::mem::take(&mut ranking.findings);
     let tables = ranking.tables(view.sort, limit);
-    let columns = ranking.ranked(view.sort, limit).columns;
-    let columns: Vec<ColumnLine> = columns.into_iter().map(|one| one.line).collect();
+    let Overview { columns, findings, .. } = ranking.overview(view.sort, limit);
     let mut families = Families { out, database: database.to_owned() };
     of_figures(&mut families, &figures)?;
     let complete = u8::from(is_complete).to_string();
@@ -90,7 +88,6 @@ pub(crate) fn write(
     families.family("complete", None, help, [(Vec::new(), complete)])?;
     of_tables(&mut families, &tables)?;
     of_columns(&mut families, &columns)?;
-    rank(&mut findings);
     of_findings(&mut families, &findings, limit)?;
     families.out.write_all(b"# EOF\n")?;
     families.out.flush()
@@ -161,7 +158,7 @@ fn of_tables<W: Write>(families: &mut Families<W>, tables: &[TableLine]) -> io::
 /// A family of one figure of each column, by name and help.
 type OfColumn = (&'static str, &'static str, fn(&ColumnLine) -> Option<Interval<u64>>);
 
-fn of_columns<W: Write>(families: &mut Families<W>, columns: &[ColumnLine]) -> io::Result<()> {
+fn of_columns<W: Write>(families: &mut Families<W>, columns: &[RankedColumn]) -> io::Result<()> {
     let all: [OfColumn; 3] = [
         ("column_stored", "Size of its values as stored, with TOAST pointers.", |column| {
             Some(column.stored_bytes)
@@ -172,7 +169,7 @@ fn of_columns<W: Write>(families: &mut Families<W>, columns: &[ColumnLine]) -> i
         }),
     ];
     for (name, help, value) in all {
-        let series = columns.iter().filter_map(|column| {
+        let series = columns.iter().filter_map(|RankedColumn { line: column, .. }| {
             let labels = vec![("table", column.relation.as_str()), ("column", &column.column)];
             Some((labels, whole(value(column)?)))
         });

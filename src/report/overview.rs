@@ -13,7 +13,7 @@ use super::table::{Grid, Head, Style, Tone, number, printable, text as text_colu
 use super::units::{and_more, counted, percent, ratio, size};
 use crate::inspect::document::{self as inspect, Summary};
 use crate::inspect::overview::rank::{
-    Overview, Ranked, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
+    Overview, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
 };
 use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
 use crate::inspect::result::SCHEMA;
@@ -137,8 +137,8 @@ pub(super) fn largest_columns(ranking: Ranking, document: &mut Document) {
 }
 
 fn ranked_columns(overview: &Overview, map: Option<&Map>, document: &mut Document) {
-    let Overview { ranked, totals, databases, .. } = overview;
-    let title = title(totals, *databases, ranked.by);
+    let Overview { by, columns, totals, databases, .. } = overview;
+    let title = title(totals, *databases, *by);
     if let Some(map) = map {
         document.heading("Where the space is", 2);
         document.line(&format!("{}.", title.trim_end_matches(':')), 0);
@@ -147,7 +147,7 @@ fn ranked_columns(overview: &Overview, map: Option<&Map>, document: &mut Documen
         document.line(&document.toned(Tone::Heading, &title), 0);
         document.gap();
     }
-    let grid = grid(ranked);
+    let grid = grid(overview);
     if !grid.is_empty() {
         document.grid("Columns", &grid);
         if document.is_markdown() {
@@ -161,7 +161,7 @@ fn ranked_columns(overview: &Overview, map: Option<&Map>, document: &mut Documen
         document.line(&printable(&spread_line(spread)), 0);
     }
     if map.is_some() {
-        document.grid("Columns by form", &forms(&ranked.columns));
+        document.grid("Columns by form", &forms(columns));
     }
 }
 
@@ -284,14 +284,14 @@ fn title(totals: &Totals, databases: u64, sort: SortBy) -> String {
     format!("{of}, {} with TOAST{indexes}; columns by {by}:", size(*bytes))
 }
 
-fn grid(ranked: &Ranked) -> Grid {
-    let sort = ranked.by;
+fn grid(overview: &Overview) -> Grid {
+    let Overview { by: sort, columns, more, more_bytes, .. } = overview;
     let whole = match sort {
         SortBy::Read => "Read",
         SortBy::Dead => "Dead",
         SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "Unused",
     };
-    let several = ranked.columns.iter().any(|one| one.target.is_some());
+    let several = columns.iter().any(|one| one.target.is_some());
     let mut heads = vec![
         Head::text("Table", 0),
         Head::text("Column", 0),
@@ -309,7 +309,7 @@ fn grid(ranked: &Ranked) -> Grid {
     }
     let mut grid = Grid::new(&heads);
     let mut last = None;
-    for RankedColumn { target, line, by_relation: figure } in &ranked.columns {
+    for RankedColumn { target, line, by_relation: figure } in columns {
         if line.stored_bytes.high == 0 {
             continue;
         }
@@ -337,11 +337,10 @@ fn grid(ranked: &Ranked) -> Grid {
         }
         grid.row(row);
     }
-    if ranked.more > 0 && ranked.more_bytes.high > 0 {
-        let bytes = &ranked.more_bytes;
+    if *more > 0 && more_bytes.high > 0 {
         let none = String::new;
-        let mut row = vec![format!("({} more)", ranked.more), none(), none(), about_size(bytes)];
-        row.push(error_of(bytes));
+        let mut row = vec![format!("({more} more)"), none(), none(), about_size(more_bytes)];
+        row.push(error_of(more_bytes));
         if several {
             row.insert(1, none());
         }

@@ -1,7 +1,7 @@
 //! Named figures of an overview, and conditions about them that raise an alarm (pure).
 
 use super::TableFigures;
-use super::rank::{Counts, Ranking};
+use super::rank::Ranking;
 use crate::findings::code::Severity;
 use crate::findings::facts::VALUE_IDS;
 use toast_format::model::interval::Interval;
@@ -36,78 +36,69 @@ pub(crate) enum Figure {
 /// How many figures there are.
 const FIGURES: usize = 12;
 
-/// Each figure with its name, its unit, and what it means.
-const TABLE: [(Figure, &str, Unit, &str); FIGURES] = [
-    (
-        Figure::Size,
-        "size",
-        Unit::Bytes,
-        "Size of the tables with TOAST relations and their indexes.",
-    ),
-    (Figure::ToastSize, "toast_size", Unit::Bytes, "Size of the TOAST relations."),
-    (Figure::IndexSize, "index_size", Unit::Bytes, "Size of the other indexes."),
-    (Figure::LargestTable, "largest_table", Unit::Bytes, "Size of the largest table or partition."),
-    (Figure::FreeSpace, "free_space", Unit::Bytes, "Free space and dead rows (needs pageinspect)."),
-    (
-        Figure::FreeRatio,
-        "free_ratio",
-        Unit::Ratio,
-        "The same as a part of tables and TOAST: 30% or 0.3.",
-    ),
-    (
-        Figure::DeadRows,
-        "dead_rows",
-        Unit::Count,
-        "Dead rows and chunks, by the server's statistics.",
-    ),
-    (
-        Figure::ValueIdRatio,
-        "value_id_ratio",
-        Unit::Ratio,
-        "Largest part of the value IDs of a TOAST relation in use.",
-    ),
-    (Figure::Findings, "findings", Unit::Count, "Findings of any severity (needs pageinspect)."),
-    (Figure::Tables, "tables", Unit::Count, "Selected tables."),
-    (
-        Figure::TablesNotRead,
-        "tables_not_read",
-        Unit::Count,
-        "Tables that were locked, not permitted or not reached.",
-    ),
-    (Figure::Problems, "problems", Unit::Count, "Errors while reading the other tables."),
+/// Each figure's name with what it means, in the order of [`Figure`].
+pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
+    ("size", "Size of the tables with TOAST relations and their indexes."),
+    ("toast_size", "Size of the TOAST relations."),
+    ("index_size", "Size of the other indexes."),
+    ("largest_table", "Size of the largest table or partition."),
+    ("free_space", "Free space and dead rows (needs pageinspect)."),
+    ("free_ratio", "The same as a part of tables and TOAST: 30% or 0.3."),
+    ("dead_rows", "Dead rows and chunks, by the server's statistics."),
+    ("value_id_ratio", "Largest part of the value IDs of a TOAST relation in use."),
+    ("findings", "Findings of any severity (needs pageinspect)."),
+    ("tables", "Selected tables."),
+    ("tables_not_read", "Tables that were locked, not permitted or not reached."),
+    ("problems", "Errors while reading the other tables."),
 ];
 
-/// Each figure's name with what it means.
-pub(crate) const MEANINGS: [(&str, &str); FIGURES] = {
-    let mut meanings = [("", ""); FIGURES];
-    let mut at = 0;
-    while at < FIGURES {
-        meanings[at] = (TABLE[at].1, TABLE[at].3);
-        at += 1;
-    }
-    meanings
-};
-
 impl Figure {
+    const ALL: [Figure; FIGURES] = [
+        Figure::Size,
+        Figure::ToastSize,
+        Figure::IndexSize,
+        Figure::LargestTable,
+        Figure::FreeSpace,
+        Figure::FreeRatio,
+        Figure::DeadRows,
+        Figure::ValueIdRatio,
+        Figure::Findings,
+        Figure::Tables,
+        Figure::TablesNotRead,
+        Figure::Problems,
+    ];
+
     pub(crate) fn all() -> impl Iterator<Item = Figure> {
-        TABLE.iter().map(|(figure, ..)| *figure)
+        Figure::ALL.into_iter()
     }
 
-    fn entry(self) -> &'static (Figure, &'static str, Unit, &'static str) {
+    fn entry(self) -> (&'static str, &'static str) {
         // every figure has one, as a test verifies
-        TABLE.get(self as usize).unwrap_or(&TABLE[0])
+        MEANINGS.get(self as usize).copied().unwrap_or_default()
     }
 
     pub(crate) fn name(self) -> &'static str {
+        self.entry().0
+    }
+
+    pub(crate) fn meaning(self) -> &'static str {
         self.entry().1
     }
 
     pub(crate) fn unit(self) -> Unit {
-        self.entry().2
-    }
-
-    pub(crate) fn meaning(self) -> &'static str {
-        self.entry().3
+        match self {
+            Figure::Size
+            | Figure::ToastSize
+            | Figure::IndexSize
+            | Figure::LargestTable
+            | Figure::FreeSpace => Unit::Bytes,
+            Figure::FreeRatio | Figure::ValueIdRatio => Unit::Ratio,
+            Figure::DeadRows
+            | Figure::Findings
+            | Figure::Tables
+            | Figure::TablesNotRead
+            | Figure::Problems => Unit::Count,
+        }
     }
 
     /// Whether it is the same if tables are left out.
@@ -227,7 +218,8 @@ impl Figures {
     /// Those of all relations that were read or left out.
     pub(crate) fn of(ranking: &Ranking) -> Figures {
         let totals = ranking.totals();
-        let Counts { by_functions, largest, most_ids, problems, .. } = ranking.counts;
+        let Ranking { largest_bytes, most_ids, problems, .. } = *ranking;
+        let by_functions = totals.by_functions;
         let TableFigures { heap_bytes, toast_bytes, toast_values, dead_rows, .. } = ranking.all;
         let free = match totals.relations {
             0 => Some(Interval::exact(0)),
@@ -259,7 +251,7 @@ impl Figures {
                 Figure::Size => exact(totals.bytes),
                 Figure::ToastSize => exact(toast_bytes.unwrap_or(0)),
                 Figure::IndexSize => exact(totals.index_bytes),
-                Figure::LargestTable => exact(largest),
+                Figure::LargestTable => exact(largest_bytes),
                 Figure::FreeSpace => free,
                 Figure::FreeRatio if files == 0 => exact(0),
                 Figure::FreeRatio => free.map(|free| free.scaled(1.0 / files as f64)),
@@ -336,13 +328,14 @@ mod tests {
 
     #[test]
     fn every_figure_has_its_line() {
-        for (at, (figure, name, unit, meaning)) in TABLE.iter().enumerate() {
-            assert_eq!(*figure as usize, at, "{name}");
-            assert_eq!(figure.name(), *name);
-            assert_eq!(name.ends_with("_ratio"), *unit == Unit::Ratio, "{name}");
+        for (at, figure) in Figure::all().enumerate() {
+            let (name, meaning) = MEANINGS[at];
+            assert_eq!(figure as usize, at, "{name}");
+            assert_eq!(figure.name(), name);
+            assert_eq!(name.ends_with("_ratio"), figure.unit() == Unit::Ratio, "{name}");
             assert!(meaning.ends_with('.'), "{name}");
         }
-        assert_eq!(TABLE.len(), Figure::Problems as usize + 1);
+        assert_eq!(FIGURES, Figure::Problems as usize + 1);
     }
 
     #[test]
@@ -365,14 +358,14 @@ mod tests {
 
     #[test]
     fn what_was_not_read_is_never_fine() {
-        let mut ranking = Ranking::new(Extent { relations: 2, bytes: 0, database_bytes: None });
+        let mut ranking = Ranking::new(Extent { relations: 2, database_bytes: None });
         let judged = |ranking: &Ranking, figure, operator, limit| {
             Figures::of(ranking).judge(&Test::Figure(figure, operator, limit))
         };
         let unknown = |judged| matches!(judged, Judged::Unknown(_));
         let left_out = LeftOut { relation: "t".into(), bytes: Some(100), reason: "locked".into() };
         ranking.left_out.push(left_out);
-        ranking.counts.read = 1;
+        ranking.counted.read = 1;
         ranking.all.dead_rows = Some(10);
         // there may be more of them in the table that was left out, but not fewer
         let dead = |operator, limit| judged(&ranking, Figure::DeadRows, operator, limit);
@@ -401,8 +394,8 @@ mod tests {
             Judged::NotMet(Interval::exact(0.0))
         );
         let mut ranking = Ranking::new(Extent { relations: 1, ..Extent::default() });
-        ranking.counts.read = 1;
-        ranking.counts.by_functions = 1;
+        ranking.counted.read = 1;
+        ranking.counted.by_functions = 1;
         let figures = Figures::of(&ranking);
         let pages = "tables whose pages were not read: 1 of 1";
         assert_eq!(figures.judge(&Test::Severity(Severity::High)), Judged::Unknown(pages.into()));

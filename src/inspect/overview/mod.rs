@@ -241,8 +241,6 @@ pub struct LeftOut {
 pub(crate) struct Extent {
     /// Relations that were selected.
     pub(crate) relations: u64,
-    /// Their heaps, TOAST relations and indexes of these.
-    pub(crate) bytes: u64,
     /// Files of the database; `None` where that is not known.
     pub(crate) database_bytes: Option<u64>,
 }
@@ -253,7 +251,6 @@ impl Extent {
         let databases = self.database_bytes.zip(other.database_bytes);
         Extent {
             relations: self.relations.saturating_add(other.relations),
-            bytes: self.bytes.saturating_add(other.bytes),
             database_bytes: databases.map(|(bytes, more)| bytes.saturating_add(more)),
         }
     }

@@ -35,7 +35,7 @@ pub enum SortBy {
 }
 
 /// The totals of all relations.
-#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Totals {
     /// Relations that were selected.
     pub relations: u64,
@@ -65,18 +65,6 @@ pub struct Totals {
     pub database_bytes: Option<u64>,
 }
 
-/// The ranking, up to the limit.
-#[derive(Debug)]
-pub(crate) struct Ranked {
-    pub(crate) by: SortBy,
-    limit: usize,
-    pub(crate) columns: Vec<RankedColumn>,
-    /// Columns beyond the limit.
-    pub(crate) more: u64,
-    /// Stored bytes of these columns.
-    pub(crate) more_bytes: Amount,
-}
-
 #[derive(Debug)]
 pub(crate) struct RankedColumn {
     /// The database, if there are several.
@@ -87,7 +75,28 @@ pub(crate) struct RankedColumn {
     pub(crate) by_relation: Option<Amount>,
 }
 
-impl Ranked {
+/// What an overview says at its end, of one database or of several.
+#[derive(Debug)]
+pub(crate) struct Overview {
+    pub(crate) by: SortBy,
+    limit: usize,
+    /// Ranked, up to the limit.
+    pub(crate) columns: Vec<RankedColumn>,
+    /// Columns beyond the limit.
+    pub(crate) more: u64,
+    /// Stored bytes of these columns.
+    pub(crate) more_bytes: Amount,
+    /// Ranked, the worst first.
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) totals: Totals,
+    /// Tables of Citus, the largest first.
+    pub(crate) spread: Vec<Spread>,
+    /// Databases, if there are several.
+    pub(crate) databases: u64,
+}
+
+impl Overview {
     /// Puts columns in order and adds up those beyond the limit. Equal ones keep the order that they have.
     fn order(&mut self) {
         let stored =
@@ -110,29 +119,13 @@ impl Ranked {
         self.more = self.more.saturating_add(rest.len() as u64);
         self.columns.truncate(self.limit);
     }
-}
 
-/// What an overview says at its end, of one database or of several.
-#[derive(Debug)]
-pub(crate) struct Overview {
-    pub(crate) ranked: Ranked,
-    /// Ranked, the worst first.
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) left_out: Vec<LeftOut>,
-    pub(crate) totals: Totals,
-    /// Tables of Citus, the largest first.
-    pub(crate) spread: Vec<Spread>,
-    /// Databases, if there are several.
-    pub(crate) databases: u64,
-}
-
-impl Overview {
     /// Puts the database's name before every relation, so that the overview can be joined with others. `place`: its
     /// connection options, for commands.
     pub(crate) fn name(&mut self, target: &str, place: &str) {
         self.databases = 1;
         let name: Arc<str> = target.into();
-        self.ranked.columns.iter_mut().for_each(|column| column.target = Some(Arc::clone(&name)));
+        self.columns.iter_mut().for_each(|column| column.target = Some(Arc::clone(&name)));
         for relation in &mut self.left_out {
             relation.relation = name_in(target, &relation.relation);
         }
@@ -156,12 +149,11 @@ impl Overview {
         self.spread.sort_by_key(|spread| Reverse(spread.bytes));
         self.findings.extend(other.findings);
         rank(&mut self.findings);
-        let ranked = &mut self.ranked;
-        ranked.columns.extend(other.ranked.columns);
-        ranked.more = ranked.more.saturating_add(other.ranked.more);
-        ranked.more_bytes = ranked.more_bytes.plus_independent(other.ranked.more_bytes);
-        ranked.order();
-        for RankedColumn { line, .. } in &mut ranked.columns {
+        self.columns.extend(other.columns);
+        self.more = self.more.saturating_add(other.more);
+        self.more_bytes = self.more_bytes.plus_independent(other.more_bytes);
+        self.order();
+        for RankedColumn { line, .. } in &mut self.columns {
             line.share = share(line.stored_bytes, self.totals.database_bytes);
         }
     }
@@ -330,10 +322,15 @@ pub(crate) struct Ranking {
     servers: u64,
     /// By table of Citus.
     spread: BTreeMap<String, ShardSizes>,
-    pub(super) counts: Counts,
-    /// Those of all relations.
+    /// What was counted of the relations that were read.
+    pub(super) counted: Totals,
+    /// The figures of all these relations.
     pub(super) all: TableFigures,
-    columns_bytes: Amount,
+    /// The size of the largest one.
+    pub(super) largest_bytes: u64,
+    /// The largest number of values in a TOAST relation.
+    pub(super) most_ids: Amount,
+    pub(super) problems: u64,
 }
 
 /// A table, or all parts of one.
@@ -343,42 +340,6 @@ pub(crate) struct TableLine {
     pub(crate) figures: TableFigures,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) read: u64,
-    sampled: u64,
-    pub(super) by_functions: u64,
-    blocks: u64,
-    blocks_read: u64,
-    looked_at: u64,
-    /// The size of the largest relation.
-    pub(super) largest: u64,
-    /// The largest number of values in a TOAST relation.
-    pub(super) most_ids: Amount,
-    pub(super) problems: u64,
-}
-
-impl Counts {
-    fn add(&mut self, relation: &RelationLine) {
-        let RelationLine { read, figures, .. } = relation;
-        self.read += 1;
-        self.by_functions += u64::from(read.source == Source::Functions);
-        self.looked_at += u64::from(relation.findings.is_some());
-        if let Some(sample) = &read.sample {
-            self.sampled += u64::from(sample.blocks_read < sample.blocks);
-            self.blocks += sample.blocks;
-            self.blocks_read += sample.blocks_read;
-        }
-        self.largest = self.largest.max(figures.bytes());
-        self.problems = self.problems.saturating_add(read.problem_count);
-        if let Some(values) = figures.toast_values
-            && values.estimate > self.most_ids.estimate
-        {
-            self.most_ids = values;
-        }
-    }
-}
-
 impl Ranking {
     pub(crate) fn new(extent: Extent) -> Ranking {
         Ranking { extent, all: TableFigures::ZERO, ..Ranking::default() }
@@ -386,7 +347,7 @@ impl Ranking {
 
     pub(crate) fn add(&mut self, relation: &RelationLine) {
         let RelationLine { read, figures, .. } = relation;
-        self.counts.add(relation);
+        self.count(relation);
         self.all += figures;
         let name = relation.part_of.as_ref().unwrap_or(&read.name.relation);
         let node = if relation.part_of.is_none() { read.shard.as_ref() } else { None };
@@ -406,13 +367,34 @@ impl Ranking {
             *sum = sum.saturating_add(figures.bytes());
         }
         for column in &relation.columns {
-            self.columns_bytes = self.columns_bytes.plus_independent(column.stored_bytes);
+            let sum = &mut self.counted.columns_bytes;
+            *sum = sum.plus_independent(column.stored_bytes);
             match self.columns.entry((table.clone(), column.column.clone())) {
                 Entry::Occupied(mut sum) => *sum.get_mut() += column,
                 Entry::Vacant(first) => {
                     first.insert(ColumnLine { relation: name.clone(), ..column.clone() });
                 }
             }
+        }
+    }
+
+    fn count(&mut self, relation: &RelationLine) {
+        let RelationLine { read, figures, .. } = relation;
+        let counted = &mut self.counted;
+        counted.read += 1;
+        counted.by_functions += u64::from(read.source == Source::Functions);
+        counted.looked_at += u64::from(relation.findings.is_some());
+        if let Some(sample) = &read.sample {
+            counted.sampled += u64::from(sample.blocks_read < sample.blocks);
+            counted.sampled_blocks += sample.blocks;
+            counted.sampled_blocks_read += sample.blocks_read;
+        }
+        self.largest_bytes = self.largest_bytes.max(figures.bytes());
+        self.problems = self.problems.saturating_add(read.problem_count);
+        if let Some(values) = figures.toast_values
+            && values.estimate > self.most_ids.estimate
+        {
+            self.most_ids = values;
         }
     }
 
@@ -427,25 +409,18 @@ impl Ranking {
 
     /// The totals of all relations.
     pub(crate) fn totals(&self) -> Totals {
-        let counts = &self.counts;
-        let Counts { read, sampled, by_functions, blocks, blocks_read, .. } = *counts;
         let left_out = &self.left_out;
         let left_out_bytes =
             left_out.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes.unwrap_or(0)));
+        let read = self.counted.read;
         Totals {
             relations: self.extent.relations.max(read),
-            read,
-            sampled,
-            by_functions,
-            looked_at: counts.looked_at,
-            sampled_blocks: blocks,
-            sampled_blocks_read: blocks_read,
             bytes: self.all.bytes().saturating_add(left_out_bytes),
             left_out_bytes,
             index_bytes: self.all.index_bytes.unwrap_or(0),
-            columns_bytes: self.columns_bytes,
             unused_bytes: if read > 0 { self.all.unused_bytes } else { None },
             database_bytes: self.extent.database_bytes,
+            ..self.counted
         }
     }
 
@@ -498,24 +473,26 @@ impl Ranking {
         let spread = std::mem::take(&mut self.spread).into_iter();
         let mut spread: Vec<Spread> = spread.map(|(table, sizes)| sizes.spread(table)).collect();
         spread.sort_by_key(|spread| Reverse(spread.bytes));
-        let ranked = self.ranked(by, limit);
-        Overview { ranked, findings, left_out, totals, spread, databases: 0 }
-    }
-
-    /// The first `limit` columns, the rest added up.
-    pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
-        let database_bytes = self.extent.database_bytes;
-        let mut columns = Vec::new();
-        for line in self.columns.into_values() {
-            let line = line.with_share(database_bytes);
+        let columns = self.columns.into_values().map(|line| {
+            let line = line.with_share(totals.database_bytes);
             let table = self.tables.get(&on_node(&line.relation, line.node.as_ref()));
             let by_relation = table.and_then(|figures| figures.rank_figure(by));
-            columns.push(RankedColumn { target: None, line, by_relation });
-        }
-        let more_bytes = Interval::exact(0);
-        let mut ranked = Ranked { by, limit, columns, more: 0, more_bytes };
-        ranked.order();
-        ranked
+            RankedColumn { target: None, line, by_relation }
+        });
+        let mut overview = Overview {
+            by,
+            limit,
+            columns: columns.collect(),
+            more: 0,
+            more_bytes: Interval::exact(0),
+            findings,
+            left_out,
+            totals,
+            spread,
+            databases: 0,
+        };
+        overview.order();
+        overview
     }
 }
 
@@ -574,8 +551,7 @@ mod tests {
     }
 
     fn ranking() -> Ranking {
-        let mut ranking =
-            Ranking::new(Extent { relations: 4, bytes: 0, database_bytes: Some(1_000_000) });
+        let mut ranking = Ranking::new(Extent { relations: 4, database_bytes: Some(1_000_000) });
         let between = |estimate, by| Interval { estimate, low: estimate - by, high: estimate + by };
         for line in [
             relation(
@@ -607,7 +583,7 @@ mod tests {
     }
 
     fn names(by: SortBy) -> Vec<String> {
-        let ranked = ranking().ranked(by, 9);
+        let ranked = ranking().overview(by, 9);
         let name = |one: &RankedColumn| format!("{}.{}", one.line.relation, one.line.column);
         ranked.columns.iter().map(name).collect()
     }
@@ -648,8 +624,8 @@ mod tests {
     #[test]
     fn shards_are_spread_over_nodes_and_those_of_partitions_with_one_range_are_one() {
         let mut ranking = Ranking::new(Extent::default());
-        ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(70) });
-        ranking.begin(Extent { relations: 2, bytes: 0, database_bytes: Some(30) });
+        ranking.begin(Extent { relations: 2, database_bytes: Some(70) });
+        ranking.begin(Extent { relations: 2, database_bytes: Some(30) });
         for (id, node) in [(10, "a:1"), (11, "b:1"), (12, "a:1"), (13, "b:1"), (15, "b:1")] {
             let name = format!("public.d_{id}");
             let column = column(&name, "v", Interval::exact(id as u64), None);
@@ -663,7 +639,7 @@ mod tests {
             ranking.add(&line);
         }
         let overview = ranking.overview(SortBy::Stored, 9);
-        let line = &overview.ranked.columns[0].line;
+        let line = &overview.columns[0].line;
         assert_eq!(
             (line.relation.as_str(), line.parts, line.stored_bytes.estimate),
             ("public.d", 5, 61)
@@ -701,19 +677,18 @@ mod tests {
             ranking.overview(SortBy::Stored, 9)
         };
         let together = of(false);
-        let [one] = together.ranked.columns.as_slice() else { panic!("{together:?}") };
+        let [one] = together.columns.as_slice() else { panic!("{together:?}") };
         assert_eq!((one.line.parts, one.line.copies), (2, Some(2)));
         let spread = &together.spread[0];
         assert_eq!((spread.shards, spread.copies, spread.bytes), (1, 2, 20_000));
         let apart = of(true);
-        let nodes: Vec<_> =
-            apart.ranked.columns.iter().map(|one| one.line.node.as_deref()).collect();
+        let nodes: Vec<_> = apart.columns.iter().map(|one| one.line.node.as_deref()).collect();
         assert_eq!(nodes, [Some("a:1"), Some("b:1")]);
     }
 
     #[test]
     fn parts_are_one_line_and_what_is_beyond_the_limit_is_added_up() {
-        let ranked = ranking().ranked(SortBy::Stored, 2);
+        let ranked = ranking().overview(SortBy::Stored, 2);
         let p = &ranked.columns[0].line;
         assert_eq!((p.relation.as_str(), p.parts), ("p", 2));
         assert_eq!(p.stored_bytes, Interval { estimate: 700, low: 650, high: 750 });
@@ -721,7 +696,7 @@ mod tests {
         let share = p.share.unwrap();
         assert_eq!((share.low, share.estimate, share.high), (0.0007, 0.0007, 0.0008));
         assert_eq!(ranked.columns[0].by_relation, None);
-        let first = |by| ranking().ranked(by, 1).columns[0].by_relation;
+        let first = |by| ranking().overview(by, 1).columns[0].by_relation;
         assert_eq!(first(SortBy::Unused), Some(Interval::exact(9)));
         assert_eq!(
             (first(SortBy::Read), first(SortBy::Dead)),
@@ -759,16 +734,16 @@ mod tests {
         let name = |one: &RankedColumn| {
             format!("{} {}.{}", one.target.as_deref().unwrap(), one.line.relation, one.line.column)
         };
-        let names: Vec<String> = all.ranked.columns.iter().map(name).collect();
+        let names: Vec<String> = all.columns.iter().map(name).collect();
         assert_eq!(names, ["one p.v", "two p.v", "one z.v"]);
-        assert_eq!((all.databases, all.ranked.more), (2, 5));
-        let shown: u64 = all.ranked.columns.iter().map(|one| one.line.stored_bytes.estimate).sum();
-        assert_eq!(shown + all.ranked.more_bytes.estimate, 2 * 1840);
+        assert_eq!((all.databases, all.more), (2, 5));
+        let shown: u64 = all.columns.iter().map(|one| one.line.stored_bytes.estimate).sum();
+        assert_eq!(shown + all.more_bytes.estimate, 2 * 1840);
         let Totals { read, columns_bytes, database_bytes, unused_bytes, .. } = all.totals;
         assert_eq!((read, columns_bytes.estimate, database_bytes), (8, 3680, Some(2_000_000)));
-        assert_eq!((unused_bytes, all.ranked.columns[0].line.share.unwrap().high), (None, 0.0004));
+        assert_eq!((unused_bytes, all.columns[0].line.share.unwrap().high), (None, 0.0004));
         let mut empty = Ranking::new(Extent::default()).overview(SortBy::Stored, 3);
         empty.join(Ranking::new(Extent::default()).overview(SortBy::Stored, 3));
-        assert!(empty.totals.unused_bytes.is_none() && empty.ranked.columns.is_empty());
+        assert!(empty.totals.unused_bytes.is_none() && empty.columns.is_empty());
     }
 }

@@ -111,8 +111,7 @@ async fn overview(
         database_bytes(leader, terms.max_time).await.map_err(|error| Failed::incomplete(&error))?;
     roll_up(&mut listed, found, all && !terms.parts, terms.parts);
     let relations = found.len() as u64;
-    let bytes = listed.iter().fold(0u64, |sum, listed| sum.saturating_add(listed.bytes));
-    let extent = Extent { relations, bytes, database_bytes };
+    let extent = Extent { relations, database_bytes };
     output.found(OverviewResult::Begun(extent)).map_err(RunError::Output)?;
     let known: HashSet<_> = listed.iter().map(|listed| listed.oid).collect();
     for gone in oids.iter().filter(|oid| !known.contains(oid)) {

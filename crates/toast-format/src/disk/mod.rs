@@ -46,6 +46,8 @@ pub mod walk;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The byte order of the machine that wrote a page; nothing in a page names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ByteOrder {
@@ -94,7 +96,9 @@ impl ByteOrder {
 }
 
 /// Number of a block in a relation's fork (`block.h`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct BlockNumber(pub u32);
 
 impl fmt::Display for BlockNumber {

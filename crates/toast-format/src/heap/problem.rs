@@ -2,19 +2,20 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::disk::desc::Attribute;
 use crate::disk::{BlockNumber, ItemPointer};
 
 /// The location of a problem in a relation; fields that are `None` do not apply or are not known.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Place {
     /// The name of the relation, file or input.
     pub source: String,
     /// The line of a text, from 1.
     pub line: Option<usize>,
     /// The number of the block in the relation.
+    #[schemars(with = "Option<u32>")]
     pub block: Option<BlockNumber>,
     /// The line pointer's number.
     pub item: Option<u16>,
