@@ -60,7 +60,7 @@ pub struct Cli {
     help: connect::HelpFlag,
 }
 
-/// The verbs.
+/// The verbs, in the order of the help.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show what is stored, how, and what it costs
