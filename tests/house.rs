@@ -527,8 +527,8 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::FilterAsIf, 0),
     (Habit::TupleOfBindings, 2),
     (Habit::BoundClosure, 176),
-    (Habit::EmptyName, 37),
-    (Habit::ShortDoc, 160),
+    (Habit::EmptyName, 36),
+    (Habit::ShortDoc, 158),
 ];
 
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::result::PluggableReport;
 use toast_format::codec::datum;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
@@ -18,6 +17,39 @@ pub enum Toaster {
     Bytea,
     #[serde(rename = "jsonb_toaster")]
     Jsonb,
+}
+
+/// What a pluggable toaster would store and cost; always an estimate.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub struct PluggableReport {
+    /// `bytea_toaster` or `jsonb_toaster`.
+    pub toaster: Toaster,
+    /// This is always an estimate.
+    pub estimated: bool,
+    /// Values that the estimate rests on: those out of line today.
+    pub values: u64,
+    /// Values that the toaster would take apart or make appendable; it stores the others as they are stored today.
+    pub divided_values: u64,
+    /// Bytes that an average value takes in the row.
+    pub inline_bytes_per_value: u64,
+    /// The same today.
+    pub inline_bytes_per_value_today: u64,
+    /// Bytes that an average value takes in the TOAST relation, without free space on its pages.
+    pub toast_bytes_per_value: u64,
+    /// The same today.
+    pub toast_bytes_per_value_today: u64,
+    /// Buffers that reading one key or element (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
+    pub read_buffers: f64,
+    /// The same today.
+    pub read_buffers_today: f64,
+    /// Buffers that reading the whole value visits.
+    pub whole_read_buffers: f64,
+    /// The same today.
+    pub whole_read_buffers_today: f64,
+    /// Bytes written by a small update: one key changed, or a few bytes appended.
+    pub small_update_bytes: u64,
+    /// The same today.
+    pub small_update_bytes_today: u64,
 }
 
 impl Toaster {

@@ -6,11 +6,11 @@
 use serde::Serialize;
 
 use super::advisor::Access;
-use super::calibration::CalibrationSource;
+use super::calibration::CalibrationReport;
 use super::estimate::Figures;
 use super::extract::result::ExtractionReport;
 use super::plan::Limit;
-use super::pluggable::Toaster;
+use super::pluggable::PluggableReport;
 use super::recommend::Optimize;
 use super::tally::Forms;
 use crate::command::shell_line;
@@ -18,7 +18,6 @@ use crate::server::about::ServerReport;
 use crate::server::catalog::{Relation, RelationName};
 use toast_format::fill::moves::Expected;
 use toast_format::heap::problem::Problems;
-use toast_format::model::cost::Pricing;
 use toast_format::model::interval::Interval;
 use toast_format::model::settings::Settings;
 use toast_format::model::stored::Form;
@@ -201,24 +200,6 @@ pub struct IndexCompaction {
     pub wal_bytes: u64,
 }
 
-/// The prices that CPU times are computed from.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
-pub struct CalibrationReport {
-    /// `measured` on this server, from the `file` of --calibration, or `none`: those of a common server. With `none`, CPU
-    /// times have no interval.
-    pub source: CalibrationSource,
-    /// Why they were not measured; null if they were.
-    pub why: Option<String>,
-    /// Values that were timed.
-    pub values: u64,
-    /// The relative error of the times of reads; their intervals include it.
-    pub read_error: Option<f64>,
-    /// The relative error of the times of writes.
-    pub write_error: Option<f64>,
-    /// Nanoseconds for each part of a read and of a write.
-    pub prices: Pricing,
-}
-
 impl CalibrationReport {
     /// The sentence of the report that says what CPU times rest on.
     pub(super) fn note(&self) -> String {
@@ -360,39 +341,6 @@ impl FormCounts {
             lz4: whole(forms.lz4),
         }
     }
-}
-
-/// What a pluggable toaster would store and cost; always an estimate.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub struct PluggableReport {
-    /// `bytea_toaster` or `jsonb_toaster`.
-    pub toaster: Toaster,
-    /// This is always an estimate.
-    pub estimated: bool,
-    /// Values that the estimate rests on: those out of line today.
-    pub values: u64,
-    /// Values that the toaster would take apart or make appendable; it stores the others as they are stored today.
-    pub divided_values: u64,
-    /// Bytes that an average value takes in the row.
-    pub inline_bytes_per_value: u64,
-    /// The same today.
-    pub inline_bytes_per_value_today: u64,
-    /// Bytes that an average value takes in the TOAST relation, without free space on its pages.
-    pub toast_bytes_per_value: u64,
-    /// The same today.
-    pub toast_bytes_per_value_today: u64,
-    /// Buffers that reading one key or element (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
-    pub read_buffers: f64,
-    /// The same today.
-    pub read_buffers_today: f64,
-    /// Buffers that reading the whole value visits.
-    pub whole_read_buffers: f64,
-    /// The same today.
-    pub whole_read_buffers_today: f64,
-    /// Bytes written by a small update: one key changed, or a few bytes appended.
-    pub small_update_bytes: u64,
-    /// The same today.
-    pub small_update_bytes_today: u64,
 }
 
 /// What to do.

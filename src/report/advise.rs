@@ -13,10 +13,9 @@ use crate::advise::advisor::Access;
 use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
+use crate::advise::pluggable::PluggableReport;
 use crate::advise::pluggable::Toaster;
-use crate::advise::result::{
-    self as advise, CandidateReport, PluggableReport, Report, SCHEMA, ShardsReport,
-};
+use crate::advise::result::{self as advise, CandidateReport, Report, SCHEMA, ShardsReport};
 use crate::keys::result as keys;
 use crate::server::about::ServerReport;
 use toast_format::model::interval::Interval;
