@@ -291,8 +291,9 @@ fn grid(overview: &Overview) -> Grid {
         SortBy::Dead => "Dead",
         SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "Unused",
     };
-    let several = columns.iter().any(|one| one.target.is_some());
-    let mut heads = vec![
+    // the database is there if there are several
+    let heads = [
+        Head::text("Database", 0),
         Head::text("Table", 0),
         Head::text("Column", 0),
         Head::text("Type", 5),
@@ -304,9 +305,6 @@ fn grid(overview: &Overview) -> Grid {
         Head::number("Share", 0),
         Head::number(whole, 0),
     ];
-    if several {
-        heads.insert(0, Head::text("Database", 0));
-    }
     let mut grid = Grid::new(&heads);
     let mut last = None;
     for RankedColumn { target, line, by_relation: figure } in columns {
@@ -317,7 +315,8 @@ fn grid(overview: &Overview) -> Grid {
         let again = last == Some((target, &line.relation, &line.node));
         last = Some((target, &line.relation, &line.node));
         let figure = if !again { figure.as_ref() } else { None };
-        let mut row = vec![
+        grid.row(vec![
+            target.as_deref().unwrap_or_default().to_owned(),
             table_name(line),
             line.column.clone(),
             line.type_name.clone().unwrap_or_else(|| "(differs)".into()),
@@ -331,19 +330,12 @@ fn grid(overview: &Overview) -> Grid {
                 SortBy::Unused => about_size(e),
                 _ => e.estimate.to_string(),
             }),
-        ];
-        if several {
-            row.insert(0, target.as_deref().unwrap_or_default().to_owned());
-        }
-        grid.row(row);
+        ]);
     }
     if *more > 0 && more_bytes.high > 0 {
         let none = String::new;
-        let mut row = vec![format!("({more} more)"), none(), none(), about_size(more_bytes)];
-        row.push(error_of(more_bytes));
-        if several {
-            row.insert(1, none());
-        }
+        let mut row = vec![none(), format!("({more} more)"), none(), none()];
+        row.extend([about_size(more_bytes), error_of(more_bytes)]);
         row.resize(heads.len(), none());
         grid.row(row);
     }
