@@ -120,13 +120,20 @@ impl IndexTree {
         let found = match self.pages.get(&to) {
             Some(TreePage::Node(node)) if node.level == level => return None,
             Some(TreePage::Node(node)) => format!("block {to}, of level {}", node.level),
-            Some(TreePage::Meta { .. }) => "the metapage".to_owned(),
-            Some(TreePage::Deleted) => format!("block {to}, which is deleted"),
-            None if self.wrong.contains_key(&to) => return None,
-            None => format!("block {to}, which is not in use"),
+            other => self.no_node(to, other)?,
         };
         let expected = format!("a page of level {level}");
         Some((WrongPage { block, expected, found }, vec![block, to]))
+    }
+
+    /// What is found in place of a node; `None` if that has a finding of its own.
+    fn no_node(&self, block: BlockNumber, page: Option<&TreePage>) -> Option<String> {
+        match page {
+            Some(TreePage::Meta { .. }) => Some("the metapage".to_owned()),
+            Some(_) => Some(format!("block {block}, which is deleted")),
+            None if self.wrong.contains_key(&block) => None,
+            None => Some(format!("block {block}, which is not in use")),
+        }
     }
 
     /// Whether an entry leads behind the end of the TOAST relation.
@@ -148,10 +155,7 @@ impl IndexTree {
             Some(TreePage::Node(next)) => {
                 format!("block {to}, of level {} and with {} to its left", next.level, next.prev)
             }
-            Some(TreePage::Meta { .. }) => "the metapage".to_owned(),
-            Some(TreePage::Deleted) => format!("block {to}, which is deleted"),
-            None if self.wrong.contains_key(&to) => return None,
-            None => format!("block {to}, which is not in use"),
+            other => self.no_node(to, other)?,
         };
         let expected = format!("a page of level {} to the right", node.level);
         Some((WrongPage { block, expected, found }, vec![block, to]))

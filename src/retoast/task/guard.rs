@@ -86,17 +86,7 @@ impl Reading<'_> {
         work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
     ) -> Result<T, LiveError> {
         let moment = self.begin(connection, Reads::Only).await?;
-        match work(moment).await {
-            Ok(found) => {
-                snapshot::end(connection.client()).await?;
-                Ok(found)
-            }
-            Err(error) => {
-                // If this fails too, the connection is lost, and the next query reports that.
-                let _ = snapshot::abandon(connection.client()).await;
-                Err(error)
-            }
-        }
+        snapshot::ended(connection.client(), work(moment)).await
     }
 
     /// Begins a transaction with a snapshot.
