@@ -341,7 +341,7 @@ fn a_node_that_is_lost_costs_only_its_shards_and_one_that_is_another_is_not_read
     let (one, two) = (nodes.name(0), nodes.name(1));
     // The address of the metadata, unless it is rewritten.
     let unreached = run(&mut verb(&nodes.0[0].database("postgres").url(), &["inspect", "dist"]));
-    refused(&unreached, 1, ": public.dist_102009: connection to server");
+    refused(&unreached, 1, ": public.dist_102009: could not translate host name");
     let usage = run(verb(&nodes.0[0].database("postgres").url(), &["check", "dist"])
         .arg("--node-address=port={port}"));
     refused(&usage, 2, "the address of a node needs a host");
@@ -612,7 +612,7 @@ fn shards_without_advice_are_named_and_not_counted() {
         refused(&nodes.run(0, &[&["advise-threshold"], &words[..]].concat()), 2, text);
     }
     nodes.0[1].stop();
-    partly(&format!("{two}: connection to server"));
+    partly(&format!("{two}: public.dist_102009: connection to server"));
     nodes.psql(0, "DELETE FROM pg_dist_placement WHERE groupid = 0 AND shardid = 102008");
     let (run, _) = advise(&["dist"]);
     refused(&run, 1, "public.dist: no shard could be read: ");
