@@ -139,7 +139,7 @@ async fn shares(
                         .into(),
                 ));
             }
-            let ready = policy::to_look_at(client, server, relation, goal, trust_owner).await?;
+            let ready = policy::prepare_to_judge(client, server, relation, goal, trust_owner).await?;
             let bytes = metrics::heap(client, ready.relation.oid).await?;
             Ok::<_, RetoastError>((ready, bytes))
         })

@@ -23,7 +23,7 @@ pub enum RetoastError {
     /// An error that would affect all tables: a limit is exceeded or cannot be monitored, a file cannot be written, or
     /// contents would have changed.
     #[error("{0}")]
-    OfAll(String),
+    EndsRun(String),
     /// A wait for other sessions was given up before anything was done.
     #[error("{0}")]
     Stopped(String),
@@ -57,10 +57,10 @@ impl RetoastError {
     }
 
     /// Whether the error would affect other tables too, not only the one where it occurred.
-    pub(crate) fn is_of_all(&self) -> bool {
+    pub(crate) fn ends_run(&self) -> bool {
         match self {
             RetoastError::Live(LiveError::Server(error)) => is_of_server(error),
-            RetoastError::Lost(_) | RetoastError::Stopped(_) | RetoastError::OfAll(_) => true,
+            RetoastError::Lost(_) | RetoastError::Stopped(_) | RetoastError::EndsRun(_) => true,
             RetoastError::Live(_)
             | RetoastError::Usage(_)
             | RetoastError::Refused(_)
@@ -122,7 +122,7 @@ impl From<Failed> for RetoastError {
     fn from(Failed { kind, message }: Failed) -> RetoastError {
         let message = message.to_string();
         match kind {
-            Kind::Incomplete => RetoastError::OfAll(message),
+            Kind::Incomplete => RetoastError::EndsRun(message),
             Kind::Usage => RetoastError::Usage(message),
             Kind::Lost => RetoastError::Lost(message),
             Kind::Stopped => RetoastError::Stopped(message),

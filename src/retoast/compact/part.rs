@@ -278,7 +278,7 @@ async fn file_steps<F: File>(
             }
         };
         rounds.note(event, rand::rng().random());
-        rounds.beside_others(session.throttle.beside_others());
+        rounds.beside_others(session.throttle.others_are_active());
         report_progress(guard, rounds, report);
     }
 }
@@ -287,7 +287,7 @@ fn report_progress<P: Piece + Clone>(guard: &Guard<'_>, rounds: &Rounds<P>, repo
     let (read, blocks) = rounds.position();
     let scan = rounds.counts.rounds;
     let advance = Advance { scan, read, blocks, rows: report.rows.stored, ..Advance::default() };
-    guard.session.throttle.at(advance.part());
+    guard.session.throttle.set_progress(advance.part());
     guard.session.listener.progress(&guard.name(), &advance);
 }
 

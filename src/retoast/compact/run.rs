@@ -83,7 +83,7 @@ impl Compaction<'_> {
             }
             Err(refusal) => return Err(refusal),
         };
-        if ready.code.holds_off_statistics() || !session.options.dry_run {
+        if ready.code.blocks_create_statistics() || !session.options.dry_run {
             self.guard.begin_watching().await?;
         }
         let mut earlier = Vec::new();

@@ -226,7 +226,7 @@ impl DepartureRun<'_, '_> {
         };
         let Some(choice) = &ready.choice else { return Ok(Ok(())) };
         // A single job is used, because the transactions of others would wait for its lock.
-        if ready.code.holds_off_statistics() {
+        if ready.code.blocks_create_statistics() {
             session.connections.others.clear();
         }
         let known = KnownDefinition::default();

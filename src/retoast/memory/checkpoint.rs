@@ -60,7 +60,7 @@ struct Rebuilding {
 /// The error for a failed operation on the file.
 fn failed(action: &str, path: &Path, error: &io::Error) -> RetoastError {
     let path = path.display();
-    RetoastError::OfAll(format!("could not {action} checkpoint file \"{path}\": {error}"))
+    RetoastError::EndsRun(format!("could not {action} checkpoint file \"{path}\": {error}"))
 }
 
 #[derive(Debug)]

@@ -53,7 +53,7 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
     ("a table has rows", "SELECT EXISTS (SELECT FROM pause)"),
 ];
 
-/// Like [`one`], for queries that are repeated.
+/// Like [`single_row`], for queries that are repeated.
 async fn single_row_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
     let mut rows = connection.query_again(sql, &[]).await?;
     rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))

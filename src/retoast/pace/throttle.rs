@@ -346,7 +346,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// Records which fraction of the work is done.
-    pub fn at(&self, part: f64) {
+    pub fn set_progress(&self, part: f64) {
         self.meter().percent = (part * 100.0) as u32;
     }
 
@@ -374,7 +374,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// Whether other sessions were recently active; true if this user cannot see them.
-    pub fn beside_others(&self) -> bool {
+    pub fn others_are_active(&self) -> bool {
         !self.sees_others || self.meter().others.is_some_and(|then| then.elapsed() < OTHERS_FOR)
     }
 
@@ -387,14 +387,14 @@ impl<'a> Throttle<'a> {
     }
 
     /// Whether a vacuum now would remove at least a quarter of the old row versions that batches have left. Call
-    /// after [`Throttle::pass`].
+    /// after [`Throttle::wait_until_allowed`].
     pub fn vacuum_pays(&self) -> bool {
         let meter = self.meter();
         let total = meter.garbage.total();
         total == 0 || (total - meter.held()).saturating_mul(4) >= total
     }
 
-    /// Records a vacuum that began after the last [`Throttle::pass`].
+    /// Records a vacuum that began after the last [`Throttle::wait_until_allowed`].
     pub fn vacuumed(&self) {
         let mut meter = self.meter();
         let horizon = meter.horizon();
@@ -445,7 +445,11 @@ impl<'a> Throttle<'a> {
     ///
     /// # Errors
     /// A measurement failed, or the table has grown beyond the limit.
-    pub async fn pass(&self, work: WorkKind, worker: &Connection) -> Result<(), RetoastError> {
+    pub async fn wait_until_allowed(
+        &self,
+        work: WorkKind,
+        worker: &Connection,
+    ) -> Result<(), RetoastError> {
         let mut gate = self.gate.lock().await;
         let name = self.meter().table_name().to_owned();
         let mut pausing: Option<(Cause, Instant, bool)> = None;
@@ -556,7 +560,7 @@ impl<'a> Throttle<'a> {
         self.listener.figures(&meter.figures);
         let grown = meter.growth();
         match self.options.disk_limit {
-            Some(limit) if grown > limit => Err(RetoastError::OfAll(format!(
+            Some(limit) if grown > limit => Err(RetoastError::EndsRun(format!(
                 "the table with its TOAST relation and indexes has grown by {grown} bytes, more than --set \
                  disk-limit={limit}\n\
                  HINT:  Find out what holds back vacuum, then run the same command again to continue."
@@ -614,9 +618,10 @@ impl<'a> Throttle<'a> {
         let asked = self.measuring.read_for_user(async |c| metrics::truth(c, sql).await).await;
         match asked {
             Ok(answer) => Ok(Some(answer)),
-            Err(RetoastError::Live(error)) => {
-                Err(RetoastError::OfAll(format!("throttle query {}: {error}", quote_literal(sql))))
-            }
+            Err(RetoastError::Live(error)) => Err(RetoastError::EndsRun(format!(
+                "throttle query {}: {error}",
+                quote_literal(sql)
+            ))),
             Err(other) => Err(other),
         }
     }

@@ -47,7 +47,7 @@ pub(crate) struct Definition {
     /// The versions of the catalog rows from which it was read.
     versions: Versions,
     /// Whether the table has triggers of any kind, or rules.
-    sets_off: bool,
+    has_triggers_or_rules: bool,
     owner: u32,
     /// `relrowsecurity` and `relforcerowsecurity`.
     row_security: (bool, bool),
@@ -203,7 +203,7 @@ impl Definition {
     ) -> Result<Option<Definition>, LiveError> {
         let sql = format!(
             "SELECT f.*, c.xmin::pg_catalog.text AS class, \
-             c.relhastriggers OR c.relhasrules AS sets_off, c.relowner, c.relrowsecurity, \
+             c.relhastriggers OR c.relhasrules AS has_triggers_or_rules, c.relowner, c.relrowsecurity, \
              c.relforcerowsecurity, ARRAY(SELECT x.v::pg_catalog.text FROM ({}) AS x (v)) AS code, (SELECT o.o FROM pg_catalog.unnest(c.reloptions) AS o (o) \
              WHERE pg_catalog.starts_with(o.o, 'toast_tuple_target=')) AS target \
              FROM (SELECT a.attrelid, a.xmin::pg_catalog.text AS version, {} FROM pg_catalog.pg_attribute AS a \
@@ -230,13 +230,13 @@ impl Definition {
         code.sort_unstable();
         code.dedup();
         let versions = Versions { class, attributes, columns: rows.len(), code, rows: with_code };
-        let sets_off = first.try_get("sets_off")?;
+        let has_triggers_or_rules = first.try_get("has_triggers_or_rules")?;
         let owner = first.try_get("relowner")?;
         let row_security =
             (first.try_get("relrowsecurity")?, first.try_get("relforcerowsecurity")?);
         let columns = rows.iter().map(column).collect::<Result<_, _>>()?;
         let settings = Settings { columns, target };
-        Ok(Some(Definition { settings, versions, sets_off, owner, row_security }))
+        Ok(Some(Definition { settings, versions, has_triggers_or_rules, owner, row_security }))
     }
 
     /// A condition that holds as long as no session has updated the definition since it was read.
@@ -250,8 +250,8 @@ impl Definition {
     /// Whether an `UPDATE` may fire triggers or rules. Creating the first trigger or rule of a table updates its row in
     /// `pg_class` (`CreateTriggerFiringOn` in trigger.c, `SetRelationRuleStatus` in rewriteSupport.c), so this cannot
     /// change unnoticed.
-    pub(crate) fn sets_off(&self) -> bool {
-        self.sets_off
+    pub(crate) fn has_triggers_or_rules(&self) -> bool {
+        self.has_triggers_or_rules
     }
 
     /// The differences between the columns in `looked` and those of this definition.

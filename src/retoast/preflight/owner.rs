@@ -175,7 +175,7 @@ impl Code {
 
     /// Whether statements on the table must block `CREATE STATISTICS`: planning a statement evaluates the constant
     /// parts of statistics expressions (`get_relation_statistics` in plancat.c) with the current user's privileges.
-    pub(crate) fn holds_off_statistics(&self) -> bool {
+    pub(crate) fn blocks_create_statistics(&self) -> bool {
         self.lent && self.trusted.is_none()
     }
 }

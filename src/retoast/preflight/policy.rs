@@ -43,7 +43,7 @@ pub(crate) fn check(
 }
 
 /// Prepares a table whose values are only judged: all columns that can be toasted count as chosen.
-pub(crate) async fn to_look_at(
+pub(crate) async fn prepare_to_judge(
     client: &Client,
     server: &Server,
     relation: Relation,

@@ -16,7 +16,7 @@ use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::result::{IndexEnd, IndexReport};
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
-use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
+use crate::retoast::task::watched::{StatementKind, is_of_statement, with_lock_timeout};
 use crate::server::connect::Connection;
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
@@ -81,7 +81,7 @@ impl Reindexing<'_> {
                 checkpoint.rebuild_begins(table, &index.quoted())?;
             }
             self.rebuilds.begin(&index.quoted());
-            let patience = Patience::Rebuild(self.patience());
+            let patience = StatementKind::Rebuild(self.patience());
             let ran = self.run_watched(session.connection(0), &index.rebuild(), patience).await;
             let rest = match &ran {
                 Ok(Ran::Done) => Ok(Vec::new()),
@@ -226,7 +226,7 @@ impl Reindexing<'_> {
         let ran = if self.builder(left.table).await?.is_some() {
             self.drop_behind(connection, left, patience).await?
         } else {
-            self.run_watched(connection, &left.drop(), Patience::Drop(patience)).await?
+            self.run_watched(connection, &left.drop(), StatementKind::Drop(patience)).await?
         };
         Ok(match ran {
             Ran::Done => None,
@@ -250,7 +250,7 @@ impl Reindexing<'_> {
         let is_writer = std::ptr::eq(connection, session.connection(0));
         let other = if is_writer { session.reader() } else { session.connection(0) };
         if other.is_lost() {
-            return self.run_watched(connection, &left.drop(), Patience::Drop(patience)).await;
+            return self.run_watched(connection, &left.drop(), StatementKind::Drop(patience)).await;
         }
         let both = async || {
             let drop = async || self.drop_by_two(connection, other, left).await;
@@ -317,7 +317,7 @@ impl Reindexing<'_> {
         &self,
         connection: &Connection,
         sql: &str,
-        patience: Patience,
+        patience: StatementKind,
     ) -> Result<Ran, RetoastError> {
         match self.guard.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => Ok(Ran::Done),

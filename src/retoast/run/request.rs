@@ -81,7 +81,7 @@ pub(crate) fn pages<'a>(
         (_, Access::Functions) => Ok(None),
         (None, _) => Ok(server.pageinspect.as_ref()),
         (Some(why), Access::Pageinspect) => {
-            Err(RetoastError::OfAll(format!("pages cannot be read: {why}")))
+            Err(RetoastError::EndsRun(format!("pages cannot be read: {why}")))
         }
         (Some(why), Access::Auto) => {
             results.message(Message::notice(format!("using SQL functions: {why}")));
@@ -96,7 +96,7 @@ pub(crate) fn pages<'a>(
 /// Scans do not read pages.
 pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, RetoastError> {
     pages.ok_or_else(|| {
-        RetoastError::OfAll(
+        RetoastError::EndsRun(
             "toastctl must read pages here: only pages show which toaster of pg_toaster stored a value\n\
              HINT:  Run as a superuser, with the extension pageinspect in this database."
                 .to_owned(),

@@ -131,7 +131,7 @@ impl Tables<'_, '_> {
                     let error = RetoastError::from(error);
                     let failed = error.failed_on(&name, &worker.connections.to_vec()).await;
                     self.run.results.failed(position, failed);
-                    if error.is_of_all() {
+                    if error.ends_run() {
                         return self.stop_taking_tables();
                     }
                     continue;
@@ -145,7 +145,7 @@ impl Tables<'_, '_> {
                 self.work_on(&mut worker, ready, since, ahead.as_ref()).await;
             if let Some(report) = &mut report {
                 report.common.notes.extend(doubt);
-                self.look_for_space(&worker, ready, report).await;
+                self.measure_free_space(&worker, ready, report).await;
             }
             if let Some(failed) = failed {
                 self.run.results.failed(position, failed);
@@ -167,9 +167,9 @@ impl Tables<'_, '_> {
         let mut task = self.run.tasks.first();
         let mut report: Option<TableReport> = None;
         let mut failed: Option<Failed> = None;
-        let mut looked_again: Option<PreparedTable> = None;
+        let mut prepared_again: Option<PreparedTable> = None;
         let error = loop {
-            let table = looked_again.as_ref().unwrap_or(ready);
+            let table = prepared_again.as_ref().unwrap_or(ready);
             let (done, ended) = self.run_task(worker, table, task, since, ahead.take()).await;
             match (&mut report, done) {
                 (None, done) => {
@@ -206,12 +206,12 @@ impl Tables<'_, '_> {
             task = next;
             // The task before may have changed settings of columns.
             match self.prepare_again(worker, ready, task).await {
-                Ok(now) => looked_again = Some(now),
+                Ok(now) => prepared_again = Some(now),
                 Err(error) => break Some(error),
             }
         };
         let Some(error) = error else { return (report, failed) };
-        if error.is_of_all() {
+        if error.ends_run() {
             self.stop_taking_tables();
         }
         let name = ready.relation.display_name();
@@ -223,7 +223,7 @@ impl Tables<'_, '_> {
     }
 
     /// Measures the free space in a table's files after a sweep.
-    async fn look_for_space(
+    async fn measure_free_space(
         &self,
         worker: &WorkerSessions<'_>,
         ready: &PreparedTable,
@@ -348,7 +348,7 @@ impl Tables<'_, '_> {
             let TablesRun { sessions, request, .. } = self.run;
             let mut session = sessions.session(worker, &request.options, self.pages);
             // A single job is used, because the transactions of others would wait for its lock.
-            if ready.code.holds_off_statistics() {
+            if ready.code.blocks_create_statistics() {
                 session.connections.others.clear();
             }
             let guard = Guard { session: &session, ready, known: &known, ahead };

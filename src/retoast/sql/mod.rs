@@ -126,8 +126,8 @@ pub fn begin(settings: &BatchSettings) -> String {
 
 /// Takes the lock that an `UPDATE` would take anyway, in a statement of its own, so that the wait for it can be
 /// measured; or, to block `CREATE STATISTICS` too, the lock that `VACUUM` takes.
-pub(crate) fn lock(table: &str, holds_off_statistics: bool) -> String {
-    let mode = if holds_off_statistics { "SHARE UPDATE EXCLUSIVE" } else { "ROW EXCLUSIVE" };
+pub(crate) fn lock(table: &str, blocks_create_statistics: bool) -> String {
+    let mode = if blocks_create_statistics { "SHARE UPDATE EXCLUSIVE" } else { "ROW EXCLUSIVE" };
     format!("LOCK TABLE ONLY {table} IN {mode} MODE")
 }
 

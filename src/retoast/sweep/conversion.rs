@@ -65,8 +65,6 @@ fn at_most(bytes: u64) -> Forecast {
 
 /// The results of the conversion so far.
 struct Progress {
-    relation: String,
-    columns: Vec<String>,
     outcome: Outcome,
     common: Common,
     converted: Converted,
@@ -86,8 +84,6 @@ impl Progress {
             ..Converted::default()
         };
         Progress {
-            relation: ready.relation.display_name(),
-            columns: ready.targets.iter().map(|target| target.name.clone()).collect(),
             outcome: Outcome::Planned,
             common,
             converted,
@@ -189,11 +185,11 @@ impl Conversion<'_> {
             RuleScan::new(self.seen_rows, self.since, options.dry_run),
         );
         scanner.reading = self.guard.reading();
-        if ready.code.holds_off_statistics() || !options.dry_run {
+        if ready.code.blocks_create_statistics() || !options.dry_run {
             self.guard.begin_watching().await?;
         }
-        scanner.look_for_unfit(&self.guard).await?;
-        report.common.notes.extend(scanner.look_for_long_entries(&self.guard).await?);
+        scanner.refuse_unfit(&self.guard).await?;
+        report.common.notes.extend(scanner.refuse_long_entries(&self.guard).await?);
         if options.dry_run {
             return self.sweep(&mut scanner, report).await;
         }
@@ -306,12 +302,12 @@ impl Conversion<'_> {
         } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == SweepEnd::Complete)?;
         }
-        let forms = scanner.seen.tally.form_reports(&report.columns);
+        let forms = scanner.seen.tally.form_reports(&scanner.ready.targets);
         if report.common.effort.scans <= 1 {
             report.converted.forms_before.clone_from(&forms);
         }
         report.converted.forms_after = forms;
-        report.converted.forms_planned = scanner.seen.planned.form_reports(&report.columns);
+        report.converted.forms_planned = scanner.seen.planned.form_reports(&scanner.ready.targets);
         report.converted.rows_written_since = scanner.seen.written_since;
         if !options.dry_run {
             let left = machine.left();
@@ -330,7 +326,7 @@ impl Conversion<'_> {
 
     /// Whether the lock that prevents the creation of statistics keeps other sessions waiting while a scan holds it.
     async fn keeps_others_from_reading(&self) -> Result<bool, RetoastError> {
-        if !self.guard.ready.code.holds_off_statistics() {
+        if !self.guard.ready.code.blocks_create_statistics() {
             return Ok(false);
         }
         let pid = self.guard.session.reader().process().await?;
@@ -564,7 +560,7 @@ impl<'s> Sweep<'s, '_, '_> {
             if !self.machine.may_prove() {
                 self.scanner.release().await?;
             }
-            self.machine.beside_others(session.throttle.beside_others());
+            self.machine.beside_others(session.throttle.others_are_active());
             self.report_progress();
         }
     }
@@ -639,8 +635,8 @@ impl<'s> Sweep<'s, '_, '_> {
         let rows = self.report.common.rows.stored;
         let now = Advance { scan, read, blocks, rows, ..Advance::default() };
         let advance = self.course.at(now, self.began.elapsed(), self.scan_began.1.elapsed());
-        session.throttle.at(advance.part());
-        session.listener.progress(&self.report.relation, &advance);
+        session.throttle.set_progress(advance.part());
+        session.listener.progress(&self.conversion.guard.name(), &advance);
     }
 
     /// Begins a scan, in a snapshot of its own if it may prove something. Returns `None` once a stop is requested.
@@ -651,7 +647,7 @@ impl<'s> Sweep<'s, '_, '_> {
         let dry_run = guard.session.options.dry_run;
         let Sweep { machine, scanner, report, .. } = self;
         if report.common.effort.scans == 0 && machine.counts.scans == 2 {
-            report.converted.forms_before = scanner.seen.tally.form_reports(&report.columns);
+            report.converted.forms_before = scanner.seen.tally.form_reports(&scanner.ready.targets);
         }
         scanner.seen = Scanned::default();
         scanner.own.clear();

@@ -61,7 +61,7 @@ struct EntrySizes {
 impl Scanner<'_> {
     /// Refuses a choice with which examined rows would be too long for an index. Returns notes about indexes of which it
     /// is not known how large their entries are.
-    pub(crate) async fn look_for_long_entries(
+    pub(crate) async fn refuse_long_entries(
         &mut self,
         guard: &Guard<'_>,
     ) -> Result<Vec<String>, RetoastError> {

@@ -405,7 +405,7 @@ impl Scanner<'_> {
     }
 
     /// Scans the whole table for rows that cannot be stored as requested, before anything is changed.
-    pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), RetoastError> {
+    pub(crate) async fn refuse_unfit(&mut self, guard: &Guard<'_>) -> Result<(), RetoastError> {
         if self.choice.toaster.storage() != Storage::Plain {
             return Ok(());
         }

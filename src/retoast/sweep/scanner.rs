@@ -439,11 +439,11 @@ impl Tally {
     }
 
     /// The counts in the form of the report.
-    pub fn form_reports(&self, columns: &[String]) -> Vec<FormReport> {
+    pub(super) fn form_reports(&self, targets: &[Target]) -> Vec<FormReport> {
         self.counts
             .iter()
             .map(|(&(column, form, method), &(values, bytes))| FormReport {
-                column: columns.get(column).cloned().unwrap_or_default(),
+                column: targets.get(column).map_or_else(String::new, |target| target.name.clone()),
                 form: form.to_owned(),
                 method: method.map(str::to_owned),
                 values,

@@ -100,7 +100,7 @@ impl Reading<'_> {
         reads: Reads,
     ) -> Result<Moment, LiveError> {
         let client = connection.client();
-        let begun = match (self.ready.code.holds_off_statistics(), reads) {
+        let begun = match (self.ready.code.blocks_create_statistics(), reads) {
             (true, _) => self.begin_approved(client).await,
             (false, Reads::Only) => snapshot::begin(connection).await,
             (false, Reads::WithTemporary) => snapshot::begin_writable(connection).await,
@@ -238,7 +238,8 @@ impl<'a> Guard<'a> {
 
     /// The statements that begin a transaction, with the table's lock.
     pub(crate) fn begin_sql(&self, settings: &BatchSettings) -> String {
-        let lock = sql::lock(&self.ready.relation.quoted(), self.ready.code.holds_off_statistics());
+        let lock =
+            sql::lock(&self.ready.relation.quoted(), self.ready.code.blocks_create_statistics());
         format!("{}; {lock}", sql::begin(settings))
     }
 
@@ -253,7 +254,8 @@ impl<'a> Guard<'a> {
         let (sql, check) = {
             let known = self.known.lock();
             let mut settings = self.settings();
-            settings.replica_role &= known.now.as_ref().is_none_or(Definition::sets_off);
+            settings.replica_role &=
+                known.now.as_ref().is_none_or(Definition::has_triggers_or_rules);
             (self.begin_sql(&settings), check(self.ready.relation.oid, known.now.as_ref()))
         };
         let connection = self.session.connection(job);

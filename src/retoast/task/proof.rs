@@ -158,7 +158,7 @@ fn same(
                 names.join(", ")
             ),
         };
-        return Err(RetoastError::OfAll(format!(
+        return Err(RetoastError::EndsRun(format!(
             "contents of {} rows near {near} would have changed: the batch was rolled back, and the run \
              ends{generated}",
             before.len()

@@ -87,7 +87,7 @@ impl Session<'_> {
 
     /// Returns once the throttle allows this work to begin, or a stop is requested.
     pub(crate) async fn pass(&self, work: WorkKind, job: usize) -> Result<(), RetoastError> {
-        self.throttle.pass(work, self.connection(job)).await
+        self.throttle.wait_until_allowed(work, self.connection(job)).await
     }
 
     pub(crate) async fn rollback(&self, job: usize) -> Result<(), RetoastError> {

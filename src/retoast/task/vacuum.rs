@@ -11,7 +11,7 @@ use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
 use crate::retoast::task::guard::Guard;
-use crate::retoast::task::watched::{GaveUp, Patience};
+use crate::retoast::task::watched::{GaveUp, StatementKind};
 use crate::server::LiveError;
 use crate::server::sqlstate::ErrorKind;
 
@@ -88,7 +88,7 @@ impl Guard<'_> {
     /// Runs this VACUUM. It never waits long: what cannot be vacuumed now is vacuumed later.
     pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, RetoastError> {
         let connection = self.session.connection(job);
-        let patience = Patience::Vacuum;
+        let patience = StatementKind::Vacuum;
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => return Ok(Vacuumed::Done),
             Ok(Err(GaveUp::Stopped)) => return Ok(Vacuumed::Not),

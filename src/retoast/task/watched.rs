@@ -28,7 +28,7 @@ const BACKSTOP: Duration = Duration::from_secs(30);
 
 /// How long a statement may wait, and what else ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum StatementKind {
     /// VACUUM. Its lock allows reads and writes, and the wait for that lock is limited by the session's `lock_timeout`.
     Vacuum,
     /// A concurrent rebuild, which may wait this long for a single transaction.
@@ -38,34 +38,34 @@ pub(crate) enum Patience {
     Drop(Duration),
 }
 
-impl Patience {
+impl StatementKind {
     fn is_vacuum(self) -> bool {
-        self == Patience::Vacuum
+        self == StatementKind::Vacuum
     }
 
     /// Whether it ends when a stop is requested or a replication slot would soon be lost.
     fn may_end(self) -> bool {
-        !matches!(self, Patience::Drop(_))
+        !matches!(self, StatementKind::Drop(_))
     }
 
     /// The maximum wait for a single lock, set instead of the session's `lock_timeout`.
     fn lock_timeout(self) -> Option<Duration> {
         match self {
-            Patience::Vacuum => None,
-            Patience::Rebuild(_) => Some(BACKSTOP),
-            Patience::Drop(limit) => Some(limit),
+            StatementKind::Vacuum => None,
+            StatementKind::Rebuild(_) => Some(BACKSTOP),
+            StatementKind::Drop(limit) => Some(limit),
         }
     }
 
     fn limit(self, wait: &ServerWait, session: &Session<'_>) -> Duration {
         match self {
-            Patience::Vacuum => {
+            StatementKind::Vacuum => {
                 let most = session.throttle.patience.limit();
                 most.map_or(VACUUM_WAITS, |most| most.min(VACUUM_WAITS))
             }
             // Other sessions queue behind a statement that waits for a lock on a relation.
             _ if wait.is_for_relation() => session.options.lock_timeout,
-            Patience::Rebuild(limit) | Patience::Drop(limit) => limit,
+            StatementKind::Rebuild(limit) | StatementKind::Drop(limit) => limit,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Guard<'_> {
         &self,
         connection: &Connection,
         sql: &str,
-        patience: Patience,
+        patience: StatementKind,
     ) -> Result<Result<(), GaveUp>, RetoastError> {
         let Some(time) = patience.lock_timeout() else {
             return self.run_and_watch(connection, sql, patience).await;
@@ -124,7 +124,7 @@ impl Guard<'_> {
         &self,
         connection: &Connection,
         sql: &str,
-        patience: Patience,
+        patience: StatementKind,
     ) -> Result<Result<(), GaveUp>, RetoastError> {
         let session = self.session;
         let client = connection.client();
@@ -172,7 +172,7 @@ impl Guard<'_> {
     async fn reason_to_give_up(
         &self,
         pid: i32,
-        patience: Patience,
+        patience: StatementKind,
         now: Duration,
         seen: &mut Seen,
     ) -> Result<Option<GaveUp>, RetoastError> {

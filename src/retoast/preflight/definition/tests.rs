@@ -22,7 +22,13 @@ fn definition(columns: Vec<ColumnDefinition>) -> Definition {
     let versions =
         Versions { class: 740, attributes, columns: columns_there, code: vec![733], rows: 2 };
     let settings = Settings { columns, target: None };
-    Definition { settings, versions, sets_off: false, owner: 10, row_security: (false, false) }
+    Definition {
+        settings,
+        versions,
+        has_triggers_or_rules: false,
+        owner: 10,
+        row_security: (false, false),
+    }
 }
 
 fn said(then: &Definition, now: &Definition) -> String {
