@@ -584,7 +584,7 @@ pub enum ScanSource {
 /// The table, and what was requested for it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
-    /// The table's `schema.name`.
+    /// `schema.name` of the table.
     pub relation: String,
     /// What it is a shard of, if a table of Citus was named.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::memory::{self, State};
+use crate::retoast::memory::{self, SavedState};
 
 /// The minimum time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ struct SavedSweep {
     rebuilding: Vec<Rebuilding>,
 }
 
-impl State for SavedSweep {
+impl SavedState for SavedSweep {
     const SCHEMA: &'static str = "toastctl.retoast-checkpoint/1";
 }
 

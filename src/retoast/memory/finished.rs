@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::retoast::memory::{self, State};
+use crate::retoast::memory::{self, SavedState};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
@@ -17,7 +17,7 @@ struct Saved {
     finished: BTreeSet<String>,
 }
 
-impl State for Saved {
+impl SavedState for Saved {
     const SCHEMA: &'static str = "toastctl.fleet-checkpoint/1";
 }
 

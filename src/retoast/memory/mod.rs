@@ -21,7 +21,7 @@ pub mod since;
 const LARGEST: u64 = 256 << 20;
 
 /// What a file keeps from one run to the next: JSON with the name and version of its shape.
-pub(crate) trait State: Serialize + DeserializeOwned {
+pub(crate) trait SavedState: Serialize + DeserializeOwned {
     const SCHEMA: &'static str;
 }
 
@@ -36,7 +36,7 @@ struct StateFile<S, T> {
 ///
 /// # Errors
 /// The file cannot be read, or does not exist.
-fn load<T: State>(path: &Path) -> io::Result<Option<T>> {
+fn load<T: SavedState>(path: &Path) -> io::Result<Option<T>> {
     let file: Option<StateFile<String, T>> = serde_json::from_slice(&read(path)?).ok();
     Ok(file.filter(|file| file.schema == T::SCHEMA).map(|file| file.state))
 }
@@ -45,7 +45,7 @@ fn load<T: State>(path: &Path) -> io::Result<Option<T>> {
 ///
 /// # Errors
 /// Any error of the operating system; the file is then unchanged.
-fn save<T: State>(path: &Path, state: &T) -> io::Result<()> {
+fn save<T: SavedState>(path: &Path, state: &T) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(&StateFile { schema: T::SCHEMA, state })?;
     text.push(b'\n');
     replace(path, &text)

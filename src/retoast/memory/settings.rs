@@ -34,6 +34,14 @@ fn parse(text: &str) -> Option<Current> {
     Some(Current { storage, compression })
 }
 
+/// The settings of a column, by its `attstorage` and `attcompression`.
+pub(crate) fn current(storage: &str, compression: &str) -> Result<Current, LiveError> {
+    let found = storage.chars().next().and_then(Storage::from_char);
+    let storage =
+        found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
+    Ok(Current { storage, compression: compression.chars().next().and_then(Method::from_char) })
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     pub name: String,
@@ -127,13 +135,7 @@ pub(crate) async fn ask(
         if !chosen.get(&oid).is_some_and(|chosen| chosen.contains(&name.as_str())) {
             continue;
         }
-        let storage: String = row.try_get(1)?;
-        let compression: String = row.try_get(2)?;
-        let found = storage.chars().next().and_then(Storage::from_char);
-        let storage =
-            found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
-        let compression = compression.chars().next().and_then(Method::from_char);
-        let now = Current { storage, compression };
+        let now = current(row.try_get(1)?, row.try_get(2)?)?;
         columns.entry(oid).or_default().push(Column::new(name, now, row.try_get(3)?));
     }
     Ok(columns)

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::memory::{self, State};
+use crate::retoast::memory::{self, SavedState};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -63,7 +63,7 @@ struct Memory {
     tables: BTreeMap<String, Proven>,
 }
 
-impl State for Memory {
+impl SavedState for Memory {
     const SCHEMA: &'static str = "toastctl.since/2";
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Definition {
     /// Whether the table has triggers of any kind, or rules.
     has_triggers_or_rules: bool,
     owner: u32,
-    /// `relrowsecurity` and `relforcerowsecurity`.
+    /// Whether row security is enabled, and whether it is forced.
     row_security: (bool, bool),
 }
 

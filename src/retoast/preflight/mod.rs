@@ -321,14 +321,7 @@ fn choose(
         })
         .collect();
     let toaster = request.goal.toaster();
-    let mut changes = match request.goal {
-        Goal::Stock(_) | Goal::Policy(_) => Changes::new(toaster, &current, target, has_target),
-        Goal::Pluggable(_) => Changes::of_target(target, has_target),
-    };
-    if let Some(plan) = &plan {
-        changes.storage.extend(plan.changes.storage.iter().cloned());
-        changes.toasters.extend(plan.changes.toasters.iter().cloned());
-    }
+    let mut changes = changes(&request.goal, &current, target, has_target, plan.as_ref());
     if request.no_alter
         && (!changes.storage.is_empty()
             || !changes.toasters.is_empty()
@@ -363,6 +356,27 @@ fn choose(
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };
     Ok(Choice { follow: Vec::new(), changes, toaster, judge, model, final_settings })
+}
+
+/// What must be set on columns with these settings, and on their table.
+fn changes(
+    goal: &Goal,
+    columns: &[(String, Current)],
+    target: Option<TupleTarget>,
+    has_target: Option<TupleTarget>,
+    plan: Option<&Plan>,
+) -> Changes {
+    let mut changes = match goal {
+        Goal::Stock(_) | Goal::Policy(_) => {
+            Changes::new(goal.toaster(), columns, target, has_target)
+        }
+        Goal::Pluggable(_) => Changes::of_target(target, has_target),
+    };
+    if let Some(plan) = plan {
+        changes.storage.extend(plan.changes.storage.iter().cloned());
+        changes.toasters.extend(plan.changes.toasters.iter().cloned());
+    }
+    changes
 }
 
 /// Checks that the server accepts this `toast_tuple_target`.

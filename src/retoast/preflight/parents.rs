@@ -4,17 +4,14 @@
 use tokio_postgres::types::Type;
 
 use super::ready::ConvertRequest;
-use super::tuple_target;
+use super::{changes, tuple_target};
 use crate::retoast::error::RetoastError;
+use crate::retoast::memory::settings::current;
 use crate::server::about::Server;
 use crate::server::connect::Client;
-use crate::server::{LiveError, toasters};
-use toast_format::codec::Method;
+use crate::server::toasters;
 use toast_format::disk::Oid;
-use toast_format::disk::desc::Storage;
-use toast_format::judge::goal::Goal;
 use toast_format::judge::pluggable::{self, Plan};
-use toast_format::judge::toaster::{Changes, Current};
 use toast_format::model::sql::{quote_qualified, shown_qualified};
 
 /// What must be set on a partitioned table.
@@ -57,28 +54,11 @@ pub async fn parent(
     let has_target = tuple_target(has_target, server)?;
     let mut columns = Vec::new();
     for row in &rows {
-        let storage: String = row.try_get(3)?;
-        let compression: String = row.try_get(4)?;
-        let column: String = row.try_get(2)?;
-        let storage = storage.chars().next().and_then(Storage::from_char);
-        let current = Current {
-            storage: storage.ok_or_else(|| {
-                LiveError::Unexpected(format!("attstorage of column \"{column}\""))
-            })?,
-            compression: compression.chars().next().and_then(Method::from_char),
-        };
-        columns.push((column, current));
+        let now = current(row.try_get(3)?, row.try_get(4)?)?;
+        columns.push((row.try_get(2)?, now));
     }
-    let mut changes = match &request.goal {
-        goal @ (Goal::Stock(_) | Goal::Policy(_)) => {
-            Changes::new(goal.toaster(), &columns, wanted_target, has_target)
-        }
-        Goal::Pluggable(_) => Changes::default(),
-    };
-    if let Some(plan) = plan(client, server, oid, request).await? {
-        changes.storage.extend(plan.changes.storage);
-        changes.toasters.extend(plan.changes.toasters);
-    }
+    let plan = plan(client, server, oid, request).await?;
+    let changes = changes(&request.goal, &columns, wanted_target, has_target, plan.as_ref());
     let alter = changes.statement(&quote_qualified(&schema, &name));
     Ok(alter.map(|alter| Parent { name: shown_qualified(&schema, &name), alter }))
 }

@@ -229,15 +229,19 @@ pub(super) async fn generated(
             &[(&numbers(oids), Type::OID_ARRAY)],
         )
         .await?;
-    let index = |attnum: i16| usize::try_from(attnum - 1).unwrap_or(usize::MAX);
     let mut found: HashMap<Oid, Vec<Generated>> = HashMap::new();
     for row in &rows {
         let bases: Vec<i16> = row.try_get(2)?;
         found.entry(Oid(row.try_get(3)?)).or_default().push(Generated {
-            index: index(row.try_get(0)?),
+            index: column_index(row.try_get(0)?),
             stored: row.try_get(1)?,
-            bases: bases.into_iter().map(index).collect(),
+            bases: bases.into_iter().map(column_index).collect(),
         });
     }
     Ok(found)
+}
+
+/// The index of a column from 0, by its `attnum`.
+fn column_index(attnum: i16) -> usize {
+    usize::try_from(attnum - 1).unwrap_or(usize::MAX)
 }

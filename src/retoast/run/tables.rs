@@ -99,7 +99,7 @@ pub(crate) async fn examine(
         let results = &Results::new(&mut nothing);
         let run = TablesRun { sessions: &sessions, request, tasks, results };
         if !request.tables.is_empty() {
-            let (_, _, refused, _) = run.examined(&throttle).await?;
+            let Examined { refused, .. } = run.examined(&throttle).await?;
             if !refused.is_empty() {
                 let texts: Vec<String> =
                     refused.iter().map(|failed| failed.message.to_string()).collect();
@@ -212,12 +212,20 @@ fn decided(ready: &PreparedTable) {
     );
 }
 
-type Examined<'a> = (Selection, Vec<PreparedTable>, Vec<Failed>, Option<&'a Pageinspect>);
+/// Tables before any is changed.
+struct Examined<'a> {
+    selection: Selection,
+    /// Those that can be processed, and why the others cannot.
+    tables: Vec<PreparedTable>,
+    refused: Vec<Failed>,
+    /// What reads their pages.
+    pages: Option<&'a Pageinspect>,
+}
 
 impl TablesRun<'_, '_> {
     async fn tables(&self, throttle: Throttle<'_>) -> Result<(), RetoastError> {
         let TablesRun { sessions, request, tasks, results, .. } = *self;
-        let (selection, tables, refused, pages) = self.examined(&throttle).await?;
+        let Examined { selection, tables, refused, pages } = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
             return Err(RetoastError::Refused(first.message.to_string()));
         }
@@ -259,17 +267,42 @@ impl TablesRun<'_, '_> {
         Ok(())
     }
 
-    /// Examines all tables before any is changed: those that can be processed, why the others cannot, and what reads
-    /// pages.
+    /// Examines all tables before any is changed.
     async fn examined(&self, throttle: &Throttle<'_>) -> Result<Examined<'_>, RetoastError> {
-        let TablesRun { sessions, request, tasks, results, .. } = *self;
+        let TablesRun { sessions, request, tasks, results } = *self;
+        let Sessions { first, server, listener, .. } = sessions;
         if tasks.compact.is_some() {
-            preflight::compaction(&sessions.server)?;
+            preflight::compaction(server)?;
         }
-        let (selection, looked, mut refused) = self.prepare(throttle).await?;
-        let pages = pages(&sessions.server, request.source, results)?;
-        let mut tables = Vec::new();
-        for ready in looked {
+        let selection = select(first, &server.database, &request.tables).await?;
+        let goal = tasks.convert.as_ref().map(|wanted| &wanted.goal);
+        if let Some(Goal::Pluggable(Pluggable::Becomes(name))) = goal {
+            // This is checked before any table is prepared.
+            let toasters = toasters::ask(first.client(), server).await?;
+            pluggable::named(toasters.as_ref(), name)?;
+        }
+        let (mut tables, mut refused) = self.prepare(&selection, throttle).await?;
+        // a conversion compares the free space with its forecast
+        if tasks.convert.is_none() {
+            for ready in &tables {
+                if let Some(note) = throttle.check_space(ready, None).await? {
+                    listener.note(Some(&ready.relation.display_name()), &note);
+                }
+            }
+        }
+        // A plan shows this for each table.
+        if !request.options.dry_run {
+            let mut expected = 0u64;
+            let updates = tasks.first().updates();
+            for ready in &tables {
+                expected = expected.saturating_add(throttle.expected_wal(ready, updates).await?);
+            }
+            for text in throttle.slot_warnings(expected).await? {
+                listener.note(None, &text);
+            }
+        }
+        let pages = pages(server, request.source, results)?;
+        for ready in std::mem::take(&mut tables) {
             match self.check(&ready, pages.is_some()).await {
                 Ok(()) => tables.push(ready),
                 Err(RetoastError::Refused(text)) => {
@@ -282,7 +315,7 @@ impl TablesRun<'_, '_> {
         if tables.iter().any(|ready| ready.pluggable) {
             need_pages(pages)?;
         }
-        Ok((selection, tables, refused, pages))
+        Ok(Examined { selection, tables, refused, pages })
     }
 
     /// Reports relations that now belong to what was named and did not when it was looked up; they are not processed.
@@ -334,46 +367,9 @@ impl TablesRun<'_, '_> {
         self.results.failed(place, failed);
     }
 
-    /// Prepares all tables before any is changed. Returns those that can be processed, and why the others cannot.
-    async fn prepare(
-        &self,
-        throttle: &Throttle<'_>,
-    ) -> Result<(Selection, Vec<PreparedTable>, Vec<Failed>), RetoastError> {
-        let Sessions { first, server, .. } = self.sessions;
-        let selection = select(first, &server.database, &self.request.tables).await?;
-        let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
-        if let Some(Goal::Pluggable(Pluggable::Becomes(name))) = goal {
-            // This is checked before any table is prepared.
-            let toasters = toasters::ask(first.client(), server).await?;
-            pluggable::named(toasters.as_ref(), name)?;
-        }
-        let (tables, refused) = self.prepare_selected(&selection, throttle).await?;
-        // a conversion compares the free space with its forecast
-        if self.tasks.convert.is_none() {
-            for ready in &tables {
-                if let Some(note) = throttle.check_space(ready, None).await? {
-                    let name = ready.relation.display_name();
-                    self.sessions.listener.note(Some(&name), &note);
-                }
-            }
-        }
-        // A plan shows this for each table.
-        if !self.request.options.dry_run {
-            let mut expected = 0u64;
-            let updates = self.tasks.first().updates();
-            for ready in &tables {
-                expected = expected.saturating_add(throttle.expected_wal(ready, updates).await?);
-            }
-            for text in throttle.slot_warnings(expected).await? {
-                self.sessions.listener.note(None, &text);
-            }
-        }
-        Ok((selection, tables, refused))
-    }
-
     /// Prepares every table. Tables that match a pattern but have nothing to rewrite are left out. A table that is
     /// refused does not affect the others.
-    async fn prepare_selected(
+    async fn prepare(
         &self,
         selection: &Selection,
         throttle: &Throttle<'_>,
@@ -398,8 +394,8 @@ impl TablesRun<'_, '_> {
             }
             facts.begin_with(client, &oids).await?;
             for found in together {
-                let wanted = |relation: &Relation| self.is_wanted(found, relation);
-                let looked = preflight.one_of(&mut facts, found.oid, wanted);
+                let looked = preflight
+                    .one_of(&mut facts, found.oid, |relation| self.is_wanted(found, relation));
                 // nothing is changed yet, so a lock that others hold need not be waited for after a request to stop
                 let stop = self.sessions.control.stopping().cancelled();
                 match until(stop, slice::from_ref(first), looked).await {

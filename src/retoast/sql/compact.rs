@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use super::{GIVES, Target, update_unlocked};
+use super::{GIVES, IN_RANGE, Target, bases, update_unlocked};
 use crate::server::toasters::TOAST_RELATIONS;
 use toast_format::model::sql::{in_blocks, quote_identifier, quote_literal};
 
@@ -123,15 +123,6 @@ fn addresses(parameter: usize) -> String {
     format!(
         "ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest(${parameter}::pg_catalog.text[]) AS a)"
     )
-}
-
-/// The columns from which an UPDATE recomputes generated columns.
-fn bases(targets: &[Target]) -> Vec<String> {
-    let mut bases: Vec<&str> = targets.iter().filter_map(|t| t.base.as_deref()).collect();
-    bases.retain(|base| !targets.iter().any(|t| t.base.is_none() && t.name == *base));
-    bases.sort_unstable();
-    bases.dedup();
-    bases.into_iter().map(|base| format!("{0} = t.{0}", quote_identifier(base))).collect()
 }
 
 /// The columns to set, each with the number of the parameter that has the addresses of its rows.
@@ -280,9 +271,7 @@ pub(crate) fn shift(table: &str, column: &str) -> String {
 pub(crate) fn shift_again(table: &str, column: &str) -> String {
     let column = quote_identifier(column);
     format!(
-        "WITH done AS (UPDATE ONLY {table} AS t SET {column} = t.{column} \
-         WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
-         AND t.ctid < $2::pg_catalog.text::pg_catalog.tid \
+        "WITH done AS (UPDATE ONLY {table} AS t SET {column} = t.{column} WHERE {IN_RANGE} \
          AND t.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid RETURNING t.ctid) {GIVES}"
     )
 }
@@ -290,9 +279,8 @@ pub(crate) fn shift_again(table: &str, column: &str) -> String {
 /// The addresses of the rows between `$1` and `$2` that no other session has locked.
 pub(crate) fn in_range(table: &str) -> String {
     format!(
-        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
-         WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
-         AND t.ctid < $2::pg_catalog.text::pg_catalog.tid FOR NO KEY UPDATE SKIP LOCKED"
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t WHERE {IN_RANGE} \
+         FOR NO KEY UPDATE SKIP LOCKED"
     )
 }
 

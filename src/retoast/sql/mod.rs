@@ -68,15 +68,17 @@ fn assignments(targets: &[Target]) -> Vec<String> {
         let value = target.shape.force(&target.column());
         set.push(format!("{} = {value}", quote_identifier(&target.name)));
     }
+    set.extend(bases(targets));
+    set
+}
+
+/// The columns from which an UPDATE recomputes generated columns.
+fn bases(targets: &[Target]) -> Vec<String> {
     let mut bases: Vec<&str> = targets.iter().filter_map(|t| t.base.as_deref()).collect();
-    bases.retain(|base| !targets.iter().any(|target| target.name == *base));
+    bases.retain(|base| !targets.iter().any(|t| t.base.is_none() && t.name == *base));
     bases.sort_unstable();
     bases.dedup();
-    for base in bases {
-        let base = quote_identifier(base);
-        set.push(format!("{base} = t.{base}"));
-    }
-    set
+    bases.into_iter().map(|base| format!("{0} = t.{0}", quote_identifier(base))).collect()
 }
 
 /// How the transaction of a batch begins.
@@ -131,13 +133,14 @@ pub(crate) fn lock(table: &str, blocks_create_statistics: bool) -> String {
     format!("LOCK TABLE ONLY {table} IN {mode} MODE")
 }
 
+/// The rows of a table with the alias `t` from address `$1` up to but excluding `$2`.
+const IN_RANGE: &str = "t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
+    AND t.ctid < $2::pg_catalog.text::pg_catalog.tid";
+
 /// Reads the pages of a batch, from address `$1` up to but excluding `$2`, in a way that prunes them. Otherwise, no
 /// update would find room on the page of the old version. A scan by addresses alone does not prune.
 pub fn prune(table: &str) -> String {
-    format!(
-        "SELECT count(*) FROM ONLY {table} AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
-         AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"
-    )
+    format!("SELECT count(*) FROM ONLY {table} AS t WHERE {IN_RANGE}")
 }
 
 /// The rows at the addresses in parameter `$1`.

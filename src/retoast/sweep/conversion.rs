@@ -16,6 +16,7 @@ use crate::retoast::pace::course::Course;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::{FirstScan, Forecast, Plan, RunForecast, Sizes};
+use crate::retoast::preflight::definition::Files;
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
 use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
@@ -266,62 +267,8 @@ impl Conversion<'_> {
             prepared: false,
             failed: None,
         };
-        let mut end = sweep.steps().await;
-        let Sweep { machine, scanner, report, .. } = sweep;
-        report.common.effort.scans = scans + machine.counts.scans;
-        report.common.effort.retries += machine.counts.retries;
-        report.common.effort.longest_batch_ms =
-            report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
-        let released = scanner.release().await;
-        if !options.dry_run && matches!(end, Ok(SweepEnd::Complete | SweepEnd::Incomplete)) {
-            // settings that were changed during the last scan are not those that were chosen
-            match self.guard.is_unchanged().await {
-                Ok(true) => {}
-                Ok(false) => end = Err(RetoastError::Changing),
-                Err(error) => end = Err(error),
-            }
-            if let (Ok(_), Some(files)) = (&end, &files)
-                && let Err(error) = self.guard.still_has(files).await
-            {
-                end = Err(error);
-            }
-        }
-        let end = end?;
-        released?;
-        report.common.notes.append(&mut scanner.seen.hints);
-        for reason in scanner.seen.problems.iter().cloned().chain(self.unvacuumed.messages()) {
-            report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
-        }
-        if options.dry_run {
-            let plan = self.plan(report, scanner, began.elapsed()).await?;
-            report
-                .common
-                .notes
-                .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.all.high).await?);
-            report.converted.plan = Some(plan);
-        } else if let Some((checkpoint, place)) = saved {
-            checkpoint.end(place, end == SweepEnd::Complete)?;
-        }
-        let forms = scanner.seen.tally.form_reports(&scanner.ready.targets);
-        if report.common.effort.scans <= 1 {
-            report.converted.forms_before.clone_from(&forms);
-        }
-        report.converted.forms_after = forms;
-        report.converted.forms_planned = scanner.seen.planned.form_reports(&scanner.ready.targets);
-        report.converted.rows_written_since = scanner.seen.written_since;
-        if !options.dry_run {
-            let left = machine.left();
-            (report.common.rows.left, report.common.rows.disagreeing) =
-                (left.sum(), left.disagreeing);
-            report.common.rows.spared = left.spared;
-        }
-        if report.common.rows.stored > 0 {
-            // what is reported as done must survive a crash of the server
-            self.guard.session.writer().batch_execute(sql::FLUSH).await?;
-        }
-        let is_whole = report.common.skipped.is_empty();
-        report.outcome = verdict::of_conversion(end, is_whole, options.dry_run);
-        Ok(())
+        let end = sweep.steps().await;
+        sweep.conclude(end, scans, files).await
     }
 
     /// Whether the lock that prevents the creation of statistics keeps other sessions waiting while a scan holds it.
@@ -565,6 +512,69 @@ impl<'s> Sweep<'s, '_, '_> {
         }
     }
 
+    /// Checks that the table is still what the last scan has read, and reports the results. `scans`: those of sweeps
+    /// before; `files`: the table's files when this one began, if it must not have others now.
+    async fn conclude(
+        self,
+        end: Result<SweepEnd, RetoastError>,
+        scans: u32,
+        files: Option<Files>,
+    ) -> Result<(), RetoastError> {
+        let Sweep { conversion, machine, scanner, report, saved, began, .. } = self;
+        let guard = &conversion.guard;
+        let Session { options, throttle, .. } = guard.session;
+        let effort = &mut report.common.effort;
+        effort.scans = scans + machine.counts.scans;
+        effort.retries += machine.counts.retries;
+        effort.longest_batch_ms = effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
+        let released = scanner.release().await;
+        let end = end?;
+        if !options.dry_run && end != SweepEnd::Stopped {
+            // settings that were changed during the last scan are not those that were chosen
+            if !guard.is_unchanged().await? {
+                return Err(RetoastError::Changing);
+            }
+            if let Some(files) = &files {
+                guard.still_has(files).await?;
+            }
+        }
+        released?;
+        report.common.notes.append(&mut scanner.seen.hints);
+        let problems = scanner.seen.problems.iter().cloned();
+        for reason in problems.chain(conversion.unvacuumed.messages()) {
+            report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
+        }
+        let targets = &scanner.ready.targets;
+        let forms = scanner.seen.tally.form_reports(targets);
+        if report.common.effort.scans <= 1 {
+            report.converted.forms_before.clone_from(&forms);
+        }
+        report.converted.forms_after = forms;
+        report.converted.forms_planned = scanner.seen.planned.form_reports(targets);
+        report.converted.rows_written_since = scanner.seen.written_since;
+        if options.dry_run {
+            let plan = conversion.plan(report, scanner, began.elapsed()).await?;
+            let warnings = throttle.slot_warnings(plan.wal_bytes.all.high).await?;
+            report.common.notes.extend(warnings);
+            report.converted.plan = Some(plan);
+        } else {
+            if let Some((checkpoint, place)) = saved {
+                checkpoint.end(place, end == SweepEnd::Complete)?;
+            }
+            let left = machine.left();
+            let rows = &mut report.common.rows;
+            (rows.left, rows.disagreeing, rows.spared) =
+                (left.sum(), left.disagreeing, left.spared);
+        }
+        if report.common.rows.stored > 0 {
+            // what is reported as done must survive a crash of the server
+            guard.session.writer().batch_execute(sql::FLUSH).await?;
+        }
+        let is_whole = report.common.skipped.is_empty();
+        report.outcome = verdict::of_conversion(end, is_whole, options.dry_run);
+        Ok(())
+    }
+
     /// Reads these blocks, once the throttle allows it, and returns the rows that do not comply.
     async fn scan(&mut self, blocks: Range<u32>) -> Result<Event, RetoastError> {
         let guard = &self.conversion.guard;
@@ -655,8 +665,12 @@ impl<'s> Sweep<'s, '_, '_> {
         conversion.begin_proof(machine, &mut scanner.by_rule, report).await?;
         // a dry run proves nothing
         if !dry_run && !machine.is_cut_off() {
-            let hold = async || guard.tried("reading", async || scanner.hold().await).await;
-            if guard.unless_changed(0, hold).await?.is_none() {
+            let held = guard
+                .unless_changed(0, async || {
+                    guard.tried("reading", async || scanner.hold().await).await
+                })
+                .await?;
+            if held.is_none() {
                 return Ok(None);
             }
         }

@@ -43,8 +43,9 @@ impl Scanner<'_> {
             self.seen.clone_from(&before);
             self.chunk(blocks.clone()).await
         };
-        let tried = async || guard.tried("reading", &mut read_chunk).await;
-        Ok(guard.unless_changed(0, tried).await?.unwrap_or_default())
+        let rows =
+            guard.unless_changed(0, async || guard.tried("reading", &mut read_chunk).await).await?;
+        Ok(rows.unwrap_or_default())
     }
 
     /// Like [`Scanner::chunk_at_once`], but reports damage as a problem, and leaves out only what is damaged.
