@@ -74,7 +74,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
-    pub fn open(path: &Path, sweep: RunKey) -> Result<Checkpoint, RetoastError> {
+    pub fn open(path: &Path, sweep: &RunKey) -> Result<Checkpoint, RetoastError> {
         let saved: SavedSweep = match memory::load(path) {
             Ok(Some(saved)) => saved,
             Ok(None) => {
@@ -89,7 +89,7 @@ impl Checkpoint {
             }
             Err(error) => return Err(failed("read", path, &error)),
         };
-        if saved.sweep != sweep {
+        if saved.sweep != *sweep {
             return Err(RetoastError::Usage(format!(
                 "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
                  HINT:  Name another file, or remove this one.",
@@ -192,7 +192,7 @@ mod tests {
     fn a_position_is_found_again_until_its_table_is_done_or_rewritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("checkpoint");
-        let open = || Checkpoint::open(&path, sweep()).unwrap();
+        let open = || Checkpoint::open(&path, &sweep()).unwrap();
         let checkpoint = open();
         assert_eq!(checkpoint.start(PLACE), 0);
         checkpoint.at(PLACE, 256).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     fn a_rebuild_is_remembered_until_nothing_is_left_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("checkpoint");
-        let open = || Checkpoint::open(&path, sweep()).unwrap();
+        let open = || Checkpoint::open(&path, &sweep()).unwrap();
         open().rebuild_begins(7, "s.i").unwrap();
         assert!(open().was_rebuilding(7, "s.i"));
         assert!(!open().was_rebuilding(8, "s.i") && !open().was_rebuilding(7, "s.j"));
@@ -233,7 +233,7 @@ mod tests {
         let path = dir.path().join("checkpoint");
         let error = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            Checkpoint::open(&path, sweep()).unwrap_err().to_string()
+            Checkpoint::open(&path, &sweep()).unwrap_err().to_string()
         };
         let named = format!("\"{}\"", path.display());
         for bad in ["", "[]", "{}", r#"{"schema":"x","database":"d","choice":"c","tables":[]}"#] {
@@ -245,7 +245,7 @@ mod tests {
         );
         let foreign = error(&other);
         assert!(foreign.contains(&named) && foreign.contains("w in database \"e\""), "{foreign}");
-        let directory = Checkpoint::open(dir.path(), sweep()).unwrap_err().to_string();
+        let directory = Checkpoint::open(dir.path(), &sweep()).unwrap_err().to_string();
         assert!(directory.starts_with("could not read checkpoint file"), "{directory}");
     }
 }

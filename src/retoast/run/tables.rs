@@ -451,7 +451,7 @@ impl TablesRun<'_, '_> {
             [] => goal,
             columns => format!("{} to {goal}", columns.join(", ")),
         };
-        Ok(Some(Checkpoint::open(path, RunKey { database, choice })?))
+        Ok(Some(Checkpoint::open(path, &RunKey { database, choice })?))
     }
 
     /// Reports how new values will be stored.
