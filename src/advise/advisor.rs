@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-
 use super::calibration::{Calibrate, Calibrations};
 use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
 use super::recommend::Optimize;
+use super::result::Access;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::Relation;
@@ -122,12 +121,12 @@ impl Advisor {
         self.connection.client()
     }
 
-    /// Why pages cannot be read, with what would help if that is in this user's power.
-    pub(crate) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
+    /// Why pages cannot be read, if they cannot.
+    pub(crate) fn why_no_pages(&self) -> Option<NoPages> {
         const HINT: &str =
             "CREATE EXTENSION pageinspect; lets toastctl read pages, without a temporary table.";
         let why = self.server.why_no_pages()?;
-        Some((why, self.server.superuser.then_some(HINT)))
+        Some(NoPages { why, hint: self.server.superuser.then_some(HINT) })
     }
 
     /// Refuses what is no heap.
@@ -141,8 +140,8 @@ impl Advisor {
         Advisor::heap(relation)?;
         match (self.why_no_pages(), &self.server.pageinspect) {
             (None, Some(pageinspect)) => Ok(pageinspect),
-            (why, _) => {
-                let (why, hint) = why.unwrap_or_default();
+            (no_pages, _) => {
+                let NoPages { why, hint } = no_pages.unwrap_or_default();
                 let hint = match hint {
                     Some(_) => "CREATE EXTENSION pageinspect;",
                     None => "Connect as a superuser, or to a restored backup.",
@@ -155,7 +154,7 @@ impl Advisor {
     /// How the sample of a relation is read.
     pub(super) async fn access(&self, relation: &Relation) -> Result<Access, AdviseError> {
         Advisor::heap(relation)?;
-        let Some((why, _)) = self.why_no_pages() else { return Ok(Access::Pages) };
+        let Some(NoPages { why, .. }) = self.why_no_pages() else { return Ok(Access::Pages) };
         if self.server.has_toasters {
             let why = format!(
                 "pages cannot be read: {why}; and functions do not tell the pointers of pluggable toasters apart"
@@ -202,14 +201,11 @@ fn refused(relation: &Relation, why: String, hint: &str) -> AdviseError {
     AdviseError::NoRows { relation: relation.display_name(), why, hint: hint.to_owned() }
 }
 
-/// How rows are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    #[serde(rename = "pageinspect")]
-    Pages,
-    /// By SQL functions, the server compressing the sample.
-    Functions,
+/// Why pages cannot be read, and what would help if that is in this user's power.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NoPages {
+    pub(crate) why: &'static str,
+    pub(crate) hint: Option<&'static str>,
 }
 
 /// The user, and whether it may make temporary tables in this database.

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::advisor::Advisor;
 use super::calibration::{
-    Calibrate, Calibrated, CalibrationSource, Kept, LEAST_VALUES, asked, chosen, fitted, grouped,
+    Calibrate, Calibrated, Kept, LEAST_VALUES, asked, chosen, fitted, grouped,
 };
 use super::candidate::{AdviseError, Variants};
 use super::content::Specimen;
+use super::result::CalibrationSource;
 use crate::server::calibrate::{
     Group, STATEMENT_LIMIT, Subject, identity, refusal, time, too_long,
 };

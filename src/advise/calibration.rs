@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::content::Specimen;
+use super::result::{CalibrationReport, CalibrationSource};
 use crate::server::calibrate::{Group, LIMIT, Stored, Timed};
 use toast_format::codec::Method;
 use toast_format::disk::layout::PageSize;
@@ -25,34 +26,6 @@ pub enum Calibrate {
     /// Assume the times of a common server
     #[default]
     Never,
-}
-
-/// Where CPU times are from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CalibrationSource {
-    #[default]
-    None,
-    Measured,
-    File,
-}
-
-/// The prices that CPU times are computed from.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
-pub struct CalibrationReport {
-    /// `measured` on this server, from the `file` of --calibration, or `none`: those of a common server. With `none`, CPU
-    /// times have no interval.
-    pub source: CalibrationSource,
-    /// Why they were not measured; null if they were.
-    pub why: Option<String>,
-    /// Values that were timed.
-    pub values: u64,
-    /// The relative error of the times of reads; their intervals include it.
-    pub read_error: Option<f64>,
-    /// The relative error of the times of writes.
-    pub write_error: Option<f64>,
-    /// Nanoseconds for each part of a read and of a write.
-    pub prices: Pricing,
 }
 
 /// Most values of a column that are copied.

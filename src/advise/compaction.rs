@@ -1,9 +1,9 @@
 //! What compaction alone would return of a table, whatever the settings, with what it moves and writes: a look at
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
-use super::advisor::{Access, Advisor};
+use super::advisor::Advisor;
 use super::estimate::{Figure, Figures, Written};
-use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction, TableFile};
+use super::result::{Access, CompactionReport, FileCompaction, Files, IndexCompaction, TableFile};
 use crate::command::table_words;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
@@ -11,7 +11,7 @@ use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::pages::AT_ONCE;
 use crate::server::snapshot;
 use toast_format::disk::layout::PageSize;
-use toast_format::fill::file_model::{Content, FileModel, Step};
+use toast_format::fill::file_model::{Content, FileModel, MAX_BATCH, MAX_BLOAT, Step, Tuning};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::fill::moves::{Expected, RelatedFiles};
@@ -63,20 +63,19 @@ impl Advisor {
     ) -> Result<Vec<(TableFile, FileFill)>, LiveError> {
         let snapshot = snapshot::begin(&self.connection).await?.snapshot;
         let target = relation.tuple_target(self.server.page_size);
+        let page = self.server.page_size;
+        let fillfactor = u32::from(relation.fillfactor());
+        let growth = Growth::new(&relation.desc, page, target);
         let heap = File {
             name: relation.display_name(),
             quoted: relation.quoted(),
-            kind: Kind::Rows,
-            fillfactor: u32::from(relation.fillfactor()),
-            growth: Growth::new(&relation.desc, self.server.page_size, target),
+            meter: FileMeter::sample(Kind::Rows, page, fillfactor).growing(growth),
             related: RelatedFiles::of_table(relation.index_bytes),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
             name: toast.display_name(),
             quoted: quote_qualified("pg_toast", &toast.name),
-            kind: Kind::Chunks,
-            fillfactor: 100,
-            growth: Growth::default(),
+            meter: FileMeter::sample(Kind::Chunks, page, 100),
             related: RelatedFiles {
                 index_bytes: toast.index_bytes,
                 table: Some((relation.bytes, relation.index_bytes)),
@@ -85,7 +84,7 @@ impl Advisor {
         let mut files = Vec::new();
         for (name, file) in [(TableFile::Heap, Some(heap)), (TableFile::Toast, toast)] {
             let Some(file) = file else { continue };
-            let facts = self.file(&snapshot, &file, problems).await?;
+            let facts = self.file(&snapshot, file, problems).await?;
             files.extend(facts.map(|facts| (name, facts)));
         }
         Ok(files)
@@ -94,40 +93,35 @@ impl Advisor {
     async fn file(
         &self,
         snapshot: &Snapshot,
-        file: &File,
+        file: File,
         problems: &mut Problems,
     ) -> Result<Option<FileFill>, LiveError> {
-        let page = self.server.page_size;
-        let name = file.quoted.clone();
-        let mut reader = self.server.page_reader(&self.connection, name, snapshot).await?;
+        let File { name, quoted, mut meter, related } = file;
+        let mut reader = self.server.page_reader(&self.connection, quoted, snapshot).await?;
         let total = reader.block_count().await?;
         let blocks = match self.options.sample {
             Some(size) => size.of(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
         let least = if blocks >= total { u64::from(total) } else { 1 };
-        let mut meter = FileMeter::sample(file.kind, page, file.fillfactor);
-        meter = meter.growing(file.growth.clone());
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
         for few in blocks.chunks(AT_ONCE) {
             let pages = reader.read(few).await?;
-            problems.extend(pages.problems(&file.name));
+            problems.extend(pages.problems(&name));
             for (block, bytes) in pages.iter() {
                 meter.page(block, bytes, &pages);
             }
         }
         let is_known = meter.read() >= least;
-        Ok(is_known.then(|| meter.finish(u64::from(total), Some(&file.related))))
+        Ok(is_known.then(|| meter.finish(u64::from(total), Some(&related))))
     }
 }
 
-/// A file of a table.
+/// A file of which a sample is read.
 struct File {
     name: String,
     quoted: String,
-    kind: Kind,
-    fillfactor: u32,
-    growth: Growth,
+    meter: FileMeter,
     related: RelatedFiles,
 }
 
@@ -289,38 +283,57 @@ impl AfterCommand {
         }
     }
 
-    /// After a conversion with these figures. `compacts`: whether the server shortens files at all.
+    /// After a conversion with these figures; `today` has those of the values as they are. `compacts`: whether the server
+    /// shortens files at all.
     pub(super) fn new(
         figures: &Figures,
+        today: &Figures,
         files: &Files,
         page: PageSize,
         compacts: bool,
     ) -> AfterCommand {
         let Written { heap_bytes, toast_bytes, index_bytes } = figures.written;
-        let fresh = &figures.files;
-        let heap = FileModel::new(Content::Rows, page, files.heap_bytes)
-            .apply(Step::Update { written: heap_bytes, fresh: fresh.heap_bytes.value });
-        let toast = FileModel::new(Content::Chunks, page, files.toast_bytes)
-            .apply(Step::Update { written: toast_bytes, fresh: fresh.toast_bytes.value });
+        let now = [files.heap_bytes, files.toast_bytes, files.toast_index_bytes];
+        let [heap_now, toast_now, index_now] = now.map(|bytes| bytes as f64);
+        let before = &today.files;
+        let after = &figures.files;
+        let kept = (after.toast_bytes.value.estimate - toast_bytes).max(0.0);
+        let old_values = (before.toast_bytes.value.estimate - kept).max(0.0);
+        let heap_pages = (heap_now / page.bytes() as f64).max(1.0);
+        // a pass over a window leaves about what a page has
+        let batch = ((old_values + heap_bytes) / heap_pages).min(MAX_BATCH as f64);
+        let tuning = Tuning::new(heap_now + toast_now, MAX_BLOAT, batch);
+
+        let fresh = before.heap_bytes.value.estimate;
+        let heap = FileModel::new(Content::Rows, page, heap_now, fresh);
+        let fresh = after.heap_bytes.value;
+        let (heap, _) =
+            heap.apply(Step::Update { old: heap_bytes, new: heap_bytes, fresh, tuning });
+        let fresh = before.toast_bytes.value.estimate;
+        let toast = FileModel::new(Content::Chunks, page, toast_now, fresh);
+        let fresh = after.toast_bytes.value;
+        let (toast, cost) =
+            toast.apply(Step::Update { old: old_values, new: toast_bytes, fresh, tuning });
         let compacted = CompactedFiles {
-            heap: compacts && heap.is_worth_compacting(),
-            toast: compacts && toast.is_worth_compacting(),
+            heap: compacts && heap.may_compact(),
+            toast: compacts && toast.may_compact(),
         };
-        let index = fresh.toast_index_bytes.value;
-        // moved values have new entries too
-        let moved = if compacted.toast {
-            (toast.bytes.estimate / fresh.toast_bytes.value.estimate.max(1.0) - 1.0).clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let entries = index_bytes + index.estimate * moved;
-        let index = FileModel::new(Content::Entries, page, files.toast_index_bytes)
-            .apply(Step::Update { written: entries, fresh: index });
+        let mut entries = index_bytes * cost.newest / toast_bytes.max(1.0);
+        let fresh_index = after.toast_index_bytes.value;
+        if compacted.toast {
+            // moved values have new entries too
+            let moved = toast.bytes.estimate / fresh.estimate.max(1.0) - 1.0;
+            entries += fresh_index.estimate * moved.clamp(0.0, 1.0);
+        }
+        let fresh = fresh_index;
+        let index = FileModel::new(Content::Entries, page, index_now, fresh.estimate);
+        let (index, _) =
+            index.apply(Step::Update { old: index_bytes, new: entries, fresh, tuning });
         let reindexes = index.is_bloated();
-        let before = heap.bytes.plus(toast.bytes).plus(index.bytes);
-        let heap = if compacted.heap { heap.apply(Step::Compact) } else { heap };
-        let toast = if compacted.toast { toast.apply(Step::Compact) } else { toast };
-        let index = if reindexes { index.apply(Step::Reindex) } else { index };
+        let before_compaction = heap.bytes.plus(toast.bytes).plus(index.bytes).estimate;
+        let heap = if compacted.heap { heap.apply(Step::Compact).0 } else { heap };
+        let toast = if compacted.toast { toast.apply(Step::Compact).0 } else { toast };
+        let index = if reindexes { index.apply(Step::Reindex).0 } else { index };
         let Interval { estimate, low, high } = heap.bytes.plus(toast.bytes).plus(index.bytes);
         AfterCommand {
             compacted,
@@ -331,7 +344,7 @@ impl AfterCommand {
                 high: high.round() as u64,
             },
             heap_bytes: heap.bytes.estimate,
-            before_compaction: before.estimate.round() as u64,
+            before_compaction: before_compaction.round() as u64,
         }
     }
 
@@ -363,7 +376,7 @@ pub(super) fn estimated(
     page: PageSize,
     relation: &Relation,
 ) -> Option<CompactionReport> {
-    let compacted = AfterCommand::new(today, files, page, true).compacted;
+    let compacted = AfterCommand::new(today, today, files, page, true).compacted;
     let option = compacted.option()?;
     let mut heap_bytes = 0;
     if compacted.heap {
@@ -441,8 +454,13 @@ pub(super) mod tests {
     #[test]
     fn nothing_is_written_and_nothing_changes() {
         let files = now(10, 100, 3);
-        let left =
-            AfterCommand::new(&converted(10.0, 100.0, 3.0, 0.0), &files, PageSize::DEFAULT, true);
+        let left = AfterCommand::new(
+            &converted(10.0, 100.0, 3.0, 0.0),
+            &converted(10.0, 100.0, 3.0, 0.0),
+            &files,
+            PageSize::DEFAULT,
+            true,
+        );
         assert_eq!(left.options(), [] as [&str; 0]);
         assert_eq!(left.bytes, Interval::exact(113.0 * 8192.0).whole());
         assert_eq!(left.before_compaction, files.total_bytes);
@@ -453,15 +471,15 @@ pub(super) mod tests {
     {
         let files = now(10, 10_000, 120);
         let figures = converted(10.0, 10_000.0, 120.0, 10_000.0);
-        let left = AfterCommand::new(&figures, &files, PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&figures, &figures, &files, PageSize::DEFAULT, true);
         assert_eq!(left.options(), ["--compact=toast", "--reindex"]);
-        assert!(left.before_compaction > 12_000 * 8192);
+        assert!(left.before_compaction > 11_000 * 8192, "{left:?}");
         assert_eq!(left.bytes.estimate / 8192, 10_150 + 130);
         assert!(left.bytes.high < 10_280 * 8192 * 105 / 100, "{:?}", left.bytes);
         // where files do not become shorter, they stay so
-        let left = AfterCommand::new(&figures, &files, PageSize::DEFAULT, false);
+        let left = AfterCommand::new(&figures, &figures, &files, PageSize::DEFAULT, false);
         assert_eq!(left.compacted.option(), None);
-        assert!(left.bytes.estimate > 12_000 * 8192, "{:?}", left.bytes);
+        assert!(left.bytes.estimate > 11_000 * 8192, "{:?}", left.bytes);
     }
 
     #[test]
@@ -471,16 +489,33 @@ pub(super) mod tests {
             all.written.heap_bytes = blocks(written);
             all
         };
-        let left = AfterCommand::new(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, true);
+        let left = AfterCommand::new(
+            &rows(90.0, 90.0),
+            &rows(90.0, 90.0),
+            &now(90, 0, 1),
+            PageSize::DEFAULT,
+            true,
+        );
         assert_eq!(left.options(), ["--compact=heap"]);
         assert!(left.before_compaction > 120 * 8192, "{left:?}");
         assert!((left.heap_bytes / 8192.0 - 93.0).abs() < 1.0, "{left:?}");
         // of a large one it is a small part
-        let left =
-            AfterCommand::new(&rows(9000.0, 9000.0), &now(9000, 0, 1), PageSize::DEFAULT, true);
+        let left = AfterCommand::new(
+            &rows(9000.0, 9000.0),
+            &rows(9000.0, 9000.0),
+            &now(9000, 0, 1),
+            PageSize::DEFAULT,
+            true,
+        );
         assert!(left.before_compaction < 9300 * 8192, "{left:?}");
         // one that does not become shorter stays as it grew
-        let left = AfterCommand::new(&rows(90.0, 90.0), &now(90, 0, 1), PageSize::DEFAULT, false);
+        let left = AfterCommand::new(
+            &rows(90.0, 90.0),
+            &rows(90.0, 90.0),
+            &now(90, 0, 1),
+            PageSize::DEFAULT,
+            false,
+        );
         assert!(left.heap_bytes > 120.0 * 8192.0, "{left:?}");
     }
 
@@ -488,7 +523,7 @@ pub(super) mod tests {
     fn how_much_compaction_returns_of_a_heap_whose_rows_have_grown_is_less_sure() {
         let mut wanted = converted(620.0, 0.0, 1.0, 0.0);
         wanted.written.heap_bytes = blocks(620.0);
-        let left = AfterCommand::new(&wanted, &now(570, 0, 1), PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&wanted, &wanted, &now(570, 0, 1), PageSize::DEFAULT, true);
         assert_eq!(left.options(), ["--compact=heap"]);
         let [low, estimate, high] =
             [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
@@ -498,9 +533,9 @@ pub(super) mod tests {
     #[test]
     fn compaction_pays_from_what_vacuum_truncates_for() {
         let wanted = converted(10.0, 100.0, 1.0, 0.0);
-        let option = |figures: &Figures, files| {
-            AfterCommand::new(figures, &files, PageSize::DEFAULT, true).compacted.option()
-        };
+        fn option(figures: &Figures, files: Files) -> Option<&'static str> {
+            AfterCommand::new(figures, figures, &files, PageSize::DEFAULT, true).compacted.option()
+        }
         assert_eq!(option(&wanted, now(10, 100, 1)), None);
         assert_eq!(option(&wanted, now(10, 107, 1)), None);
         assert_eq!(option(&wanted, now(10, 108, 1)), Some("--compact=toast"));

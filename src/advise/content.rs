@@ -2,6 +2,8 @@
 //! (pure).
 
 use super::tally::SampleRow;
+use crate::server::catalog::Relation;
+use crate::server::pages::Pages;
 use crate::server::sampled::AskedRow;
 use toast_format::codec::items::Items;
 use toast_format::codec::{Method, datum, lz4_size};
@@ -106,6 +108,21 @@ struct Value<'p> {
     known: Known,
     /// Where it is, if it is out of line.
     pointer: Option<ToastPointer>,
+}
+
+/// The live rows of each of these pages of a relation.
+pub(super) fn rows_of_pages<'p>(
+    relation: &Relation,
+    pages: &'p Pages,
+    page_size: PageSize,
+    problems: &mut Problems,
+) -> Vec<Vec<SampledRow<'p>>> {
+    let name = relation.display_name();
+    problems.extend(pages.problems(&name));
+    pages
+        .iter()
+        .map(|page| rows_of_page(&name, page, &relation.desc, page_size, pages, problems))
+        .collect()
 }
 
 /// The live rows of a page of the relation with this name, as `visible` sees them.

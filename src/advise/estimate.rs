@@ -210,7 +210,6 @@ pub struct Written {
 impl Figures {
     /// What a conversion changes of one relation of those that the figures are of: that with `part` of `all` sums.
     pub(super) fn of_part(&self, part: &Sums, all: &Sums) -> Figures {
-        let share = |part: f64, all: f64| part / all.max(f64::MIN_POSITIVE);
         let chunks = share(part.chunks, all.chunks);
         let files = FileSizes {
             heap_bytes: self.files.heap_bytes.scaled(share(part.heap_bytes, all.heap_bytes)),
@@ -226,6 +225,10 @@ impl Figures {
         };
         Figures { files, written, ..*self }
     }
+}
+
+fn share(part: f64, all: f64) -> f64 {
+    part / all.max(f64::MIN_POSITIVE)
 }
 
 /// What was sampled of what.

@@ -9,8 +9,8 @@
 //!   confidence intervals; [`recommend`]: the Pareto front, the choice and its reasons.
 //! * [`calibration`]: CPU prices fitted to what this server takes; `calibrating`: values timed for that.
 //! * `table`: the advice on one table; `shards`: on a table of Citus, whose shards are read one after another.
-//! * `compaction`: what compaction would give back.
-//! * [`report`]: the report made of all that; [`result`]: its type.
+//! * `compaction`: what a command leaves of the files, and what compaction alone would give back.
+//! * [`report`]: the candidates, and the report made of them; [`result`]: its type.
 //! * [`extract`]: the table with keys of a document in columns of their own, and the way there.
 //! * [`explain`]: what today's storage costs.
 

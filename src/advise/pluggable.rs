@@ -1,7 +1,6 @@
 //! What the toasters of servers with pluggable TOAST would make of a column's values (pure).
 
-use serde::Serialize;
-
+use super::result::{PluggableReport, Toaster};
 use toast_format::codec::datum;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
@@ -9,57 +8,6 @@ use toast_format::model::btree::ToastIndex;
 use toast_format::model::pluggable::jsonb::jsonb_toaster;
 use toast_format::model::pluggable::{Taken, bytea_toaster, ordinary};
 use toast_format::model::settings::TupleTarget;
-
-/// A toaster of a server with pluggable TOAST.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub enum Toaster {
-    #[serde(rename = "bytea_toaster")]
-    Bytea,
-    #[serde(rename = "jsonb_toaster")]
-    Jsonb,
-}
-
-/// What a pluggable toaster would store and cost; always an estimate.
-#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub struct PluggableReport {
-    /// `bytea_toaster` or `jsonb_toaster`.
-    pub toaster: Toaster,
-    /// This is always an estimate.
-    pub estimated: bool,
-    /// Values that the estimate rests on: those out of line today.
-    pub values: u64,
-    /// Values that the toaster would take apart or make appendable; it stores the others as they are stored today.
-    pub divided_values: u64,
-    /// Bytes that an average value takes in the row.
-    pub inline_bytes_per_value: u64,
-    /// The same today.
-    pub inline_bytes_per_value_today: u64,
-    /// Bytes that an average value takes in the TOAST relation, without free space on its pages.
-    pub toast_bytes_per_value: u64,
-    /// The same today.
-    pub toast_bytes_per_value_today: u64,
-    /// Buffers that reading one key or element (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
-    pub read_buffers: f64,
-    /// The same today.
-    pub read_buffers_today: f64,
-    /// Buffers that reading the whole value visits.
-    pub whole_read_buffers: f64,
-    /// The same today.
-    pub whole_read_buffers_today: f64,
-    /// Bytes written by a small update: one key changed, or a few bytes appended.
-    pub small_update_bytes: u64,
-    /// The same today.
-    pub small_update_bytes_today: u64,
-}
-
-impl Toaster {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Toaster::Bytea => "bytea_toaster",
-            Toaster::Jsonb => "jsonb_toaster",
-        }
-    }
-}
 
 /// A column whose type has a toaster of its own, and the sums over its values out of line.
 #[derive(Debug)]

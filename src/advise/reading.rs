@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::advisor::{Access, Advisor};
+use super::advisor::Advisor;
 use super::calibration::{Calibrate, SHORTEST};
 use super::candidate::{self, AdviseError, Variants};
-use super::content::{SampledRow, Specimen, asked_row, compressed_besides, rows_of_page};
+use super::content::{SampledRow, Specimen, asked_row, compressed_besides, rows_of_pages};
 use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::report::SampleRead;
-use super::result::Files;
+use super::result::{Access, Files};
 use super::tally::{SampleRow, Tally};
 use crate::server::catalog::Relation;
 use crate::server::pages::Pages;
@@ -150,20 +150,7 @@ impl Reading<'_> {
 
     /// The live rows of each page.
     fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<SampledRow<'p>>> {
-        let name = self.relation.display_name();
-        let mut out = Vec::new();
-        for (block, bytes) in pages.iter() {
-            out.push(rows_of_page(
-                &name,
-                (block, bytes),
-                &self.relation.desc,
-                self.advisor.server.page_size,
-                pages,
-                &mut self.problems,
-            ));
-        }
-        self.problems.extend(pages.problems(&name));
-        out
+        rows_of_pages(self.relation, pages, self.advisor.server.page_size, &mut self.problems)
     }
 
     /// Takes out what has been read, with this plan.

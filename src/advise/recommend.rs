@@ -153,7 +153,7 @@ pub struct Goal {
     pub workload: Workload,
 }
 
-/// A candidate's score.
+/// A candidate's score, and what follows from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Weighed {
     score: Score,

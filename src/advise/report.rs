@@ -1,6 +1,6 @@
 //! From a tally to the report on a column (pure).
 
-use super::advisor::{Access, Options, TableFacts};
+use super::advisor::{Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::Variants;
 use super::compaction::{AfterCommand, estimated, size};
@@ -11,8 +11,8 @@ use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
 use super::recommend::{Described, Goal, Weighed, reasons, recommend, weighting};
 use super::result::{
-    CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport, Report,
-    SampleReport, ShardsReport, WorkloadReport,
+    Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport,
+    Report, SampleReport, ShardsReport, WorkloadReport,
 };
 use super::tally::{Sums, Tally, VariantTally};
 use crate::command::{self, CommandTarget};
@@ -77,7 +77,7 @@ enum CandidateKind {
     Today,
     /// The present settings, by which values are not stored today.
     AsSet,
-    /// Other settings.
+    /// Settings to compare with these.
     Other,
 }
 
@@ -176,19 +176,29 @@ impl<'a> ColumnSample<'a> {
     }
 
     /// What the command for a candidate with these figures leaves: of each relation for itself, if there are several.
-    fn after_command(&self, figures: &Figures, tally: &VariantTally) -> AfterCommand {
-        let Server { page_size: page, .. } = *self.subject.server;
-        let compacts = self.subject.server.compacts();
-        let files = &self.subject.read.files;
+    fn after_command(
+        &self,
+        figures: &Figures,
+        tally: &VariantTally,
+        today: &Candidate<'_>,
+    ) -> AfterCommand {
+        let Subject { read, server, .. } = self.subject;
+        let page = server.page_size;
+        let compacts = server.compacts();
         let parts = tally.parts();
+        let parts_today = today.tally.parts();
         let all = Sums::total(&parts);
-        let each = parts.iter().zip(files).map(|(part, files)| {
+        let all_today = Sums::total(&parts_today);
+        let each = parts.iter().zip(&parts_today).zip(&read.files);
+        let each = each.map(|((part, part_today), files)| {
             let figures = figures.of_part(part, &all);
-            AfterCommand::new(&figures, files, page, compacts)
+            let today = today.figures.of_part(part_today, &all_today);
+            AfterCommand::new(&figures, &today, files, page, compacts)
         });
         let together = if parts.len() > 1 { each.reduce(AfterCommand::plus) } else { None };
-        let files = self.subject.read.files();
-        together.unwrap_or_else(|| AfterCommand::new(figures, &files, page, compacts))
+        together.unwrap_or_else(|| {
+            AfterCommand::new(figures, &today.figures, &read.files(), page, compacts)
+        })
     }
 
     /// Today, the present settings if they would store values differently, and the others. Only today if nothing is
@@ -213,11 +223,10 @@ impl<'a> ColumnSample<'a> {
             let is_today = kind == CandidateKind::Today;
             let rank = if is_today { None } else { Some(rank(&settings, present)) };
             let weighed = Weighed::new(&figures, tally.refused > 0.0, rank, goal);
-            let after = if is_today {
-                AfterCommand::unchanged(&files)
-            } else {
-                self.after_command(&figures, tally)
-            };
+            let after = all.first().map_or_else(
+                || AfterCommand::unchanged(&files),
+                |today| self.after_command(&figures, tally, today),
+            );
             let fresh = figures.files.heap_bytes.value.estimate;
             let values = tally.values() * scale;
             let more =
@@ -604,7 +613,7 @@ mod tests {
         };
         let same = figures(100.0, 900.0);
         let number = |wanted: &Settings, figures: &Figures| {
-            let after = AfterCommand::new(figures, &FILES, page, true);
+            let after = AfterCommand::new(figures, &same, &FILES, page, true);
             growth_caveats(figures, &after, &FILES, false).len()
                 + settings_caveats(wanted, &present, page).len()
         };

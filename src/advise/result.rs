@@ -5,12 +5,9 @@
 
 use serde::Serialize;
 
-use super::advisor::Access;
-use super::calibration::CalibrationReport;
 use super::estimate::Figures;
 use super::extract::result::ExtractionReport;
 use super::plan::Limit;
-use super::pluggable::PluggableReport;
 use super::recommend::Optimize;
 use super::tally::Forms;
 use crate::command::shell_line;
@@ -18,6 +15,7 @@ use crate::server::about::ServerReport;
 use crate::server::catalog::{Relation, RelationName};
 use toast_format::fill::moves::Expected;
 use toast_format::heap::problem::Problems;
+use toast_format::model::cost::Pricing;
 use toast_format::model::interval::Interval;
 use toast_format::model::settings::Settings;
 use toast_format::model::stored::Form;
@@ -102,6 +100,16 @@ pub struct SampleReport {
     pub exact: bool,
     /// How rows were read: by `pageinspect`, or by SQL `functions`, which do not show dead rows and free space.
     pub source: Access,
+}
+
+/// How rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    #[serde(rename = "pageinspect")]
+    Pages,
+    /// By SQL functions, the server compressing the sample.
+    Functions,
 }
 
 /// The shards of a table of Citus.
@@ -198,6 +206,34 @@ pub struct IndexCompaction {
     pub gives_back: u64,
     /// WAL that its rebuild would write.
     pub wal_bytes: u64,
+}
+
+/// Where CPU times are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CalibrationSource {
+    #[default]
+    None,
+    Measured,
+    File,
+}
+
+/// The prices that CPU times are computed from.
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
+pub struct CalibrationReport {
+    /// `measured` on this server, from the `file` of --calibration, or `none`: those of a common server. With `none`, CPU
+    /// times have no interval.
+    pub source: CalibrationSource,
+    /// Why they were not measured; null if they were.
+    pub why: Option<String>,
+    /// Values that were timed.
+    pub values: u64,
+    /// The relative error of the times of reads; their intervals include it.
+    pub read_error: Option<f64>,
+    /// The relative error of the times of writes.
+    pub write_error: Option<f64>,
+    /// Nanoseconds for each part of a read and of a write.
+    pub prices: Pricing,
 }
 
 impl CalibrationReport {
@@ -327,20 +363,74 @@ pub struct FormCounts {
 impl FormCounts {
     /// The counts of a sample, times `scale`.
     pub fn new(forms: &Forms, scale: f64) -> FormCounts {
-        let whole = |count: f64| (count * scale).round() as u64;
-        let get = |form| whole(forms.get(form));
         FormCounts {
-            null: get(Form::Null),
-            short: get(Form::Short),
-            plain: get(Form::Plain),
-            compressed: get(Form::Compressed),
-            external: get(Form::External),
-            external_compressed: get(Form::ExternalCompressed),
-            custom: get(Form::Custom),
-            pglz: whole(forms.pglz),
-            lz4: whole(forms.lz4),
+            null: scaled(forms.get(Form::Null), scale),
+            short: scaled(forms.get(Form::Short), scale),
+            plain: scaled(forms.get(Form::Plain), scale),
+            compressed: scaled(forms.get(Form::Compressed), scale),
+            external: scaled(forms.get(Form::External), scale),
+            external_compressed: scaled(forms.get(Form::ExternalCompressed), scale),
+            custom: scaled(forms.get(Form::Custom), scale),
+            pglz: scaled(forms.pglz, scale),
+            lz4: scaled(forms.lz4, scale),
         }
     }
+}
+
+/// A count of a sample, times `scale`.
+fn scaled(count: f64, scale: f64) -> u64 {
+    (count * scale).round() as u64
+}
+
+/// A toaster of a server with pluggable TOAST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub enum Toaster {
+    #[serde(rename = "bytea_toaster")]
+    Bytea,
+    #[serde(rename = "jsonb_toaster")]
+    Jsonb,
+}
+
+impl Toaster {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Toaster::Bytea => "bytea_toaster",
+            Toaster::Jsonb => "jsonb_toaster",
+        }
+    }
+}
+
+/// What a pluggable toaster would store and cost; always an estimate.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub struct PluggableReport {
+    /// `bytea_toaster` or `jsonb_toaster`.
+    pub toaster: Toaster,
+    /// This is always an estimate.
+    pub estimated: bool,
+    /// Values that the estimate rests on: those out of line today.
+    pub values: u64,
+    /// Values that the toaster would take apart or make appendable; it stores the others as they are stored today.
+    pub divided_values: u64,
+    /// Bytes that an average value takes in the row.
+    pub inline_bytes_per_value: u64,
+    /// The same today.
+    pub inline_bytes_per_value_today: u64,
+    /// Bytes that an average value takes in the TOAST relation, without free space on its pages.
+    pub toast_bytes_per_value: u64,
+    /// The same today.
+    pub toast_bytes_per_value_today: u64,
+    /// Buffers that reading one key or element (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
+    pub read_buffers: f64,
+    /// The same today.
+    pub read_buffers_today: f64,
+    /// Buffers that reading the whole value visits.
+    pub whole_read_buffers: f64,
+    /// The same today.
+    pub whole_read_buffers_today: f64,
+    /// Bytes written by a small update: one key changed, or a few bytes appended.
+    pub small_update_bytes: u64,
+    /// The same today.
+    pub small_update_bytes_today: u64,
 }
 
 /// What to do.

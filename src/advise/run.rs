@@ -5,7 +5,7 @@ use std::future::Future;
 use std::slice;
 use std::sync::PoisonError;
 
-use super::advisor::Advisor;
+use super::advisor::{Advisor, NoPages};
 use super::candidate::{AdviseError, fitting_columns};
 use super::explain::result::Explanation;
 use super::extract::choose::together;
@@ -45,8 +45,7 @@ pub(crate) async fn tables(
                 advisor.relation(relation, columns).await
             };
             let why_no_pages = advisor.why_no_pages();
-            return selected_tables(advisor, (tables, TOASTABLE), advice, why_no_pages, output)
-                .await;
+            return selected_tables(advisor, toastable(tables), advice, why_no_pages, output).await;
         };
         all_with_citus(advisor, tables, address, output).await
     };
@@ -100,8 +99,8 @@ async fn all_with_citus(
         };
         (sharded.table.clone(), how)
     });
-    let selected = (&found, on_nodes.collect());
-    each_table(advisor, (tables, TOASTABLE), selected, advice, why_no_pages, output).await
+    let selected = Selected { found: &found, on_nodes: on_nodes.collect() };
+    advise_on(advisor, toastable(tables), selected, advice, why_no_pages, output).await
 }
 
 /// Prices the extraction of keys from a partitioned table, if such a one is named.
@@ -162,49 +161,57 @@ pub(crate) async fn explained(
     let explanation = async |relation: &Relation, columns: &[String]| {
         advisor.explain(relation, columns).await.map(|one| vec![one])
     };
-    until(
-        interrupt,
-        connections,
-        selected_tables(advisor, (tables, TOASTABLE), explanation, None, output),
-    )
-    .await
+    let explained = selected_tables(advisor, toastable(tables), explanation, None, output);
+    until(interrupt, connections, explained).await
 }
 
-/// Which columns of relations that only a pattern or a parent means are meant.
+/// The tables that are named, and which of their columns are meant.
 #[derive(Clone, Copy)]
-pub(crate) struct Meant {
-    /// Those of the named ones that fit; why there are none.
+pub(crate) struct Meant<'a> {
+    pub(crate) tables: &'a [String],
+    /// Of relations that only a pattern or a parent means, the named columns that fit; why there are none.
     pub(crate) fitting: fn(&Relation, &[String]) -> Result<Vec<String>, String>,
     pub(crate) what: &'static str,
 }
 
-const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that can be toasted" };
+/// Columns of these tables that can be toasted.
+fn toastable(tables: &[String]) -> Meant<'_> {
+    Meant { tables, fitting: fitting_columns, what: "a column that can be toasted" }
+}
+
+/// The relations that were found, and the tables of Citus among those that are named.
+struct Selected<'a> {
+    found: &'a Selection,
+    on_nodes: Vec<(Relation, How)>,
+}
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
 pub(crate) async fn selected_tables<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
-    meant: (&[String], Meant),
+    meant: Meant<'_>,
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
-    by_functions: Option<(&str, Option<&str>)>,
+    by_functions: Option<NoPages>,
     output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let database = &advisor.server.database;
-    let found = connection.reading(async || select(connection, database, meant.0).await).await;
+    let found = connection.reading(async || select(connection, database, meant.tables).await).await;
     let found = found.map_err(|error| Failed::from(&error))?;
-    each_table(advisor, meant, (&found, Vec::new()), one, by_functions, output).await
+    let selected = Selected { found: &found, on_nodes: Vec::new() };
+    advise_on(advisor, meant, selected, one, by_functions, output).await
 }
 
-/// As [`selected_tables`], of these relations. `on_nodes`: the tables of Citus among them.
-async fn each_table<R, O: Sink<R> + ?Sized>(
+/// As [`selected_tables`], of these relations.
+async fn advise_on<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
-    (tables, meant): (&[String], Meant),
-    (found, on_nodes): (&Selection, Vec<(Relation, How)>),
+    meant: Meant<'_>,
+    Selected { found, on_nodes }: Selected<'_>,
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
-    mut by_functions: Option<(&str, Option<&str>)>,
+    mut by_functions: Option<NoPages>,
     output: &mut O,
 ) -> Result<(), RunError> {
+    let tables = meant.tables;
     let connection = &advisor.connection;
     let names =
         connection.reading(async || locks::names(connection.client(), &found.oids()).await).await;
@@ -311,7 +318,8 @@ fn total_bytes(tables: &[(Relation, Vec<String>)]) -> u64 {
 }
 
 /// Says that rows are read by SQL functions, and why.
-fn explain_functions<R, O: Sink<R> + ?Sized>((why, hint): (&str, Option<&str>), output: &mut O) {
+fn explain_functions<R, O: Sink<R> + ?Sized>(no_pages: NoPages, output: &mut O) {
+    let NoPages { why, hint } = no_pages;
     let mut notice = Message::notice(format!("using SQL functions and a temporary table: {why}"));
     notice.hints.extend(hint.map(str::to_owned));
     output.message(notice);

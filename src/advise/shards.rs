@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use super::advisor::{Access, Advisor, TableFacts};
-use super::calibration::{Calibrated, CalibrationSource};
+use super::advisor::{Advisor, NoPages, TableFacts};
+use super::calibration::Calibrated;
 use super::candidate::{AdviseError, Variants, named_columns};
 use super::plan::{Done, SamplePlan};
 use super::report::{SampleRead, Subject};
-use super::result::{Report, ShardsReport};
+use super::result::{Access, CalibrationSource, Report, ShardsReport};
 use super::table::{looked_into, pluggable, reports};
 use super::tally::Tally;
 use crate::message::{Location, Message};
@@ -55,7 +55,7 @@ struct Reached {
 
 impl Sharded {
     /// As [`Advisor::why_no_pages`], of the first node where they cannot be read.
-    pub(super) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
+    pub(super) fn why_no_pages(&self) -> Option<NoPages> {
         self.shards.iter().find_map(|shard| shard.advisor.why_no_pages())
     }
 

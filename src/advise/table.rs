@@ -1,6 +1,6 @@
 //! The advice on one table: its sample read, added up and turned into reports.
 
-use super::advisor::{Access, Advisor, Options, TableFacts};
+use super::advisor::{Advisor, Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::{Abilities, AdviseError, Variants, named_columns};
 use super::extract::choose::{Beforehand, Wanted};
@@ -10,7 +10,7 @@ use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
 use super::reading::Reading;
 use super::report::{ColumnSample, Subject, column_report};
-use super::result::{CompactionReport, Report};
+use super::result::{Access, CompactionReport, Report};
 use super::tally::Tally;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;

@@ -20,6 +20,7 @@ use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::about::Access;
 use crate::testing;
+use toast_format::fill::file_model::MAX_BLOAT;
 
 /// The default of min-free-space: 1 GB.
 const FREE_SPACE: u64 = 1 << 30;
@@ -232,7 +233,7 @@ impl Default for Settings {
             source: Access::default(),
             batch: Duration::from_millis(100),
             lock_timeout: Duration::from_millis(100),
-            max_bloat: 0.05,
+            max_bloat: MAX_BLOAT,
             nice: 0.0,
             replica_lag: None,
             free_space: None,

@@ -9,7 +9,7 @@ use super::cost::{Stored, Terms};
 use super::gather::{Ahead, Document, Gathering, KeyRequest, Layout, counted};
 use super::language::{Language, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
-use crate::advise::advisor::Advisor;
+use crate::advise::advisor::{Advisor, NoPages};
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::asked_row;
 use crate::advise::plan::SamplePlan;
@@ -45,7 +45,7 @@ pub(crate) async fn tables(
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let connections = slice::from_ref(&advisor.connection);
-    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
+    if let (Access::Auto, Some(NoPages { why, hint })) = (access, advisor.why_no_pages()) {
         let mut notice = Message::notice(format!("using SQL functions: {why}"));
         if hint.is_some() {
             notice = notice.hint("CREATE EXTENSION pageinspect; lets toastctl read pages.");
@@ -55,12 +55,10 @@ pub(crate) async fn tables(
     let keys = async |relation: &Relation, columns: &[String]| {
         advisor.keys(relation, columns, (request, access)).await
     };
-    until(interrupt, connections, selected_tables(advisor, (tables, DOCUMENTS), keys, None, output))
-        .await
+    let meant =
+        Meant { tables, fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
+    until(interrupt, connections, selected_tables(advisor, meant, keys, None, output)).await
 }
-
-const DOCUMENTS: Meant =
-    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
 
 impl Advisor {
     /// What the keys of a relation's documents cost, column by column.

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::advise::advisor::Access;
 use crate::advise::extract::result::ExtractionReport;
-use crate::advise::result::{Files, Report, SampleReport};
+use crate::advise::result::{Access, Files, Report, SampleReport};
 use crate::server::about::ServerReport;
 use crate::server::catalog::RelationName;
 use crate::usage::keys::{KnownUses, Named};

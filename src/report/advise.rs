@@ -9,13 +9,12 @@ use super::charts;
 use super::document::{Document, Format, Output};
 use super::table::{Column, Grid, Head, Tone, number, printable, text};
 use super::units::{and_more, counted, nanoseconds, size};
-use crate::advise::advisor::Access;
 use crate::advise::estimate::{CpuTime, Figure};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
-use crate::advise::pluggable::PluggableReport;
-use crate::advise::pluggable::Toaster;
-use crate::advise::result::{self as advise, CandidateReport, Report, SCHEMA, ShardsReport};
+use crate::advise::result::{
+    self as advise, Access, CandidateReport, PluggableReport, Report, SCHEMA, ShardsReport, Toaster,
+};
 use crate::keys::result as keys;
 use crate::server::about::ServerReport;
 use toast_format::model::interval::Interval;

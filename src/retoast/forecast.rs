@@ -18,8 +18,8 @@ use crate::retoast::compact::CompactRequest;
 use crate::retoast::plan::{Forecast, Sizes};
 use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use toast_format::disk::max_align;
-use toast_format::fill::moves::{self, Moved, RelatedFiles};
-use toast_format::fill::room::Front;
+use toast_format::fill::file_model::{Content, Cost, FileModel, LEAST_DEAD, Step, Tuning};
+use toast_format::fill::moves;
 use toast_format::model::btree::{DEFAULT_FILLFACTOR, ToastIndex, build_wal, is_bloated};
 use toast_format::model::cost::CHUNKS_PER_PAGE;
 use toast_format::model::interval::Interval;
@@ -42,11 +42,6 @@ const GIN_ROW: f64 = 1.6;
 const GIN_GROWTH: f64 = 0.4;
 /// The largest list of new entries before a session empties it, in pages (`gin_pending_list_limit`).
 const LIST_PAGES: f64 = 512.0;
-/// The number of vacuums after which pages of the TOAST relation's index are reused.
-const RECYCLED_AFTER: f64 = 6.0;
-/// What vacuums leave free in gaps that new values do not fill, as a fraction of what is dead at its most. Measured with
-/// values of one to thirteen chunks: 0.08 to 0.25.
-const GAPS: f64 = 0.15;
 /// The fraction of new btree entries that find no room of old ones.
 const KEPT: f64 = 0.1;
 
@@ -128,8 +123,8 @@ pub(crate) struct ForecastBasis<'a> {
     pub(crate) toast_index: u64,
     pub(crate) toast_free: Option<f64>,
     pub(crate) indexes: &'a [IndexFacts],
-    /// The fraction of the table that may be dead before it is vacuumed, and before its TOAST relation is.
-    pub(crate) max_bloat: (f64, f64),
+    /// The fraction of the table that may be dead before it is vacuumed.
+    pub(crate) max_bloat: f64,
     /// Whether each row gets new index entries, even if it stays on its page.
     pub(crate) is_covered: bool,
     pub(crate) images: Images,
@@ -150,9 +145,6 @@ pub(crate) struct Afterwards {
 /// The maximum number of pages and of rows that are simulated, if the sample has fewer.
 const MOST_PAGES: usize = 512;
 const MOST_ROWS: usize = 8192;
-
-/// The smallest amount of dead bytes for which anything is vacuumed.
-pub(crate) const LEAST_DEAD: f64 = (1 << 20) as f64;
 
 /// Sums over all rows to re-toast.
 #[derive(Debug, Clone, Copy, Default)]
@@ -192,7 +184,7 @@ impl Sums {
         let copies = each.min(MOST_PAGES / found.pages.len()).min(MOST_ROWS / sampled).max(1);
         let by = found.rows.estimate / (sampled * copies) as f64;
         let mut heap = Heap::new(found.pages, copies, found.page, found.fillfactor);
-        heap.limit = found.limit(found.max_bloat.0) / by;
+        heap.limit = found.tuning(0.0).table / by;
         let pages = found.pages.iter().flat_map(|page| iter::repeat_n(page, copies));
         for (at, page) in pages.enumerate() {
             if !page.rows.is_empty() {
@@ -297,11 +289,10 @@ impl ForecastBasis<'_> {
             compaction: compaction as u64,
             rebuild: rebuild as u64,
         };
-        let sweep = after.heap_growth + after.toast_growth + after.toast_index_growth;
+        let sweep = after.heap_growth + after.toast_cost.growth + after.toast_index_growth;
         let indexes: f64 = self.indexes.iter().map(|one| self.index_growth(one, &sums)).sum();
         let compaction = of_toast.map_or(0.0, |_| after.compaction_growth(self.page));
-        let uncertain =
-            LEAST_DEAD.max(after.more_lag) + self.toast_free.unwrap_or(0.0).min(after.lag);
+        let uncertain = LEAST_DEAD.max(after.toast_cost.uncertain);
         let growth = Forecast {
             all: ends(sweep + indexes + compaction, uncertain).whole(),
             sweep: sweep as u64,
@@ -326,10 +317,10 @@ impl ForecastBasis<'_> {
             + old_pages * vacuum_wal(version, true, true)
     }
 
-    /// What may be dead before anything is vacuumed, if it may be this fraction of all bytes.
-    fn limit(&self, part: f64) -> f64 {
-        let all = self.sizes.heap as f64 + self.sizes.toast as f64;
-        (all * part).max(LEAST_DEAD)
+    /// When dead tuples are vacuumed, if each batch leaves this much.
+    fn tuning(&self, batch: f64) -> Tuning {
+        let bytes = self.sizes.heap as f64 + self.sizes.toast as f64;
+        Tuning::new(bytes, self.max_bloat, batch)
     }
 
     /// What one batch leaves: a pass over a window.
@@ -340,21 +331,10 @@ impl ForecastBasis<'_> {
         (each_page * pages).min(bytes as f64)
     }
 
-    /// What is dead in the TOAST relation when a vacuum begins: usually, and if only the whole table is vacuumed. These
-    /// are whole batches.
-    fn lag(&self, sums: &Sums) -> (f64, f64) {
-        let batch = self.batch(sums).max(1.0);
-        let table = self.limit(self.max_bloat.0);
-        let toast = self.limit(self.max_bloat.1);
-        // batches that leave a megabyte are too fast for a vacuum of the TOAST relation alone to be worth its time
-        let usual = if toast > LEAST_DEAD { toast } else { table };
-        ((usual / batch).ceil() * batch, (table / batch).ceil() * batch)
-    }
-
     /// How often the whole table is vacuumed.
     fn vacuums(&self, sums: &Sums) -> f64 {
-        let limit = self.limit(self.max_bloat.0);
         let batch = self.batch(sums);
+        let limit = self.tuning(batch).table;
         let dead = sums.external.0 + sums.tuple_before;
         // the last vacuum finds less than others
         (dead / (limit + batch / 2.0) + 0.75).max(1.0)
@@ -433,27 +413,20 @@ impl ForecastBasis<'_> {
         let changes = || self.pages.iter().flat_map(|page| &page.rows);
         let old = self.chunk_pages(changes().map(|row| row.external.0)) * sums.rows * page;
         let new = self.chunk_pages(changes().map(|row| row.external.1)) * sums.rows * page;
-        // new chunks are stored behind the old ones until a first vacuum
-        let (usual, most) = self.lag(sums);
-        let lag = usual.min(old);
-        let before_vacuum = if old > 0.0 { lag * (new / old).min(1.0) } else { 0.0 };
         let free = self.toast_free.unwrap_or(0.0);
-        let toast_growth = ((new - old).max(0.0) + before_vacuum * (1.0 + GAPS) - free).max(0.0);
-        let ahead = before_vacuum.min(toast_growth);
         let toast = self.sizes.toast as f64;
-        let toast_live = (toast - free - old + new).max(0.0);
+        let fresh = Interval::exact((toast - free - old + new).max(0.0));
+        let tuning = self.tuning(self.batch(sums));
+        let file = FileModel::new(Content::Chunks, self.page, toast, toast - free);
+        let (_, toast_cost) = file.apply(Step::Update { old, new, fresh, tuning });
+        let Cost { growth: toast_growth, newest, .. } = toast_cost;
+        let toast_live = fresh.estimate;
         // Values that stay lie anywhere. Free space is filled from the front until the first vacuum, and later what old
         // values have left there.
         let kept = self.toast_free.map_or(sums.kept, |free| (toast - free - old).max(0.0));
-        let filled_to = toast * (before_vacuum / free.max(1.0)).min(1.0);
+        let filled_to = toast * (toast_cost.before_vacuum / free.max(1.0)).min(1.0);
         let behind = kept / toast.max(1.0) * (toast - toast_live).max(0.0)
             + free / toast.max(1.0) * (filled_to - toast_live).max(0.0);
-        // where there is free space, values were changed before, and the index has no page with old values alone
-        let newest = if before_vacuum > 0.0 && free > before_vacuum {
-            new
-        } else {
-            (toast_growth + ahead * (RECYCLED_AFTER - 1.0)).min(new)
-        };
         let entries = sums.chunks.1 * newest / new.max(1.0);
         let toast_index_growth = match entries as u64 {
             0 => 0.0,
@@ -463,13 +436,10 @@ impl ForecastBasis<'_> {
             heap_growth: sums.added * page,
             full_pages: (self.sizes.heap as f64 / page + sums.added) * sums.full,
             full: sums.full,
-            toast_growth,
+            toast_cost,
             toast_index_growth,
-            ahead,
             toast: toast + toast_growth,
             toast_live,
-            lag,
-            more_lag: most.min(old) - lag,
             toast_index: self.toast_index as f64 + toast_index_growth,
             behind,
             tuple: sums.tuple_after / sums.rows,
@@ -507,20 +477,6 @@ fn whole(room: f64, tuple: f64) -> f64 {
     room / (room / tuple).floor().max(1.0)
 }
 
-/// What compaction moves: rows or values of so many tuples of this size, from these pages.
-fn moved(number: f64, tuples: f64, size: f64, pages: f64) -> Moved {
-    let taken = (number * tuples * size) as u64;
-    Moved {
-        end: 0,
-        moved: number as u64,
-        tuples: (number * tuples) as u64,
-        bytes: taken,
-        taken,
-        blocks: pages as u64,
-        front: Front::default(),
-    }
-}
-
 /// The files after a sweep, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct After {
@@ -528,13 +484,8 @@ struct After {
     /// Heap pages without room for another row, and which fraction of all pages they are.
     full_pages: f64,
     full: f64,
-    toast_growth: f64,
+    toast_cost: Cost,
     toast_index_growth: f64,
-    /// Old values that are not vacuumed yet, at their most, how many more these may be, and new ones that are stored
-    /// behind them.
-    lag: f64,
-    more_lag: f64,
-    ahead: f64,
     /// The TOAST relation, and what would suffice.
     toast: f64,
     toast_live: f64,
@@ -554,7 +505,7 @@ impl After {
         if spare < MIN_GAIN * self.toast.max(1.0) {
             return 0.0;
         }
-        let new = self.ahead.min(self.toast_live);
+        let new = self.toast_cost.ahead.min(self.toast_live);
         self.chunks * new / self.toast_live.max(1.0) / self.chunks_per_row.max(1.0)
             + self.behind / f64::from(page.toast_max_chunk_size())
     }
@@ -562,14 +513,11 @@ impl After {
     /// WAL of compacting the TOAST relation.
     fn compaction(&self, page: PageSize) -> f64 {
         let rows = self.compacted(page);
-        let per_row = self.chunks_per_row.max(1.0);
         if rows == 0.0 {
             return 0.0;
         }
-        let bytes = self.ahead.min(self.toast_live) + self.behind;
-        let moved = moved(rows, per_row, bytes / (rows * per_row).max(1.0), 0.0);
-        let related = RelatedFiles { index_bytes: 0, table: Some((0, 0)) };
-        moves::wal(page, &moved, self.chunks as u64, &related).low as f64 + rows * self.tuple
+        let bytes = self.toast_cost.ahead.min(self.toast_live) + self.behind;
+        moves::wal_of_values(rows, rows * self.chunks_per_row.max(1.0), bytes) + rows * self.tuple
     }
 
     /// By how much the heap grows then: the first of these rows on a full page leaves it.
@@ -680,7 +628,7 @@ mod tests {
             toast_free: None,
             indexes: &[],
             is_covered: false,
-            max_bloat: (0.05, 0.01),
+            max_bloat: 0.05,
             images: Images { are_written: true, distance: None },
             identity_full: false,
             afterwards: Afterwards::default(),
@@ -803,8 +751,7 @@ mod tests {
             vec![SampledPage { free: 300, rows: vec![row; 3], ..SampledPage::default() }; 64];
         let sizes = Sizes { heap: 14_000_000, toast: 0, indexes: 0 };
         let grows = |max_bloat| {
-            let found =
-                ForecastBasis { max_bloat: (max_bloat, 0.01), ..found(&pages, 3910.0, sizes) };
+            let found = ForecastBasis { max_bloat, ..found(&pages, 3910.0, sizes) };
             found.forecast().1.sweep
         };
         assert!((300_000..1_000_000).contains(&grows(0.05)), "{}", grows(0.05));

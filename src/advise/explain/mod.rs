@@ -13,7 +13,7 @@ use self::result::{Explanation, Looked, WidthRange};
 use self::sums::{Cluster, Clusters, Ranges, Scope, threshold};
 use crate::advise::advisor::Advisor;
 use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
-use crate::advise::content::{SampledRow, rows_of_page};
+use crate::advise::content::{SampledRow, rows_of_pages};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{IndexShape, as_stored};
 use crate::server::LiveError;
@@ -21,7 +21,7 @@ use crate::server::about::Pageinspect;
 use crate::server::catalog::{Relation, ToastRelation};
 use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::PageReader;
 use crate::server::snapshot;
 use toast_format::codec::Method;
 use toast_format::disk::pointer::ToastPointer;
@@ -153,7 +153,7 @@ impl Reading<'_> {
         let mut batches = plan.begin(&self.relation.display_name(), &*self.advisor.progress);
         while let Some(batch) = batches.next(&seen.done) {
             let pages = reader.read(&batch).await?;
-            let rows = self.rows(&pages, seen);
+            let rows = rows_of_pages(self.relation, &pages, page, &mut seen.problems);
             let mut rows = rows.as_slice();
             while !rows.is_empty() && plan.limit(&seen.done).is_none() {
                 let (now, later) = rows.split_at(self.at_a_time(rows).max(1).min(rows.len()));
@@ -169,23 +169,6 @@ impl Reading<'_> {
         }
         batches.end();
         Ok(sums)
-    }
-
-    /// The live rows of each page.
-    fn rows<'p>(&self, pages: &'p Pages, seen: &mut Seen) -> Vec<Vec<SampledRow<'p>>> {
-        let name = self.relation.display_name();
-        seen.problems.extend(pages.problems(&name));
-        let rows = pages.iter().map(|page| {
-            rows_of_page(
-                &name,
-                page,
-                &self.relation.desc,
-                self.advisor.server.page_size,
-                pages,
-                &mut seen.problems,
-            )
-        });
-        rows.collect()
     }
 
     /// The values out of line of the columns that are explained.

@@ -57,7 +57,7 @@ impl Ranges {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cluster {
     blocks: f64,
-    /// Of whole rows.
+    /// The sums of whole rows, whatever the column.
     rows: Sums,
     widths: [f64; RANGES],
     /// Of each column that is explained.
@@ -77,6 +77,11 @@ impl Cluster {
         if let Some(rows) = self.widths.get_mut(range) {
             *rows += 1.0;
         }
+    }
+
+    /// The sums of this explained column.
+    fn column(&self, at: usize) -> Sums {
+        self.columns.get(at).copied().unwrap_or_default()
     }
 
     fn merge(&mut self, other: &Cluster) {
@@ -188,15 +193,38 @@ impl Clusters {
         number: &[f64],
         work: impl Fn(&Cluster) -> UpdateWork,
     ) -> Written {
-        let mean = |figure: fn(&UpdateWork) -> f64| {
-            let sums = self.series(|cluster| figure(&work(cluster)));
-            self.ratio(scope, &sums, number).unwrap_or_default()
-        };
         Written {
-            heap_bytes: mean(|work| work.heap_bytes),
-            toast_bytes: mean(|work| work.toast_bytes),
-            wal_bytes: mean(UpdateWork::wal_bytes),
+            heap_bytes: self.mean(scope, number, &work, |work| work.heap_bytes),
+            toast_bytes: self.mean(scope, number, &work, |work| work.toast_bytes),
+            wal_bytes: self.mean(scope, number, &work, UpdateWork::wal_bytes),
         }
+    }
+
+    fn mean(
+        &self,
+        scope: &Scope,
+        number: &[f64],
+        work: &impl Fn(&Cluster) -> UpdateWork,
+        figure: fn(&UpdateWork) -> f64,
+    ) -> Interval {
+        let sums = self.series(|cluster| figure(&work(cluster)));
+        self.ratio(scope, &sums, number).unwrap_or_default()
+    }
+
+    /// A figure of reading the values of a column.
+    fn reads(&self, scope: &Scope, at: usize, figure: fn(&ReadWork) -> f64) -> Vec<f64> {
+        self.series(|cluster| figure(&scope.index.searched(cluster.column(at).read)))
+    }
+
+    /// Its mean for values out of line.
+    fn mean_read(
+        &self,
+        scope: &Scope,
+        at: usize,
+        external: &[f64],
+        figure: fn(&ReadWork) -> f64,
+    ) -> Interval {
+        self.ratio(scope, &self.reads(scope, at, figure), external).unwrap_or_default()
     }
 
     /// The figures of one column.
@@ -206,15 +234,10 @@ impl Clusters {
         attribute: &Attribute,
         scope: &Scope,
     ) -> ColumnExplanation {
-        let of_column = |cluster: &Cluster| cluster.columns.get(at).copied().unwrap_or_default();
-        let series = |figure: fn(&Sums) -> f64| self.series(|cluster| figure(&of_column(cluster)));
-        let read = |figure: fn(&ReadWork) -> f64| {
-            self.series(|cluster| figure(&scope.index.searched(of_column(cluster).read)))
-        };
+        let series = |figure: fn(&Sums) -> f64| self.series(|cluster| figure(&cluster.column(at)));
         let values = series(|sums| sums.values);
         let external = series(|sums| sums.read.lookups);
         let compressed = series(|sums| sums.read.decompressions);
-        let of_external = |figure| self.ratio(scope, &read(figure), &external).unwrap_or_default();
         let blocks = f64::from(scope.total_blocks);
         let all_values = self.total(scope, &values);
         // the heap's pages are read once for all values
@@ -224,10 +247,10 @@ impl Clusters {
         } else {
             0.0
         };
-        let read_ns = read(|work| Prices::default().read_ns(work));
+        let read_ns = self.reads(scope, at, |work| Prices::default().read_ns(work));
         let read_ns = self.ratio(scope, &read_ns, &values).unwrap_or_default();
-        let chunks = self.ratio(scope, &read(|work| work.chunks), &external);
-        let scan_buffers = self.total(scope, &read(ReadWork::buffers));
+        let chunks = self.ratio(scope, &self.reads(scope, at, |work| work.chunks), &external);
+        let scan_buffers = self.total(scope, &self.reads(scope, at, ReadWork::buffers));
         ColumnExplanation {
             column: attribute.name.clone(),
             type_name: attribute.type_name.clone(),
@@ -237,16 +260,20 @@ impl Clusters {
             custom_values: self.total(scope, &series(|sums| sums.custom)),
             compressed_values: self.total(scope, &compressed),
             read: chunks.map(|chunks| ValueRead {
-                buffers: of_external(ReadWork::buffers),
-                index_buffers: of_external(|work| work.index_pages),
-                toast_buffers: of_external(|work| work.toast_pages),
+                buffers: self.mean_read(scope, at, &external, ReadWork::buffers),
+                index_buffers: self.mean_read(scope, at, &external, |work| work.index_pages),
+                toast_buffers: self.mean_read(scope, at, &external, |work| work.toast_pages),
                 chunks,
-                bytes: of_external(|work| work.copied_bytes),
+                bytes: self.mean_read(scope, at, &external, |work| work.copied_bytes),
             }),
-            decompressed_bytes: self.ratio(scope, &read(ReadWork::decompressed_bytes), &compressed),
+            decompressed_bytes: self.ratio(
+                scope,
+                &self.reads(scope, at, ReadWork::decompressed_bytes),
+                &compressed,
+            ),
             read_cpu_ns: read_ns.plus(Interval::exact(heap_ns)).with_ends(false),
             scan_buffers: scan_buffers.plus(Interval::exact(blocks)),
-            update: self.written(scope, &values, |cluster| of_column(cluster).update()),
+            update: self.written(scope, &values, |cluster| cluster.column(at).update()),
         }
     }
 }

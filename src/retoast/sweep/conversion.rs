@@ -22,13 +22,14 @@ use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, 
 use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
-use crate::retoast::sweep::machine::{Action, EARLY, Event, Extent, Machine, Row, SweepEnd};
+use crate::retoast::sweep::machine::{Action, Event, Extent, Machine, Row, SweepEnd};
 use crate::retoast::sweep::scanner::{RUN, RUNS, RuleScan, Sampled, Scanned, Scanner, SeenRows};
 use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
 use crate::retoast::task::session::{Session, Tuning, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
 use toast_format::disk::desc::Storage;
+use toast_format::fill::file_model::EARLY;
 use toast_format::heap::sample::SpreadBlocks;
 use toast_format::model::interval::Interval;
 

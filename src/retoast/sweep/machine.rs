@@ -15,6 +15,7 @@ use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
 use crate::retoast::task::session::Tuning;
 use toast_format::disk::ItemPointer;
+use toast_format::fill::file_model::EARLY;
 
 /// The number of blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
@@ -631,8 +632,6 @@ const IDLE_BEFORE_INSISTING: u32 = 2;
 
 /// During a scan, nothing is vacuumed for fewer dead bytes than this.
 const LEAST: u64 = 1 << 20;
-/// A fraction of what may be dead: the TOAST relation alone is vacuumed only if more than this is dead in it.
-pub(super) const EARLY: f64 = 0.2;
 /// The TOAST relation alone is vacuumed only if batches have taken at least this many times as long as its vacuum
 /// takes.
 const WORTH: u32 = 12;

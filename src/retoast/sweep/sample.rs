@@ -15,7 +15,7 @@ use crate::retoast::plan::{FirstScan, RunForecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
 use crate::retoast::sql::gin;
 use crate::retoast::sweep::conversion::Conversion;
-use crate::retoast::sweep::machine::{CHUNK, EARLY, Row};
+use crate::retoast::sweep::machine::{CHUNK, Row};
 use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, RUN, RUNS, Sampled, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
@@ -151,7 +151,7 @@ impl Conversion<'_> {
             toast_free,
             indexes: &indexes,
             is_covered: facts.is_covered,
-            max_bloat: (tuning.max_bloat, tuning.max_bloat * EARLY),
+            max_bloat: tuning.max_bloat,
             images,
             identity_full: facts.logged.identity_full,
             afterwards: self.afterwards,

@@ -14,6 +14,7 @@ use crate::retoast::pace::throttle::Throttle;
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::connect::{Client, Connection};
+use toast_format::fill::file_model::MAX_BATCH;
 
 /// The connections of one worker, which works on one table at a time.
 #[derive(Clone)]
@@ -125,8 +126,6 @@ const ROWS_OF_PASS: (f64, f64) = (100.0, 25.0);
 /// A window has at most this part of the pages that may be dead, because each pass leaves old values until the next
 /// vacuum.
 const LEAST_PARTS: u32 = 4;
-/// The maximum size of the values that a batch stores.
-const BATCH_BYTES: u64 = 16 << 20;
 
 /// Which rows are compared before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -183,7 +182,7 @@ impl Tuning {
             least_window: LEAST_WINDOW,
             passes: PASSES,
             batch,
-            batch_bytes: BATCH_BYTES,
+            batch_bytes: MAX_BATCH,
             max_bloat,
             jobs,
         }

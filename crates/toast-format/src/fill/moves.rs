@@ -107,10 +107,16 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
             let rows = moved.moved as f64;
             let pages = rows * page;
             let more = (table as f64).min(pages) + (table_index as f64).min(pages);
-            (taken + tuples * CHUNK + rows * OWNER + blocks * CLEANED, index * part + more)
+            (wal_of_values(rows, tuples, taken) + blocks * CLEANED, index * part + more)
         }
     };
     Range { low: low as u64, high: (low + images + more).ceil() as u64 }
+}
+
+/// The WAL written by storing the values of `rows` rows again, without full-page images and cleaning: their chunks occupy
+/// `taken` bytes.
+pub fn wal_of_values(rows: f64, chunks: f64, taken: f64) -> f64 {
+    taken + chunks * CHUNK + rows * OWNER
 }
 
 /// The WAL written by moving rows from this number of blocks without full-page images, if their versions take `records`

@@ -20,15 +20,15 @@ pub const CHUNK_ENTRY: f64 = 66.0;
 pub const CHUNK_DELETE: f64 = 56.0;
 /// Removing a deleted chunk's line pointer and index entry in VACUUM.
 pub const CHUNK_REMOVED: f64 = 4.0 + 4.0;
-/// Pruning a page (`xl_heap_prune`), and each row that is pruned.
+/// Pruning a page (`xl_heap_prune`), without its rows.
 pub const PAGE_PRUNED: f64 = 56.0;
-/// See [`PAGE_PRUNED`].
+/// Each row that is pruned.
 pub const ROW_PRUNED: f64 = 5.0;
 /// Inserting a btree entry, without the entry (`xl_btree_insert`).
 pub const BTREE_INSERT: f64 = 48.0;
 /// Vacuuming a btree's leaf page, without the entries that are removed (`xl_btree_vacuum`).
 pub const BTREE_LEAF_VACUUMED: f64 = 64.0;
-/// Each of these.
+/// Each entry that is removed from such a page.
 pub const BTREE_ENTRY_REMOVED: f64 = 4.0;
 /// A page split of a btree, as a fraction of the new leaf page.
 pub const BTREE_SPLIT: f64 = 0.55;
