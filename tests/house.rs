@@ -526,9 +526,9 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::MatchOnBool, 2),
     (Habit::FilterAsIf, 0),
     (Habit::TupleOfBindings, 2),
-    (Habit::BoundClosure, 176),
+    (Habit::BoundClosure, 164),
     (Habit::EmptyName, 36),
-    (Habit::ShortDoc, 158),
+    (Habit::ShortDoc, 148),
 ];
 
 #[derive(Debug, Clone, Copy)]
