@@ -527,7 +527,7 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::FilterAsIf, 0),
     (Habit::TupleOfBindings, 2),
     (Habit::BoundClosure, 164),
-    (Habit::EmptyName, 36),
+    (Habit::EmptyName, 17),
     (Habit::ShortDoc, 148),
 ];
 

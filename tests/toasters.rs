@@ -103,10 +103,8 @@ impl Capture {
         if !path.exists() {
             return None;
         }
-        let oid = Oid(self.meta["toast_relations"][0]["oid"].as_u64().unwrap() as u32);
         let file = RelationFile::open(&path, PAGE).unwrap();
-        let relation = (Some(oid), id_type(&path, PAGE));
-        let store = ToastFile::open(file, PAGE, relation, fates).unwrap();
+        let store = ToastFile::open(file, PAGE, id_type(&path, PAGE), fates).unwrap();
         assert_eq!(store.problems().kept(), &[], "{}", self.name);
         Some(store)
     }
@@ -320,8 +318,8 @@ fn a_toaster_is_recognized_by_the_bytes_of_its_pointers() {
         let toasters = capture.toasters();
         for datum in custom_pointers(&capture) {
             let Varlena::Custom(pointer) = parse(&datum) else { panic!("{}", capture.name) };
-            let handler = toasters.of(&pointer).handler;
-            assert_eq!(Toasters::by_bytes().of(&pointer).handler, handler, "{}", capture.name);
+            let handler = toasters.writer(&pointer).handler;
+            assert_eq!(Toasters::by_bytes().writer(&pointer).handler, handler, "{}", capture.name);
             pointers += 1;
         }
     }

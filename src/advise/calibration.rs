@@ -13,7 +13,7 @@ use toast_format::codec::Method;
 use toast_format::disk::layout::PageSize;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{PGLZ_GIVES_UP, Prices, Pricing, ReadWork, WritePrices, WriteWork};
-use toast_format::model::fit::{Measured, fit};
+use toast_format::model::fit::{Measurement, fit};
 use toast_format::model::policy::VARLENA_HEADER_SIZE;
 
 /// `--calibrate`.
@@ -197,9 +197,9 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
         let chunks: u64 = all.map(|specimen| u64::from(chunks(specimen, one.stored, page))).sum();
         let levels = ToastIndex::new(page, chunks).levels;
         let work = added(group, |specimen| read(specimen, one.stored, page, levels));
-        reads.push(Measured { parts: read_prices.parts(&work), ns: one.read_ns });
+        reads.push(Measurement { parts: read_prices.parts(&work), ns: one.read_ns });
         let work = written(group, one.stored, page);
-        writes.push(Measured { parts: write_prices.parts(&work), ns: one.write_ns });
+        writes.push(Measurement { parts: write_prices.parts(&work), ns: one.write_ns });
     }
     // a difference of two times may be negative on a busy machine
     reads.retain(|one| one.ns > 0.0);

@@ -100,7 +100,7 @@ impl Advisor {
         let mut reader = self.server.page_reader(&self.connection, quoted, snapshot).await?;
         let total = reader.block_count().await?;
         let blocks = match self.options.sample {
-            Some(size) => size.of(total).min(MOST_BLOCKS),
+            Some(size) => size.blocks(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
         let least = if blocks >= total { u64::from(total) } else { 1 };

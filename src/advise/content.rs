@@ -135,7 +135,7 @@ pub fn rows_of_page<'p>(
     problems: &mut Problems,
 ) -> Vec<SampledRow<'p>> {
     let mut rows = Vec::new();
-    live_tuples(relation, page, visible, problems, |ctid, tuple, length| {
+    live_tuples(relation, page.0, page.1, visible, problems, |ctid, tuple, length| {
         let row = row(ctid, tuple, u32::from(length), desc, page_size);
         rows.push(row.map_err(|message| Problem { place: Place::default(), message })?);
         Ok(())

@@ -78,7 +78,7 @@ impl SamplePlan {
             let batch = batch(bytes_per_block);
             return SamplePlan { sample, fraction: 1.0, batch, seed, part: 1.0, shuffled: None };
         }
-        let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+        let blocks = SampleSize::Percent(1.0).blocks(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
         let sample = Sample::new(total, blocks, seed);
         let bytes = bytes_per_block * f64::from(sample.chosen());
         let fraction = if bytes > RAW_BYTES { RAW_BYTES / bytes } else { 1.0 };

@@ -19,7 +19,7 @@ use super::result::{Access, Files};
 use super::tally::{SampleRow, Tally};
 use crate::server::catalog::Relation;
 use crate::server::pages::Pages;
-use crate::server::probe::Asked;
+use crate::server::probe::RowQuestion;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::trial::Trial;
 use crate::server::{LiveError, chunks};
@@ -190,7 +190,7 @@ impl Reading<'_> {
     async fn asked(
         &self,
         items: &[ItemPointer],
-        what: Asked<'_>,
+        what: RowQuestion<'_>,
     ) -> Result<Vec<AskedRow>, AdviseError> {
         let mut rows = Vec::with_capacity(items.len());
         let Some(reader) = self.by_functions() else { return Ok(rows) };
@@ -218,7 +218,7 @@ impl Reading<'_> {
         let whole = desc.attributes.iter().any(|column| column.dropped)
             && !self.relation.computed.contains(&true);
         let asked =
-            self.asked(&found.concat(), Asked::Exactly { weighed: &weighed, whole }).await?;
+            self.asked(&found.concat(), RowQuestion::Exactly { weighed: &weighed, whole }).await?;
         let rows: HashMap<ItemPointer, &AskedRow> =
             asked.iter().map(|row| (row.ctid, row)).collect();
         let mut blocks = Vec::with_capacity(found.len());
@@ -420,7 +420,7 @@ impl Reading<'_> {
             attribute.map_or(("", ""), |a| (a.name.as_str(), a.type_name.as_str()));
         let page = self.advisor.server.page_size;
         let is_array = type_name.ends_with("[]");
-        let trial = Trial::new(self.relation.quoted(), (column, name), is_array, methods, page);
+        let trial = Trial::new(self.relation.quoted(), column, name, is_array, methods, page);
         trial.make(self.advisor.client()).await.map_err(|error| self.live(error))?;
         Ok(trial)
     }
@@ -439,7 +439,8 @@ impl Reading<'_> {
         // the number of no column
         let number = self.relation.desc.attributes.len();
         let page = self.advisor.server.page_size;
-        let trial = Trial::of(self.relation.quoted(), (number, document), rest, &[method], page);
+        let trial =
+            Trial::with_fresh(self.relation.quoted(), number, document, rest, &[method], page);
         trial.make(self.advisor.client()).await.map_err(|error| self.live(error))?;
         Ok(Some(trial))
     }
@@ -707,7 +708,7 @@ impl Reading<'_> {
                 }
             }
             Read::Addresses(found) => {
-                for row in self.asked(&found.concat(), Asked::Sizes).await? {
+                for row in self.asked(&found.concat(), RowQuestion::Sizes).await? {
                     let stored = row.values.iter().map(|v| v.stored_size.unwrap_or(0) as f64);
                     let raw = row.values.iter().map(|v| v.raw_size.or(v.stored_size));
                     let raw = raw.map(|size| size.unwrap_or(0) as f64);

@@ -3,7 +3,7 @@
 use super::advisor::{Advisor, Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::{Abilities, AdviseError, Variants, named_columns};
-use super::extract::choose::{Beforehand, Wanted};
+use super::extract::choose::{Beforehand, WantedKeys};
 use super::extract::keys::Extract;
 use super::extract::target;
 use super::plan::SamplePlan;
@@ -29,7 +29,7 @@ impl Advisor {
         columns: &[String],
     ) -> Result<Vec<Report>, AdviseError> {
         let what = self.options.extract.clone();
-        self.wanting(relation, columns, &Wanted { what, ..Wanted::default() }).await
+        self.wanting(relation, columns, &WantedKeys { what, ..WantedKeys::default() }).await
     }
 
     /// As [`Advisor::relation`], with this extracted.
@@ -37,7 +37,7 @@ impl Advisor {
         &self,
         relation: &Relation,
         columns: &[String],
-        wanted: &Wanted,
+        wanted: &WantedKeys,
     ) -> Result<Vec<Report>, AdviseError> {
         let access = self.access(relation).await?;
         if self.options.exact && self.server.in_recovery {
@@ -64,7 +64,7 @@ impl Advisor {
         relation: &Relation,
         columns: &[String],
         access: Access,
-        wanted: &Wanted,
+        wanted: &WantedKeys,
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };

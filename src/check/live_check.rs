@@ -15,7 +15,7 @@ use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks};
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation, RelationKind};
-use crate::server::checking::{self, Standing, Storage};
+use crate::server::checking::{self, Standing, StorageTraits};
 use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
@@ -46,7 +46,7 @@ pub(super) const IGNORES_HOFF: i32 = 190_000;
 pub struct About {
     pub server: Server,
     /// Settings of its storage that a check needs.
-    pub storage: Storage,
+    pub storage: StorageTraits,
     pub toasters: Toasters,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,

@@ -94,7 +94,8 @@ impl Subject<'_> {
     ) {
         let has = |bit| tuple.infomask & bit != 0;
         // that has a finding of its own
-        let is_committed = self.commit_status.and_then(|status| status.seen(tuple.xmin, false));
+        let is_committed =
+            self.commit_status.and_then(|status| status.sees_changes_of(tuple.xmin, false));
         let is_aborted =
             has(infomask::XMIN_INVALID) && !tuple.xmin_frozen() && is_committed != Some(true);
         let is_deleted = has(infomask::XMAX_COMMITTED)

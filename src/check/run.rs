@@ -11,7 +11,7 @@ use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::drive::{Order, Schedule, each_relation, tell_dropped};
 use crate::inspect::inspector::Inspector;
-use crate::server::checking::Storage;
+use crate::server::checking::StorageTraits;
 use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks, toasters};
@@ -66,7 +66,7 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
         .reading(async || {
             let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
             let names = locks::names(leader.client(), &oids).await?;
-            let storage = Storage::ask(leader.client()).await?;
+            let storage = StorageTraits::ask(leader.client()).await?;
             let toasters = toasters::toasters(leader.client(), &inspector.server).await?;
             Ok::<_, LiveError>((names, storage, toasters))
         })
@@ -105,14 +105,14 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
         let salvage = salvage.as_deref_mut();
         let tell = &mut |finding| output.found(CheckResult::Finding(finding));
         match check_table(inspector, &about, relation, salvage, tell).await {
-            Ok(None) => tell_dropped(&names.of(oid), how, output),
+            Ok(None) => tell_dropped(&names.name(oid), how, output),
             Ok(Some(checked)) => {
                 let result = CheckResult::Relation(Box::new(checked));
                 output.found(result).map_err(RunError::Output)?;
             }
             Err(CheckError::Live(error)) => {
                 let connections = &inspector.connections;
-                Failed::at(&names.of(oid), oid, &error, connections).await.report_to(output)?;
+                Failed::at(&names.name(oid), oid, &error, connections).await.report_to(output)?;
             }
             Err(CheckError::Output(error)) => return Err(RunError::Output(error)),
             Err(error) => Failed::new(Kind::Incomplete, error.to_string()).report_to(output)?,

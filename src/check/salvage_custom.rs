@@ -48,7 +48,7 @@ impl CustomValue {
             None if part.tids.is_empty() => None,
             None => Some(ChunkPlace::At(part.tids.clone())),
         });
-        let bytea = (toasters.of(pointer).handler == Handler::Bytea)
+        let bytea = (toasters.writer(pointer).handler == Handler::Bytea)
             .then(|| ByteaPointer::parse(pointer).ok())
             .flatten();
         let count = description.as_ref().and_then(Description::chunks);

@@ -13,7 +13,7 @@ use super::subject::Which;
 use crate::server::checking::Standing;
 use crate::server::pages::{AT_ONCE, PageReader};
 use crate::server::{LiveError, catalog};
-use toast_format::disk::btree::{ChunkKey, Node, TreePage, tree_page};
+use toast_format::disk::btree::{ChunkKey, TreeNode, TreePage, tree_page};
 use toast_format::disk::page::{Page, PageState};
 use toast_format::disk::{BlockNumber, ValueId, ValueIdType};
 use toast_format::heap::problem::Place;
@@ -137,7 +137,7 @@ impl IndexTree {
     }
 
     /// Whether an entry leads behind the end of the TOAST relation.
-    fn leads_behind(&self, block: BlockNumber, node: &Node) -> Option<WrongPage> {
+    fn leads_behind(&self, block: BlockNumber, node: &TreeNode) -> Option<WrongPage> {
         let last = node.last_row?;
         let end = self.rows_end?;
         let expected = format!("entries that point to the {end} blocks of the TOAST relation");
@@ -146,7 +146,11 @@ impl IndexTree {
     }
 
     /// Whether the page to the right has this one to its left.
-    fn is_beside(&self, block: BlockNumber, node: &Node) -> Option<(WrongPage, Vec<BlockNumber>)> {
+    fn is_beside(
+        &self,
+        block: BlockNumber,
+        node: &TreeNode,
+    ) -> Option<(WrongPage, Vec<BlockNumber>)> {
         let to = node.next;
         let found = match self.pages.get(&to) {
             Some(TreePage::Node(next)) if next.prev == block && next.level == node.level => {

@@ -121,7 +121,8 @@ impl Subject<'_> {
             let got = tuple.xmax.0.to_string();
             found.finding(Finding::new(code, self.byte_place(ctid, XMAX_AT), range, got));
         }
-        let committed = self.commit_status.and_then(|status| status.seen(tuple.xmin, false));
+        let committed =
+            self.commit_status.and_then(|status| status.sees_changes_of(tuple.xmin, false));
         if aborted && tuple.xmin.0 > 2 && committed == Some(true) {
             let expected = format!("a committed xmin, as pg_xact says of {}", tuple.xmin.0);
             let place = self.byte_place(ctid, INFOMASK_AT);

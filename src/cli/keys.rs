@@ -167,8 +167,9 @@ async fn keys(args: &KeysArgs, database: &Database) -> Result<Exit, Failure> {
     let server = Some(ServerReport::from(&advisor.server));
     let mut output = ReportOutput::new::<KeysReport>(ui, server, args.details.details);
     let interrupt = ui.interrupted();
-    let asked = (request(args), args.source.source);
-    let ended = live::tables(&advisor, &args.tables.tables, asked, &mut output, interrupt).await;
+    let tables = &args.tables.tables;
+    let source = args.source.source;
+    let ended = live::tables(&advisor, tables, request(args), source, &mut output, interrupt).await;
     output.end(ended)
 }
 
@@ -193,10 +194,11 @@ async fn extraction(
 /// What the keys of the documents in a relation file cost.
 fn keys_of_file(args: &KeysArgs, ui: &Ui, file: &File<'_>) -> Result<Exit, Failure> {
     let progress = ReadingProgress::new(ui);
-    let sample = (args.sample.size(), args.sample.seed());
+    let sample = args.sample.size();
+    let seed = args.sample.seed();
     let target = file.target(None);
     let columns = &args.columns.columns;
-    let reports = files::relation_file(&target, columns, request(args), sample, &*progress)
+    let reports = files::relation_file(&target, columns, request(args), sample, seed, &*progress)
         .map_err(|error| Failure::usage(error.to_string()))?;
     let mut output = ReportOutput::new::<KeysReport>(ui, None, args.details.details);
     let found = reports.into_iter().try_for_each(|report| output.found(report));

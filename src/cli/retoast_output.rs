@@ -18,7 +18,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::{self, Ui, is_utf8};
 use crate::command::shell_quoted;
 use crate::message::Message;
-use crate::report::retoast_progress::{Line, Moment, end, note, rebuilds};
+use crate::report::retoast_progress::{Line, ProgressMoment, end, note, rebuilds};
 use crate::report::table::printable_json;
 use crate::report::units::utc;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
@@ -229,7 +229,7 @@ pub(super) struct Progress {
 }
 
 struct State {
-    moment: Moment,
+    moment: ProgressMoment,
     began: Instant,
     scan_began: Instant,
     /// When a line was printed last; for JSON never at first.
@@ -259,7 +259,7 @@ impl Progress {
         }
         let now = Instant::now();
         let last = (mode != ProgressArg::Json).then_some(now);
-        let moment = Moment::default();
+        let moment = ProgressMoment::default();
         let state = State { moment, began: now, scan_began: now, last, logged: None };
         Ok(Progress { ui: ui.clone(), mode, bar, state: Mutex::new(state), refused, log })
     }
@@ -316,7 +316,7 @@ impl Progress {
         }
     }
 
-    fn draw(&self, moment: &Moment) {
+    fn draw(&self, moment: &ProgressMoment) {
         self.bar.set_length(BAR);
         self.bar.set_position((moment.share() * BAR as f64) as u64);
         self.bar.set_prefix(format!("{} scan {}", moment.relation, moment.at.scan));
@@ -330,7 +330,7 @@ impl Listener for Progress {
             let now = Instant::now();
             if state.moment.relation != relation {
                 let relation = relation.to_owned();
-                state.moment = Moment { relation, ..Moment::default() };
+                state.moment = ProgressMoment { relation, ..ProgressMoment::default() };
                 state.began = now;
             }
             if state.moment.at.scan != advance.scan {

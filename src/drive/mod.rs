@@ -107,10 +107,10 @@ async fn described<R, O: Sink<R> + ?Sized>(
         leader.reading(async || catalog::describe(leader.client(), oid).await).await;
     match described {
         Ok(Some(relation)) => return Ok(Some(relation)),
-        Ok(None) if schedule.tells_dropped => tell_dropped(&schedule.names.of(oid), how, output),
+        Ok(None) if schedule.tells_dropped => tell_dropped(&schedule.names.name(oid), how, output),
         Ok(None) => {}
         Err(error) => {
-            let name = schedule.names.of(oid);
+            let name = schedule.names.name(oid);
             Failed::at(&name, oid, &error, schedule.connections).await.report_to(output)?;
         }
     }

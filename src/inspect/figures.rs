@@ -13,7 +13,7 @@ use toast_format::disk::desc::Attribute;
 use toast_format::heap::blocks::{BlockSums, ColumnBlocks, ValueBlocks};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::Scan;
-use toast_format::heap::stats::{ColumnStats, FormSums, Sizes};
+use toast_format::heap::stats::{ColumnStats, FormSums, SizeHistogram};
 use toast_format::model::estimate::{BlocksRead, PowerSums};
 use toast_format::model::interval::{Amount, Interval};
 use toast_format::model::stored::Form;
@@ -147,7 +147,7 @@ impl Estimator {
     }
 
     /// `values`: how many there are in each block.
-    fn sizes(&self, sizes: &Sizes, values: Option<&PowerSums>) -> SizeFigures {
+    fn sizes(&self, sizes: &SizeHistogram, values: Option<&PowerSums>) -> SizeFigures {
         let ranges = sizes.ranges().into_iter();
         SizeFigures {
             min: sizes.min(),
@@ -159,7 +159,12 @@ impl Estimator {
         }
     }
 
-    fn quantile(&self, sizes: &Sizes, values: Option<&PowerSums>, part: f64) -> Option<Quantile> {
+    fn quantile(
+        &self,
+        sizes: &SizeHistogram,
+        values: Option<&PowerSums>,
+        part: f64,
+    ) -> Option<Quantile> {
         let (low, high) = match (self.sample, values) {
             (Some(blocks_read), Some(values)) => values.around_quantile(part, blocks_read),
             _ => (part, part),

@@ -15,7 +15,7 @@ use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation, WIDE_IDS};
 use crate::server::index_scan::IndexFill;
-use crate::server::pages::Order;
+use crate::server::pages::ReadOrder;
 use crate::server::snapshot::Moment;
 use toast_format::codec::Method;
 use toast_format::disk::ValueIdType;
@@ -267,7 +267,7 @@ impl Inspector {
         let total = reader.block_count().await?;
         let blocks = examined_blocks(total, sampling);
         // what is at the end counts as such
-        reader.visit(&blocks, Order::OfBlocks, "", look).await?;
+        reader.visit(&blocks, ReadOrder::OfBlocks, "", look).await?;
         Ok(u64::from(total))
     }
 }

@@ -23,7 +23,7 @@ use crate::server::index_scan::IndexScan;
 use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot::{self, Moment};
 use crate::server::{LiveError, functions, toasters};
-use crate::value::anatomy::{self, Anatomy, Wanted};
+use crate::value::anatomy::{self, Anatomy, DatumPlace};
 use crate::value::contents::Contents;
 use crate::value::rows::RowWriter;
 use toast_format::disk::ItemPointer;
@@ -390,7 +390,7 @@ impl Inspector {
         let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
         let desc = &relation.desc;
         let flavor = self.options.flavor;
-        let wanted = Wanted { relation: &name, desc, flavor, column, ctid };
+        let wanted = DatumPlace { relation: &name, desc, flavor, column, ctid };
         let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
         let anatomy =
             anatomy::on_page(bytes, &wanted, &mut store, &toasters, self.server.page_size);

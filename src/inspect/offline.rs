@@ -17,7 +17,7 @@ use crate::offline::target::FileTarget;
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
 use crate::server::catalog::RelationName;
-use crate::value::anatomy::{self, Anatomy, Wanted};
+use crate::value::anatomy::{self, Anatomy, DatumPlace};
 use crate::value::contents::{Contents, RowSink};
 use crate::value::rows::{RowWriter, ValueRow};
 use toast_format::disk::desc::TupleDesc;
@@ -29,7 +29,7 @@ use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
-use toast_format::heap::scan::{Relation, Scan, Visible, Visitor};
+use toast_format::heap::scan::{Scan, ScannedRelation, Visible, Visitor};
 use toast_format::model::stored::StoredValue;
 use toast_format::model::toaster::catalog::Toasters;
 
@@ -193,8 +193,8 @@ impl ToastScan {
 }
 
 /// A relation's file as a source of scans.
-fn scanned(target: &FileTarget<'_>, path: &Path, desc: &TupleDesc) -> Relation {
-    Relation {
+fn scanned(target: &FileTarget<'_>, path: &Path, desc: &TupleDesc) -> ScannedRelation {
+    ScannedRelation {
         source: path.display().to_string().into(),
         desc: Arc::new(desc.clone()),
         page_size: target.page_size,
@@ -266,7 +266,7 @@ pub(super) fn store<'t>(
 ) -> Result<Store<'t>, InspectError> {
     let Some(path) = target.toast else { return Ok(None) };
     let file = RelationFile::open(path, target.page_size)?;
-    match ToastFile::open(file, target.page_size, (None, target.desc.id_type), target.xact) {
+    match ToastFile::open(file, target.page_size, target.desc.id_type, target.xact) {
         Ok(store) => Ok(Some(store)),
         Err(error) => {
             let place = Place::new(path.display().to_string());
@@ -291,7 +291,7 @@ fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
 pub fn datum(bytes: &[u8], order: ByteOrder) -> Result<(ValueRow, usize), VarlenaError> {
     let (value, used) = Varlena::parse(bytes, order)?;
     let stored = StoredValue::of_varlena(&value, PageSize::DEFAULT);
-    Ok((ValueRow::of("datum", &stored), used))
+    Ok((ValueRow::without_place("datum", &stored), used))
 }
 
 /// Describes one value of a relation file in detail: that of `column` in the tuple at `ctid`, dead or alive.
@@ -310,7 +310,7 @@ pub fn value(
         return Err(missing(format!("there is no block {}", ctid.block)));
     }
     let FileTarget { desc, flavor, .. } = *target;
-    let wanted = Wanted { relation: &relation, desc, flavor, column, ctid };
+    let wanted = DatumPlace { relation: &relation, desc, flavor, column, ctid };
     let found =
         anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
     let mut anatomy = found.map_err(missing)?;

@@ -18,7 +18,7 @@ use toast_format::disk::page::LinePointerState;
 use toast_format::disk::tuple::{HeapTuple, infomask, infomask2};
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, max_align};
 use toast_format::heap::problem::{Place, Problem};
-use toast_format::heap::scan::{Relation, Scan, SplitTuple, Visitor};
+use toast_format::heap::scan::{Scan, ScannedRelation, SplitTuple, Visitor};
 use toast_format::model::visibility::{HintBits, Visibility, visibility};
 
 /// Reads saved text and reports on it like on a relation. `name` is used for it in places and rows. The error is the
@@ -53,7 +53,7 @@ fn read_saved<V: Visitor>(
     visitor: V,
 ) -> io::Result<(RelationReport, V)> {
     let model = file_findings::model(desc, PageSize::DEFAULT);
-    let relation = Relation {
+    let relation = ScannedRelation {
         source: name.into(),
         desc: Arc::new(desc.clone()),
         page_size: PageSize::DEFAULT,

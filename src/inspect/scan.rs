@@ -6,7 +6,7 @@ use super::inspector::{InspectError, Inspector, no_client};
 use super::kept::KeptPages;
 use super::orphans::References;
 use crate::server::pages::PageReader;
-use crate::server::scan::{Control, ScanError, in_order, side_by_side};
+use crate::server::scan::{ScanControl, ScanError, in_order, side_by_side};
 use crate::server::snapshot::Moment;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
@@ -15,7 +15,7 @@ use toast_format::disk::layout::PageSize;
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileMeter, Kind};
 use toast_format::heap::sample::{Sample, Sampling};
-use toast_format::heap::scan::{Merge, Relation as Scanned, Scan, Visitor};
+use toast_format::heap::scan::{Merge, Scan, ScannedRelation as Scanned, Visitor};
 use toast_format::model::settings::TupleTarget;
 
 /// A relation to scan.
@@ -194,7 +194,7 @@ impl Inspector {
         Ok(scan.with(()))
     }
 
-    fn control(&self) -> Control {
-        Control { progress: Arc::clone(&self.progress), stop: Arc::clone(&self.stop) }
+    fn control(&self) -> ScanControl {
+        ScanControl { progress: Arc::clone(&self.progress), stop: Arc::clone(&self.stop) }
     }
 }

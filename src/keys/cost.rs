@@ -3,7 +3,7 @@
 
 use toast_format::codec::Method;
 use toast_format::codec::items::Items;
-use toast_format::disk::jsonb_parts::{Extracted, Part};
+use toast_format::disk::jsonb_parts::{ExtractedDatum, VisitedPart};
 use toast_format::disk::layout::PageSize;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{Prices, ReadWork};
@@ -19,7 +19,7 @@ const POINTER: u64 = toast_format::disk::pointer::TOAST_POINTER_SIZE as u64;
 
 /// What holds for all documents of a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct TableTerms {
     pub(super) page: PageSize,
     /// Pages of the TOAST relation's index from the root to a leaf, both included.
     pub(super) levels: u32,
@@ -27,7 +27,7 @@ pub(super) struct Terms {
 
 /// A document and its row as they are stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stored {
+pub(super) struct StoredDocument {
     pub(super) value: StoredValue,
     /// Bytes of the document's content.
     pub(super) raw: u64,
@@ -48,7 +48,7 @@ pub(super) struct Cost {
     pub(super) wal: f64,
 }
 
-impl Stored {
+impl StoredDocument {
     /// Bytes of the document wherever they are, without headers of chunks.
     pub(super) fn bytes(&self) -> u64 {
         self.value.stored_size.unwrap_or(0)
@@ -78,7 +78,7 @@ impl Stored {
     }
 
     /// Reading any key of the document, and changing any.
-    pub(super) fn now(&self, terms: &Terms) -> Cost {
+    pub(super) fn now(&self, terms: &TableTerms) -> Cost {
         let stored = u32::try_from(self.bytes()).unwrap_or(u32::MAX);
         let out = self.value.form.is_external().then_some((stored, self.visits));
         let stream = self.bytes().saturating_sub(match self.value.form {
@@ -91,15 +91,15 @@ impl Stored {
 
     /// The same for the value of a part in a column of its own, of the document's type, and for the document without
     /// it. The part is assumed to compress as the document does.
-    pub(super) fn extracted(&self, part: &Part<'_>, terms: &Terms) -> Cost {
+    pub(super) fn extracted(&self, part: &VisitedPart<'_>, terms: &TableTerms) -> Cost {
         let (content, datum) = match part.extracted {
-            Extracted::Null => (0, 0),
-            Extracted::Varlena(content) | Extracted::Short(content) => {
+            ExtractedDatum::Null => (0, 0),
+            ExtractedDatum::Varlena(content) | ExtractedDatum::Short(content) => {
                 let header =
                     if content <= LONGEST_SHORT { 1 } else { u64::from(VARLENA_HEADER_SIZE) };
                 (content, content + header)
             }
-            Extracted::Fixed(bytes) => (bytes, bytes),
+            ExtractedDatum::Fixed(bytes) => (bytes, bytes),
         };
         let share = self.bytes() as f64 / self.raw.max(1) as f64;
         // a document in its row gets shorter
@@ -129,7 +129,7 @@ fn items(method: Method, raw: u64, stream: u64) -> Items {
 
 /// In a row of `tuple` bytes, `out` of which are bytes out of line and page changes between their chunks.
 fn cost(
-    terms: &Terms,
+    terms: &TableTerms,
     tuple: u64,
     out: Option<(u32, Option<u32>)>,
     compressed: Option<(Method, Items)>,
@@ -160,11 +160,11 @@ fn cost(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toast_format::disk::jsonb_parts::{Kind, Step};
+    use toast_format::disk::jsonb_parts::{JsonKind, PartStep};
 
-    const TERMS: Terms = Terms { page: PageSize::DEFAULT, levels: 2 };
+    const TERMS: TableTerms = TableTerms { page: PageSize::DEFAULT, levels: 2 };
 
-    fn document(form: Form, raw: u64, stored: u64, tuple: u32) -> Stored {
+    fn document(form: Form, raw: u64, stored: u64, tuple: u32) -> StoredDocument {
         let method = matches!(form, Form::Compressed | Form::ExternalCompressed);
         let value = StoredValue {
             form,
@@ -173,15 +173,15 @@ mod tests {
             stored_size: Some(stored),
             ..StoredValue::NULL
         };
-        Stored { value, raw, tuple, visits: None }
+        StoredDocument { value, raw, tuple, visits: None }
     }
 
-    fn text(bytes: &[u8]) -> Part<'_> {
+    fn text(bytes: &[u8]) -> VisitedPart<'_> {
         let own = 8 + 3 + bytes.len() as u64;
-        let extracted = Extracted::Varlena(8 + bytes.len() as u64);
-        let step = Step::Key(b"key");
-        let kind = Kind::String;
-        Part { step, kind, bytes: own, value: bytes, byte: 0, extracted }
+        let extracted = ExtractedDatum::Varlena(8 + bytes.len() as u64);
+        let step = PartStep::Key(b"key");
+        let kind = JsonKind::String;
+        VisitedPart { step, kind, bytes: own, value: bytes, byte: 0, extracted }
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let then = large.extracted(&text(b"small"), &TERMS);
         assert_eq!((then.buffers, then.cpu_ns), (0.0, 0.0));
         assert!(now.wal > 100_000.0 && then.wal < 250.0, "{now:?} {then:?}");
-        let counted = Stored { visits: Some(40), ..large };
+        let counted = StoredDocument { visits: Some(40), ..large };
         assert!((counted.now(&TERMS).buffers - now.buffers - 27.0).abs() < 1e-9);
     }
 

@@ -7,8 +7,8 @@ use super::result::{
     Beginnings, Container, Contents, Different, Key, KeyBytes, KeyCosts, KeySizes, KeyUses, Looked,
     Others, Totals,
 };
-use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
-use toast_format::disk::jsonb_parts::Kind;
+use super::tree::{LeastAndMost, Of, OwnStep, PathFigures, PathSums, THOUSAND, Tree};
+use toast_format::disk::jsonb_parts::JsonKind;
 use toast_format::model::estimate::{BlocksRead, PowerSums};
 use toast_format::model::interval::Interval;
 
@@ -19,13 +19,13 @@ const MAP_PRESENCE: f64 = 0.05;
 
 /// What was sampled of what.
 #[derive(Debug, Clone)]
-pub(super) struct Scope {
+pub(super) struct SampleScope {
     pub(super) looked: Looked,
     /// All documents of the blocks that were read, block by block.
     pub(super) in_blocks: PowerSums,
 }
 
-impl Scope {
+impl SampleScope {
     /// As blocks that hold only the documents that were analyzed.
     fn drawn(&self) -> BlocksRead {
         let Looked { blocks, total_blocks, documents_part, complete, .. } = self.looked;
@@ -48,7 +48,7 @@ impl Scope {
 pub(super) struct Table<'t> {
     tree: &'t Tree,
     drawn: BlocksRead,
-    all: Sums,
+    all: PathSums,
     documents: Interval,
     /// Documents of the table for each of the sample.
     factor: f64,
@@ -56,7 +56,7 @@ pub(super) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    pub(super) fn new(tree: &'t Tree, scope: &Scope) -> Table<'t> {
+    pub(super) fn new(tree: &'t Tree, scope: &SampleScope) -> Table<'t> {
         let documents = scope.documents();
         let sampled = tree.whole().map_or(0, |whole| whole.total.get(Of::Documents));
         let factor =
@@ -88,7 +88,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    fn raw_bytes(&self, whole: &Figures) -> Interval {
+    fn raw_bytes(&self, whole: &PathFigures) -> Interval {
         if self.complete {
             return Interval::exact(whole.total.get(Of::Bytes) as f64);
         }
@@ -101,28 +101,28 @@ impl<'t> Table<'t> {
     }
 
     /// Something counted for each document, of all documents.
-    fn per_document(&self, figures: &Figures, of: Of) -> Interval {
+    fn per_document(&self, figures: &PathFigures, of: Of) -> Interval {
         let sums = &figures.sums;
         let each = sums.get(of).ratio(&self.all.get(Of::Documents), sums.by_all(of), self.drawn);
         each.unwrap_or_default()
     }
 
     /// The average of an amount over the path's values, or over the documents that have it.
-    fn per_own(&self, figures: &Figures, of: Of) -> Interval {
+    fn per_own(&self, figures: &PathFigures, of: Of) -> Interval {
         let sums = &figures.sums;
         sums.get(of)
             .ratio(&sums.get(Of::below(of as usize)), sums.by_own(of), self.drawn)
             .unwrap_or_default()
     }
 
-    fn share(&self, figures: &Figures) -> Interval {
+    fn share(&self, figures: &PathFigures) -> Interval {
         let sums = &figures.sums;
         let raw = self.all.get(Of::Bytes);
         let share = sums.get(Of::Bytes).ratio(&raw, sums.by_all(Of::Bytes), self.drawn);
         share.unwrap_or_default().at_most_all()
     }
 
-    fn total_bytes(&self, figures: &Figures) -> Interval {
+    fn total_bytes(&self, figures: &PathFigures) -> Interval {
         if self.complete {
             return Interval::exact(figures.total.get(Of::Bytes) as f64);
         }
@@ -130,7 +130,7 @@ impl<'t> Table<'t> {
         self.share(figures).times(raw)
     }
 
-    fn stored(&self, figures: &Figures) -> Interval {
+    fn stored(&self, figures: &PathFigures) -> Interval {
         self.per_document(figures, Of::Stored).times(self.documents).scaled(1.0 / THOUSAND)
     }
 
@@ -167,7 +167,7 @@ impl<'t> Table<'t> {
 
     /// The paths with most bytes, each followed by what is below it, and what is left.
     fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
-        let mut paths: Vec<(usize, &Figures, Vec<&OwnStep>)> = Vec::new();
+        let mut paths: Vec<(usize, &PathFigures, Vec<&OwnStep>)> = Vec::new();
         for (id, figures) in self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0) {
             paths.push((id, figures, self.tree.steps(id)));
         }
@@ -188,7 +188,7 @@ impl<'t> Table<'t> {
         (keys, self.others(&left))
     }
 
-    fn others(&self, left: &[(usize, &Figures, Vec<&OwnStep>)]) -> Option<Others> {
+    fn others(&self, left: &[(usize, &PathFigures, Vec<&OwnStep>)]) -> Option<Others> {
         let (mut lost, _) = self.tree.lost();
         for (_, figures, _) in left {
             let bytes = figures.total.get(Of::Bytes);
@@ -218,17 +218,17 @@ impl<'t> Table<'t> {
         self.tree.whole().map_or(0, |whole| whole.total.get(Of::Bytes))
     }
 
-    fn buffers(&self, figures: &Figures, of: Of) -> Interval {
+    fn buffers(&self, figures: &PathFigures, of: Of) -> Interval {
         self.per_own(figures, of).scaled(1.0 / THOUSAND).at_least_zero().ratio()
     }
 
-    fn key(&self, figures: &Figures, steps: &[&OwnStep]) -> Key {
+    fn key(&self, figures: &PathFigures, steps: &[&OwnStep]) -> Key {
         let total = &figures.total;
         let own = |of: Of| -> Interval { self.per_own(figures, of).at_least_zero().ratio() };
         let in_array = steps.iter().any(|step| matches!(step, OwnStep::Element));
 
-        let commonest = Kind::ALL.iter().rev().max_by_key(|&&kind| count(figures, kind));
-        let counted = Kind::ALL.iter().map(|&kind| (kind.name(), count(figures, kind)));
+        let commonest = JsonKind::ALL.iter().rev().max_by_key(|&&kind| count(figures, kind));
+        let counted = JsonKind::ALL.iter().map(|&kind| (kind.name(), count(figures, kind)));
         let presence = self.per_document(figures, Of::Documents);
         let values = total.get(Of::Values);
         let bytes = self.total_bytes(figures);
@@ -238,7 +238,8 @@ impl<'t> Table<'t> {
         } else {
             bytes.scaled(own_part)
         };
-        let Range { least, most } = figures.offsets.unwrap_or(Range { least: 0, most: 0 });
+        let LeastAndMost { least, most } =
+            figures.offsets.unwrap_or(LeastAndMost { least: 0, most: 0 });
         Key {
             path: path(steps),
             depth: steps.len(),
@@ -261,7 +262,7 @@ impl<'t> Table<'t> {
                 share: self.share(figures).ratio(),
             },
             offset: Beginnings { min: least, mean: own(Of::Offset), max: most },
-            first_chunk: figures.chunks.map(|Range { least, most }| Beginnings {
+            first_chunk: figures.chunks.map(|LeastAndMost { least, most }| Beginnings {
                 min: least,
                 mean: own(Of::Chunk),
                 max: most,
@@ -291,7 +292,7 @@ impl<'t> Table<'t> {
     }
 }
 
-fn count(figures: &Figures, kind: Kind) -> u64 {
+fn count(figures: &PathFigures, kind: JsonKind) -> u64 {
     figures.kinds.get(kind as usize).copied().unwrap_or(0)
 }
 

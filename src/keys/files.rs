@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::cost::Terms;
-use super::gather::{Ahead, Gathering, KeyRequest, Layout, counted};
+use super::cost::TableTerms;
+use super::gather::{ChunksAhead, DocumentLayout, Gathering, KeyRequest, counted};
 use super::language::{chosen, languages};
 use super::result::KeysReport;
 use crate::advise::candidate::AdviseError;
@@ -11,7 +11,6 @@ use crate::advise::plan::SamplePlan;
 use crate::offline::file::RelationFile;
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
-use toast_format::disk::BlockNumber;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
@@ -28,7 +27,8 @@ pub fn relation_file(
     target: &FileTarget<'_>,
     columns: &[String],
     request: KeyRequest,
-    (sample, seed): (Option<SampleSize>, u64),
+    sample: Option<SampleSize>,
+    seed: u64,
     progress: &dyn Progress,
 ) -> Result<Vec<KeysReport>, AdviseError> {
     let name = target.heap.display().to_string();
@@ -40,7 +40,7 @@ pub fn relation_file(
     let mut unread = None;
     if let Some(path) = target.toast {
         let file = RelationFile::open(path, page)?;
-        match ToastFile::open(file, page, (None, target.desc.id_type), target.xact) {
+        match ToastFile::open(file, page, target.desc.id_type, target.xact) {
             Ok(toast) => store = Some(toast),
             Err(error) => {
                 let place = Place::new(path.display().to_string());
@@ -55,12 +55,17 @@ pub fn relation_file(
     let named = chosen.into_iter();
     let named =
         named.filter_map(|(at, language)| Some((target.desc.attributes.get(at)?, language)));
-    let terms = Terms { page, levels };
-    let mut gathering = Gathering::new(name.clone(), named, request, terms, (&plan, seed));
+    let terms = TableTerms { page, levels };
+    let mut gathering = Gathering::new(name.clone(), named, request, terms, &plan, seed);
     gathering.problems.add_some(unread);
-    let mut store = Ahead::new(store);
-    let layout =
-        Layout { name: &name, desc: target.desc, columns: &columns, page, flavor: target.flavor };
+    let mut store = ChunksAhead::new(store);
+    let layout = DocumentLayout {
+        name: &name,
+        desc: target.desc,
+        columns: &columns,
+        page,
+        flavor: target.flavor,
+    };
     let toasters = Toasters::by_bytes();
     let checksums = target.verifies_checksums();
     let unverified = target.checksums_unverified();
@@ -84,8 +89,8 @@ pub fn relation_file(
                 let problem =
                     wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() });
                 gathering.problems.add_some(problem);
-                let on_page: (BlockNumber, &[u8]) = (block, &bytes);
-                let found = layout.documents(on_page, &target.xact, &mut gathering.problems);
+                let problems = &mut gathering.problems;
+                let found = layout.documents(block, &bytes, &target.xact, problems);
                 for document in &found {
                     if gathering.takes(document.ctid) {
                         gathering.stored(document, &mut store, &toasters);

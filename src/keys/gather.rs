@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::cost::{Stored, Terms};
-use super::figures::{Scope, Table};
-use super::language::Language;
+use super::cost::{StoredDocument, TableTerms};
+use super::figures::{SampleScope, Table};
+use super::language::DocumentLanguage;
 use super::result::{KeysReport, Looked, Subject};
-use super::tree::{Figures, Tree};
+use super::tree::{PathFigures, Tree};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
@@ -42,7 +42,7 @@ pub struct KeyRequest {
 
 /// A column with documents.
 #[derive(Debug)]
-struct Column {
+struct DocumentColumn {
     name: String,
     type_name: String,
     tree: Tree,
@@ -52,11 +52,11 @@ struct Column {
 /// The sums for one table.
 pub(super) struct Gathering {
     relation: String,
-    columns: Vec<Column>,
+    columns: Vec<DocumentColumn>,
     pub(super) problems: Problems,
     pub(super) done: Done,
     request: KeyRequest,
-    terms: Terms,
+    terms: TableTerms,
     /// Blocks of the relation.
     total: u32,
     documents_part: f64,
@@ -67,12 +67,13 @@ impl Gathering {
     /// For a relation and its columns with documents.
     pub(super) fn new<'c>(
         relation: String,
-        columns: impl Iterator<Item = (&'c Attribute, Language)>,
+        columns: impl Iterator<Item = (&'c Attribute, DocumentLanguage)>,
         request: KeyRequest,
-        terms: Terms,
-        (plan, seed): (&SamplePlan, u64),
+        terms: TableTerms,
+        plan: &SamplePlan,
+        seed: u64,
     ) -> Gathering {
-        let columns = columns.map(|(column, language)| Column {
+        let columns = columns.map(|(column, language)| DocumentColumn {
             name: column.name.clone(),
             type_name: column.type_name.clone(),
             tree: Tree::new(language, request.depth, terms),
@@ -109,8 +110,9 @@ impl Gathering {
         &mut self,
         slot: usize,
         ctid: ItemPointer,
-        (content, order): (&[u8], ByteOrder),
-        stored: &Stored,
+        content: &[u8],
+        order: ByteOrder,
+        stored: &StoredDocument,
     ) {
         self.done.raw += content.len() as u64;
         let Some(column) = self.columns.get_mut(slot) else { return };
@@ -122,11 +124,11 @@ impl Gathering {
     /// Adds a reassembled document of the current block.
     pub(super) fn stored<S: ChunkStore>(
         &mut self,
-        document: &Document<'_>,
-        store: &mut Ahead<S>,
+        document: &SampledDocument<'_>,
+        store: &mut ChunksAhead<S>,
         toasters: &Toasters,
     ) {
-        let Document { ctid, slot, stored, tuple, order, .. } = *document;
+        let SampledDocument { ctid, slot, stored, tuple, order, .. } = *document;
         let mut reassembler = Reassembler { store, toasters, page: self.terms.page, order };
         let made = reassembler.value(&document.datum);
         let visits = reassembler.store.visits();
@@ -139,8 +141,9 @@ impl Gathering {
         match content {
             Ok(content) => {
                 self.done.read += stored.stored_size.unwrap_or(0);
-                let stored = Stored { value: stored, raw: content.len() as u64, tuple, visits };
-                self.document(slot, ctid, (content, order), &stored);
+                let stored =
+                    StoredDocument { value: stored, raw: content.len() as u64, tuple, visits };
+                self.document(slot, ctid, content, order, &stored);
             }
             Err(message) => self.problem(slot, ctid, message),
         }
@@ -171,9 +174,9 @@ impl Gathering {
         self.columns.iter().map(|column| self.column_report(column, source)).collect()
     }
 
-    fn column_report(&self, column: &Column, source: &'static str) -> KeysReport {
+    fn column_report(&self, column: &DocumentColumn, source: &'static str) -> KeysReport {
         let tree = &column.tree;
-        let documents = tree.whole().map_or(0, Figures::documents);
+        let documents = tree.whole().map_or(0, PathFigures::documents);
         let looked = Looked {
             blocks: self.done.blocks,
             total_blocks: self.total,
@@ -182,7 +185,7 @@ impl Gathering {
             seed: self.seed,
             complete: self.documents_part >= 1.0 && self.done.blocks >= self.total,
         };
-        let scope = Scope { looked: looked.clone(), in_blocks: column.in_blocks };
+        let scope = SampleScope { looked: looked.clone(), in_blocks: column.in_blocks };
         let table = Table::new(tree, &scope);
         KeysReport {
             subject: Subject {
@@ -217,7 +220,7 @@ pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec
 
 /// A document in a live row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Document<'p> {
+pub(super) struct SampledDocument<'p> {
     pub(super) ctid: ItemPointer,
     /// The index of its column among the requested ones.
     pub(super) slot: usize,
@@ -228,7 +231,7 @@ pub(super) struct Document<'p> {
     pub(super) order: ByteOrder,
 }
 
-impl Document<'_> {
+impl SampledDocument<'_> {
     /// Where it is, if it is out of line.
     pub(super) fn pointer(&self) -> Option<ToastPointer> {
         match self.datum {
@@ -240,7 +243,7 @@ impl Document<'_> {
 
 /// How a relation's pages are read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout<'a> {
+pub(super) struct DocumentLayout<'a> {
     pub(super) name: &'a str,
     pub(super) desc: &'a TupleDesc,
     /// Indexes of the columns with documents.
@@ -249,17 +252,18 @@ pub(super) struct Layout<'a> {
     pub(super) flavor: CustomFlavor,
 }
 
-impl Layout<'_> {
+impl DocumentLayout<'_> {
     /// The documents in the rows of a page, except those that `visible` finds dead. Defaults of columns that were
     /// added after a row was written are not stored in it.
     pub(super) fn documents<'p>(
         &self,
-        page: (BlockNumber, &'p [u8]),
+        block: BlockNumber,
+        page: &'p [u8],
         visible: &impl Visible,
         problems: &mut Problems,
-    ) -> Vec<Document<'p>> {
+    ) -> Vec<SampledDocument<'p>> {
         let mut found = Vec::new();
-        live_tuples(self.name, page, visible, problems, |ctid, tuple, length| {
+        live_tuples(self.name, block, page, visible, problems, |ctid, tuple, length| {
             self.row(ctid, tuple, u32::from(length), &mut found)
         });
         found
@@ -271,7 +275,7 @@ impl Layout<'_> {
         ctid: ItemPointer,
         row: &HeapTuple<'p>,
         tuple: u32,
-        found: &mut Vec<Document<'p>>,
+        found: &mut Vec<SampledDocument<'p>>,
     ) -> Result<(), Problem> {
         let mut walk = Walk::with_flavor(row, self.desc, self.flavor);
         loop {
@@ -288,7 +292,7 @@ impl Layout<'_> {
             };
             if let Datum::Varlena(varlena) = datum {
                 let stored = StoredValue::new(&datum, column, self.page);
-                found.push(Document {
+                found.push(SampledDocument {
                     ctid,
                     slot,
                     datum: varlena,
@@ -302,7 +306,7 @@ impl Layout<'_> {
 }
 
 /// The chunks of some values, and a source for those of all other values.
-pub(super) struct Ahead<S> {
+pub(super) struct ChunksAhead<S> {
     relation: Option<Oid>,
     values: HashMap<u64, Vec<Chunk>>,
     rest: S,
@@ -310,9 +314,9 @@ pub(super) struct Ahead<S> {
     visits: Option<u32>,
 }
 
-impl<S> Ahead<S> {
-    pub(super) fn new(rest: S) -> Ahead<S> {
-        Ahead { relation: None, values: HashMap::new(), rest, visits: None }
+impl<S> ChunksAhead<S> {
+    pub(super) fn new(rest: S) -> ChunksAhead<S> {
+        ChunksAhead { relation: None, values: HashMap::new(), rest, visits: None }
     }
 
     /// How often the next chunk of the last value was on another page than the one before.
@@ -376,7 +380,7 @@ fn visits(chunks: &[Chunk]) -> Option<u32> {
     u32::try_from(places.len()).ok().filter(|&visits| visits > 0)
 }
 
-impl<S: ChunkStore> ChunkStore for Ahead<S> {
+impl<S: ChunkStore> ChunkStore for ChunksAhead<S> {
     fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         let known =
             if self.relation == Some(relation) { self.values.remove(&value_id.0) } else { None };
@@ -409,7 +413,7 @@ mod tests {
         };
         assert_eq!(visits(&[]), None);
         assert_eq!(visits(&[chunk(2, 5), chunk(0, 4), chunk(1, 4), chunk(3, 4)]), Some(3));
-        let mut ahead = Ahead::new(None::<Ahead<Option<NoStore>>>);
+        let mut ahead = ChunksAhead::new(None::<ChunksAhead<Option<NoStore>>>);
         ahead.values.insert(7, vec![chunk(0, 1)]);
         ahead.relation = Some(Oid(1));
         assert_eq!(ahead.chunks(Oid(1), ValueId(7)).map(|chunks| chunks.len()), Ok(1));

@@ -12,7 +12,7 @@ use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use toast_format::disk::desc::{Align, Attribute, Length, TupleDesc};
-use toast_format::disk::element_parts::{Field, Shape, walk_array, walk_row};
+use toast_format::disk::element_parts::{CompositeField, ElementShape, walk_array, walk_row};
 use toast_format::disk::element_text;
 use toast_format::disk::hstore_parts::{self, hstore};
 use toast_format::disk::jsonb_of_text::jsonb;
@@ -21,43 +21,43 @@ use toast_format::disk::{ByteOrder, Oid, json_parts, jsonb_parts, types};
 
 /// A type whose values have parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum DocumentLanguage {
     Jsonb,
     /// Its text.
     Json,
     /// Of the extension `hstore`, whose OID differs from database to database.
     Hstore,
     /// An array, by the type of its elements.
-    Array(Shape),
+    Array(ElementShape),
     /// A composite type, with its attributes.
-    Row(Arc<[Field]>),
+    Row(Arc<[CompositeField]>),
 }
 
 /// The types whose columns are analyzed if no columns are named.
 const TYPES: &str = "jsonb, json or hstore";
 
-impl Language {
+impl DocumentLanguage {
     /// That of a column, if its documents have keys that are known here.
-    fn of_column(column: &Attribute) -> Option<Language> {
+    fn of_column(column: &Attribute) -> Option<DocumentLanguage> {
         let name = column.type_name.as_str();
         let is_hstore = name == "hstore" || name.ends_with(".hstore");
-        Language::built_in(column.type_oid)
-            .or(is_hstore.then_some(Language::Hstore))
+        DocumentLanguage::built_in(column.type_oid)
+            .or(is_hstore.then_some(DocumentLanguage::Hstore))
             .or_else(|| array(name))
     }
 
     /// That of a type of documents that comes with the server.
-    fn built_in(type_oid: Oid) -> Option<Language> {
+    fn built_in(type_oid: Oid) -> Option<DocumentLanguage> {
         match type_oid {
-            types::JSONB => Some(Language::Jsonb),
-            Oid(114) => Some(Language::Json),
+            types::JSONB => Some(DocumentLanguage::Jsonb),
+            Oid(114) => Some(DocumentLanguage::Json),
             _ => None,
         }
     }
 
     /// Whether its values are documents, whose keys are not fixed by the type.
     fn is_document(&self) -> bool {
-        matches!(self, Language::Jsonb | Language::Json | Language::Hstore)
+        matches!(self, DocumentLanguage::Jsonb | DocumentLanguage::Json | DocumentLanguage::Hstore)
     }
 
     /// Gives the parts of a document down to `depth` levels; the bytes that are none's.
@@ -66,25 +66,23 @@ impl Language {
     /// Where and how the document is damaged.
     pub(super) fn walk<V: Visit>(
         &self,
-        (content, order): (&[u8], ByteOrder),
+        content: &[u8],
+        order: ByteOrder,
         depth: u8,
         document: V::At,
         visit: &mut V,
     ) -> Result<u64, String> {
-        match self {
-            Language::Jsonb => jsonb_parts::walk(content, order, depth, document, visit)
-                .map_err(|error| error.to_string()),
-            Language::Json => {
-                json_parts::walk(content, depth, document, visit).map_err(|error| error.to_string())
+        let walked = match self {
+            DocumentLanguage::Jsonb => {
+                let walked = jsonb_parts::walk(content, order, depth, document, visit);
+                return walked.map_err(|error| error.to_string());
             }
-            Language::Hstore => hstore_parts::walk(content, order, document, visit)
-                .map_err(|error| error.to_string()),
-            Language::Array(shape) => walk_array(content, order, *shape, document, visit)
-                .map_err(|error| error.to_string()),
-            Language::Row(fields) => {
-                walk_row(content, order, fields, document, visit).map_err(|error| error.to_string())
-            }
-        }
+            DocumentLanguage::Json => json_parts::walk(content, depth, document, visit),
+            DocumentLanguage::Hstore => hstore_parts::walk(content, order, document, visit),
+            DocumentLanguage::Array(shape) => walk_array(content, order, *shape, document, visit),
+            DocumentLanguage::Row(fields) => walk_row(content, order, fields, document, visit),
+        };
+        walked.map_err(|error| error.to_string())
     }
 
     /// The stored form, little-endian, of a document that the server prints like this.
@@ -92,22 +90,19 @@ impl Language {
     /// # Errors
     /// Where no server prints that.
     pub(super) fn stored<'t>(&self, text: &'t [u8]) -> Result<Cow<'t, [u8]>, String> {
-        match self {
-            Language::Jsonb => jsonb(text).map(Cow::Owned).map_err(|error| error.to_string()),
-            Language::Json => Ok(Cow::Borrowed(text)),
-            Language::Hstore => hstore(text).map(Cow::Owned).map_err(|error| error.to_string()),
-            Language::Array(shape) => {
-                element_text::array(text, *shape).map(Cow::Owned).map_err(|error| error.to_string())
-            }
-            Language::Row(fields) => {
-                element_text::row(text, fields).map(Cow::Owned).map_err(|error| error.to_string())
-            }
-        }
+        let stored = match self {
+            DocumentLanguage::Jsonb => jsonb(text),
+            DocumentLanguage::Json => return Ok(Cow::Borrowed(text)),
+            DocumentLanguage::Hstore => hstore(text),
+            DocumentLanguage::Array(shape) => element_text::array(text, *shape),
+            DocumentLanguage::Row(fields) => element_text::row(text, fields),
+        };
+        stored.map(Cow::Owned).map_err(|error| error.to_string())
     }
 }
 
 /// Arrays of built-in types, as SQL or `pg_type` names them.
-fn array(type_name: &str) -> Option<Language> {
+fn array(type_name: &str) -> Option<DocumentLanguage> {
     let name = type_name.strip_prefix("pg_catalog.").unwrap_or(type_name);
     let element = match name.strip_suffix(']') {
         Some(rest) => rest.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix('[')?,
@@ -115,18 +110,22 @@ fn array(type_name: &str) -> Option<Language> {
     };
     let types::TypeLayout { oid, length, align, .. } = types::by_name(element)?;
     // arrays of arrays are not analyzed further
-    (element.find('[').is_none()).then_some(Language::Array(Shape { type_oid: oid, length, align }))
+    (element.find('[').is_none()).then_some(DocumentLanguage::Array(ElementShape {
+        type_oid: oid,
+        length,
+        align,
+    }))
 }
 
 /// OIDs of types that come with the server are below (`FirstNormalObjectId`).
 const FIRST_OF_USERS: u32 = 16_384;
 
 /// That of each column, as far as its own type says it.
-pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<Language>> {
+pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<DocumentLanguage>> {
     let languages = desc
         .attributes
         .iter()
-        .map(|column| if column.dropped { None } else { Language::of_column(column) });
+        .map(|column| if column.dropped { None } else { DocumentLanguage::of_column(column) });
     languages.collect()
 }
 
@@ -137,9 +136,9 @@ pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<Language>> {
 pub(super) fn chosen(
     relation: &str,
     desc: &TupleDesc,
-    languages: &[Option<Language>],
+    languages: &[Option<DocumentLanguage>],
     names: &[String],
-) -> Result<Vec<(usize, Language)>, AdviseError> {
+) -> Result<Vec<(usize, DocumentLanguage)>, AdviseError> {
     let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
     let language = |index: usize| languages.get(index).cloned().flatten();
     let with = |(index, _)| Some((index, language(index)?));
@@ -201,7 +200,7 @@ pub(super) fn fitting_columns(
     let mut languages = languages(desc);
     for (column, language) in desc.attributes.iter().zip(&mut languages) {
         if names.contains(&column.name) && column.type_oid.0 >= FIRST_OF_USERS {
-            language.get_or_insert(Language::Json);
+            language.get_or_insert(DocumentLanguage::Json);
         }
     }
     chosen(&relation.display_name(), desc, &languages, names)
@@ -213,7 +212,7 @@ pub(super) fn fitting_columns(
 pub(super) async fn languages_of(
     client: &Client,
     relation: &Relation,
-) -> Result<Vec<Option<Language>>, LiveError> {
+) -> Result<Vec<Option<DocumentLanguage>>, LiveError> {
     let mut languages = languages(&relation.desc);
     // domains count as their base types, arrays by element, composite types by attribute
     let rows = client
@@ -237,7 +236,7 @@ pub(super) async fn languages_of(
             &[(&relation.oid.0, Type::OID)],
         )
         .await?;
-    let mut fields: BTreeMap<usize, Vec<Field>> = BTreeMap::new();
+    let mut fields: BTreeMap<usize, Vec<CompositeField>> = BTreeMap::new();
     for row in &rows {
         let attnum: i16 = row.try_get(0)?;
         let base: PgOid = row.try_get(1)?;
@@ -250,25 +249,30 @@ pub(super) async fn languages_of(
         match (name, shape) {
             (Some(name), Some(shape)) => {
                 let dropped = row.try_get(6)?;
-                fields.entry(index).or_default().push(Field { name, shape, dropped });
+                fields.entry(index).or_default().push(CompositeField { name, shape, dropped });
             }
             (None, shape) => {
                 let Some(place @ None) = languages.get_mut(index) else { continue };
-                *place = Language::built_in(Oid(base)).or(shape.map(Language::Array));
+                *place =
+                    DocumentLanguage::built_in(Oid(base)).or(shape.map(DocumentLanguage::Array));
             }
             (Some(_), None) => {}
         }
     }
     for (index, fields) in fields {
         if let Some(place) = languages.get_mut(index) {
-            *place = Some(Language::Row(fields.into()));
+            *place = Some(DocumentLanguage::Row(fields.into()));
         }
     }
     Ok(languages)
 }
 
-fn shape(type_oid: Option<PgOid>, length: Option<i16>, align: Option<String>) -> Option<Shape> {
-    Some(Shape {
+fn shape(
+    type_oid: Option<PgOid>,
+    length: Option<i16>,
+    align: Option<String>,
+) -> Option<ElementShape> {
+    Some(ElementShape {
         type_oid: Oid(type_oid?),
         length: Length::from_attlen(i64::from(length?))?,
         align: Align::from_char(align?.chars().next()?)?,

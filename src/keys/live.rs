@@ -5,9 +5,9 @@ use std::future::Future;
 use std::slice;
 use std::sync::Arc;
 
-use super::cost::{Stored, Terms};
-use super::gather::{Ahead, Document, Gathering, KeyRequest, Layout, counted};
-use super::language::{Language, chosen, fitting_columns, languages_of};
+use super::cost::{StoredDocument, TableTerms};
+use super::gather::{ChunksAhead, DocumentLayout, Gathering, KeyRequest, SampledDocument, counted};
+use super::language::{DocumentLanguage, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
 use crate::advise::advisor::{Advisor, NoPages};
 use crate::advise::candidate::AdviseError;
@@ -20,7 +20,7 @@ use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
 use crate::server::owner_facts::begin_reading;
 use crate::server::pages::Pages;
-use crate::server::probe::Asked;
+use crate::server::probe::RowQuestion;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
@@ -40,7 +40,8 @@ const FORESEEN_RATIO: f64 = 1.5;
 pub(crate) async fn tables(
     advisor: &Advisor,
     tables: &[String],
-    (request, access): (KeyRequest, Access),
+    request: KeyRequest,
+    access: Access,
     output: &mut dyn Sink<KeysReport>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -53,7 +54,7 @@ pub(crate) async fn tables(
         output.message(notice);
     }
     let keys = async |relation: &Relation, columns: &[String]| {
-        advisor.keys(relation, columns, (request, access)).await
+        advisor.keys(relation, columns, request, access).await
     };
     let meant =
         Meant { tables, fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
@@ -69,7 +70,8 @@ impl Advisor {
         &self,
         relation: &Relation,
         columns: &[String],
-        (request, access): (KeyRequest, Access),
+        request: KeyRequest,
+        access: Access,
     ) -> Result<Vec<KeysReport>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
@@ -93,7 +95,7 @@ impl Advisor {
             }
         };
         let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
-        let reading = Reading { advisor: self, relation, columns, languages, request };
+        let reading = KeyReading { advisor: self, relation, columns, languages, request };
         let reports = reading.read(pageinspect).await;
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
@@ -104,17 +106,17 @@ impl Advisor {
 }
 
 /// The figures of one table's documents while they are read.
-struct Reading<'a> {
+struct KeyReading<'a> {
     advisor: &'a Advisor,
     relation: &'a Relation,
     /// Indexes of the columns.
     columns: Vec<usize>,
     /// The language of each of these columns.
-    languages: Vec<Language>,
+    languages: Vec<DocumentLanguage>,
     request: KeyRequest,
 }
 
-impl Reading<'_> {
+impl KeyReading<'_> {
     fn plan(&self, total: u32) -> SamplePlan {
         let page = self.advisor.server.page_size.bytes() as f64;
         let toast = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes) as f64;
@@ -127,9 +129,10 @@ impl Reading<'_> {
         let columns = self.columns.iter().zip(&self.languages).filter_map(|(&at, language)| {
             Some((self.relation.desc.attributes.get(at)?, language.clone()))
         });
-        let terms = Terms { page: self.advisor.server.page_size, levels };
+        let terms = TableTerms { page: self.advisor.server.page_size, levels };
         let name = self.relation.display_name();
-        Gathering::new(name, columns, self.request, terms, (plan, self.advisor.options.seed))
+        let seed = self.advisor.options.seed;
+        Gathering::new(name, columns, self.request, terms, plan, seed)
     }
 
     fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
@@ -144,7 +147,7 @@ impl Reading<'_> {
 
     /// Reads the sample: from pages if possible, otherwise through functions.
     async fn read(&self, pageinspect: Option<&Pageinspect>) -> Result<Vec<KeysReport>, LiveError> {
-        let Reading { advisor, relation, .. } = *self;
+        let KeyReading { advisor, relation, .. } = *self;
         let connection = &advisor.connection;
         let server = &advisor.server;
         let client = connection.client();
@@ -167,7 +170,7 @@ impl Reading<'_> {
             (Some(pageinspect), Some(toast)) => pageinspect.index_levels(client, toast.oid).await?,
             (None, Some(toast)) => toast.full_index_levels(page),
         };
-        let mut store = Ahead::new(LiveChunks::new(Arc::clone(connection)));
+        let mut store = ChunksAhead::new(LiveChunks::new(Arc::clone(connection)));
         let plan = self.plan(total);
         let mut gathering = self.gathering(&plan, levels);
         let mut batches = plan.begin(&relation.display_name(), &*advisor.progress);
@@ -194,7 +197,7 @@ impl Reading<'_> {
     async fn pages(
         &self,
         pages: &Pages,
-        store: &mut Ahead<LiveChunks>,
+        store: &mut ChunksAhead<LiveChunks>,
         toasters: &Toasters,
         gathering: &mut Gathering,
     ) -> Result<(), LiveError> {
@@ -203,17 +206,17 @@ impl Reading<'_> {
             gathering.problems.add(problem);
             gathering.end_block(&vec![0; self.columns.len()]);
         }
-        let layout = Layout {
+        let layout = DocumentLayout {
             name: &name,
             desc: &self.relation.desc,
             columns: &self.columns,
             page: self.advisor.server.page_size,
             flavor: self.request.flavor,
         };
-        for page in pages.iter() {
-            let found = layout.documents(page, pages, &mut gathering.problems);
+        for (block, page) in pages.iter() {
+            let found = layout.documents(block, page, pages, &mut gathering.problems);
             self.block(&found, store, toasters, gathering).await?;
-            gathering.done.read += page.1.len() as u64;
+            gathering.done.read += page.len() as u64;
         }
         Ok(())
     }
@@ -221,12 +224,12 @@ impl Reading<'_> {
     /// Adds the documents of a block that are in the sample.
     async fn block(
         &self,
-        found: &[Document<'_>],
-        store: &mut Ahead<LiveChunks>,
+        found: &[SampledDocument<'_>],
+        store: &mut ChunksAhead<LiveChunks>,
         toasters: &Toasters,
         gathering: &mut Gathering,
     ) -> Result<(), LiveError> {
-        let taken: Vec<&Document<'_>> =
+        let taken: Vec<&SampledDocument<'_>> =
             found.iter().filter(|document| gathering.takes(document.ctid)).collect();
         let parts = chunks::in_parts(&taken, chunks::BYTES, |document| {
             document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
@@ -253,7 +256,7 @@ impl Reading<'_> {
     ) -> Result<(), LiveError> {
         let desc = &self.relation.desc;
         let table = self.relation.table(Method::Pglz, self.advisor.server.page_size);
-        let rows = reader.rows(items, Asked::Sizes).await?;
+        let rows = reader.rows(items, RowQuestion::Sizes).await?;
         let mut there = Vec::new();
         for (slot, (&column, language)) in self.columns.iter().zip(&self.languages).enumerate() {
             let mut taken: Vec<(ItemPointer, u64)> = Vec::new();
@@ -268,7 +271,7 @@ impl Reading<'_> {
             for now in chunks::in_parts(&taken, chunks::BYTES / 4, |&(_, size)| size) {
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
                 // the documents are read in any case, so that their forms can be certain
-                let forms = Asked::Exactly { weighed: &[], whole: false };
+                let forms = RowQuestion::Exactly { weighed: &[], whole: false };
                 let rows = reader.rows(&wanted, forms).await?;
                 let rows: HashMap<ItemPointer, &AskedRow> =
                     rows.iter().map(|row| (row.ctid, row)).collect();
@@ -280,8 +283,8 @@ impl Reading<'_> {
                         Ok(content) => {
                             let tuple = asked_row(row, desc, &table).facts.tuple_length;
                             let raw = content.len() as u64;
-                            let stored = Stored { value, raw, tuple, visits: None };
-                            gathering.document(slot, ctid, (&content, ByteOrder::Little), &stored);
+                            let stored = StoredDocument { value, raw, tuple, visits: None };
+                            gathering.document(slot, ctid, &content, ByteOrder::Little, &stored);
                         }
                         Err(error) => gathering.problem(slot, ctid, error),
                     }

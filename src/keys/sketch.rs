@@ -8,12 +8,12 @@ const SIZES: usize = 128;
 
 /// How many different values there are: the smallest hashes of all that were seen (k minimum values).
 #[derive(Debug, Clone, Default)]
-pub(super) struct Different<const MOST: usize = HASHES> {
+pub(super) struct DifferentValues<const MOST: usize = HASHES> {
     /// The smallest hashes, in ascending order.
     hashes: Vec<u64>,
 }
 
-impl<const MOST: usize> Different<MOST> {
+impl<const MOST: usize> DifferentValues<MOST> {
     pub(super) fn add(&mut self, hash: u64) {
         if self.hashes.len() >= MOST && self.hashes.last().is_some_and(|&last| hash >= last) {
             return;
@@ -24,7 +24,7 @@ impl<const MOST: usize> Different<MOST> {
         }
     }
 
-    /// Whether [`Different::estimate`] is the number itself.
+    /// Whether [`DifferentValues::estimate`] is the number itself.
     pub(super) fn is_exact(&self) -> bool {
         self.hashes.len() < MOST
     }
@@ -109,14 +109,14 @@ mod tests {
     #[test]
     fn different_values_are_counted_or_estimated() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
-        let mut few = Different::<HASHES>::default();
+        let mut few = DifferentValues::<HASHES>::default();
         let hashes: Vec<u64> = (0..100).map(|_| rng.random()).collect();
         for _ in 0..3 {
             hashes.iter().for_each(|&hash| few.add(hash));
         }
         assert_eq!((few.is_exact(), few.estimate()), (true, 100));
         for number in [200, 5000, 300_000] {
-            let mut many = Different::<HASHES>::default();
+            let mut many = DifferentValues::<HASHES>::default();
             (0..number).for_each(|_| many.add(rng.random()));
             let error = many.estimate() as f64 / f64::from(number) - 1.0;
             assert!(!many.is_exact() && error.abs() < 0.25, "{number}: {error}");

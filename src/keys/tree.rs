@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::cost::{Cost, Stored, Terms};
-use super::language::Language;
-use super::sketch::{Different, SizeCounts};
+use super::cost::{Cost, StoredDocument, TableTerms};
+use super::language::DocumentLanguage;
+use super::sketch::{DifferentValues, SizeCounts};
 use toast_format::disk::ByteOrder;
-use toast_format::disk::jsonb_parts::{Kind, Part, Step, Validate, Visit};
+use toast_format::disk::jsonb_parts::{JsonKind, PartStep, Validate, Visit, VisitedPart};
 use toast_format::model::estimate::PowerSums;
 
 /// What is counted. Buffers and stored bytes are counted in thousandths.
@@ -95,7 +95,7 @@ fn whole(amount: f64) -> u64 {
 
 /// Sums over blocks, with what ratios of them need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Sums {
+pub(super) struct PathSums {
     of: [PowerSums; COUNTED],
     /// Of each amount times the documents of the block, of bytes times its raw bytes.
     by_all: [u128; COUNTED],
@@ -103,7 +103,7 @@ pub(super) struct Sums {
     by_own: [u128; COUNTED],
 }
 
-impl Sums {
+impl PathSums {
     /// Adds a block in which this path has `own` of the `all` of whole documents.
     fn block(&mut self, own: &Amounts, all: &Amounts) {
         for (index, sums) in self.of.iter_mut().enumerate() {
@@ -135,37 +135,38 @@ impl Sums {
 
 /// The least and the greatest of what was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct LeastAndMost {
     pub(super) least: u64,
     pub(super) most: u64,
 }
 
-impl Range {
-    fn with(seen: Option<Range>, value: u64) -> Option<Range> {
-        let Range { least, most } = seen.unwrap_or(Range { least: value, most: value });
-        Some(Range { least: least.min(value), most: most.max(value) })
+impl LeastAndMost {
+    fn with(seen: Option<LeastAndMost>, value: u64) -> Option<LeastAndMost> {
+        let LeastAndMost { least, most } =
+            seen.unwrap_or(LeastAndMost { least: value, most: value });
+        Some(LeastAndMost { least: least.min(value), most: most.max(value) })
     }
 }
 
 /// What the documents of a sample have at one path.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Figures {
+pub(super) struct PathFigures {
     /// Of the whole sample.
     pub(super) total: Amounts,
     /// Of the current block.
     block: Amounts,
-    pub(super) sums: Sums,
-    /// How many values are of each type, in the order of [`Kind::ALL`].
-    pub(super) kinds: [u64; Kind::ALL.len()],
+    pub(super) sums: PathSums,
+    /// How many values are of each type, in the order of [`JsonKind::ALL`].
+    pub(super) kinds: [u64; JsonKind::ALL.len()],
     /// Bytes of the parts below that are paths of their own.
     pub(super) below: u64,
     pub(super) sizes: SizeCounts,
-    pub(super) different: Different,
-    pub(super) offsets: Option<Range>,
-    pub(super) chunks: Option<Range>,
+    pub(super) different: DifferentValues,
+    pub(super) offsets: Option<LeastAndMost>,
+    pub(super) chunks: Option<LeastAndMost>,
 }
 
-impl Figures {
+impl PathFigures {
     /// Ends a block, of which whole documents have `all`.
     fn end_block(&mut self, all: &Amounts) {
         let block = std::mem::take(&mut self.block);
@@ -206,7 +207,7 @@ impl OwnStep {
 }
 
 #[derive(Debug)]
-struct Node {
+struct PathNode {
     parent: usize,
     /// `None` for the document itself, and for a free slot.
     step: Option<OwnStep>,
@@ -215,22 +216,22 @@ struct Node {
     element: Option<usize>,
     /// Where documents that are scalars are.
     scalar: Option<usize>,
-    figures: Figures,
+    figures: PathFigures,
     /// The last document that has it.
     seen: u64,
     /// The last block that has it.
     touched: u64,
 }
 
-impl Node {
-    fn new(parent: usize, step: Option<OwnStep>) -> Node {
-        Node {
+impl PathNode {
+    fn new(parent: usize, step: Option<OwnStep>) -> PathNode {
+        PathNode {
             parent,
             step,
             keys: HashMap::new(),
             element: None,
             scalar: None,
-            figures: Figures::default(),
+            figures: PathFigures::default(),
             seen: 0,
             touched: 0,
         }
@@ -244,41 +245,41 @@ impl Node {
 /// What the documents of a sample add up to.
 #[derive(Debug)]
 pub(super) struct Tree {
-    language: Language,
+    language: DocumentLanguage,
     depth: u8,
-    terms: Terms,
-    nodes: Vec<Node>,
+    terms: TableTerms,
+    nodes: Vec<PathNode>,
     free: Vec<usize>,
     /// Nodes with something in the current block.
     touched: Vec<usize>,
     documents: u64,
     blocks: u64,
     /// What belongs to the documents' own containers.
-    container: Figures,
+    container: PathFigures,
     /// What is not kept of any path.
     lost: Amounts,
     /// The most bytes of a kept path that can be counted among the other paths.
     missed: u64,
     /// All paths that were ever kept.
-    different: Different<1024>,
+    different: DifferentValues<1024>,
 }
 
 impl Tree {
     /// No documents yet; paths of up to `depth` steps.
-    pub(super) fn new(language: Language, depth: u8, terms: Terms) -> Tree {
+    pub(super) fn new(language: DocumentLanguage, depth: u8, terms: TableTerms) -> Tree {
         Tree {
             language,
             depth,
             terms,
-            nodes: vec![Node::new(DOCUMENT, None)],
+            nodes: vec![PathNode::new(DOCUMENT, None)],
             free: Vec::new(),
             touched: Vec::new(),
             documents: 0,
             blocks: 0,
-            container: Figures::default(),
+            container: PathFigures::default(),
             lost: Amounts::default(),
             missed: 0,
-            different: Different::default(),
+            different: DifferentValues::default(),
         }
     }
 
@@ -290,18 +291,18 @@ impl Tree {
         &mut self,
         content: &[u8],
         order: ByteOrder,
-        stored: &Stored,
+        stored: &StoredDocument,
     ) -> Result<(), String> {
         let language = self.language.clone();
         let depth = self.depth;
-        let own = language.walk((content, order), depth, (), &mut Validate)?;
+        let own = language.walk(content, order, depth, (), &mut Validate)?;
         self.documents += 1;
         let now = stored.now(&self.terms);
         let in_stored = stored.bytes() as f64 * THOUSAND / content.len().max(1) as f64;
         let mut adding = Adding { in_stored, stored, now: Amounts::default(), tree: self };
         adding.now.add_now(&now);
         let mut whole = adding.now;
-        language.walk((content, order), depth, DOCUMENT, &mut adding)?;
+        language.walk(content, order, depth, DOCUMENT, &mut adding)?;
         whole.add(Of::Documents, 1);
         whole.add(Of::Values, 1);
         whole.add(Of::Bytes, content.len() as u64);
@@ -331,17 +332,17 @@ impl Tree {
     }
 
     /// The documents as a whole.
-    pub(super) fn whole(&self) -> Option<&Figures> {
+    pub(super) fn whole(&self) -> Option<&PathFigures> {
         self.nodes.get(DOCUMENT).map(|node| &node.figures)
     }
 
     /// The sums of whole documents.
-    pub(super) fn document_sums(&self) -> Sums {
+    pub(super) fn document_sums(&self) -> PathSums {
         self.whole().map(|figures| figures.sums).unwrap_or_default()
     }
 
     /// What belongs to the documents' own containers.
-    pub(super) fn container(&self) -> &Figures {
+    pub(super) fn container(&self) -> &PathFigures {
         &self.container
     }
 
@@ -356,7 +357,7 @@ impl Tree {
     }
 
     /// The paths that are kept, with their nodes' numbers.
-    pub(super) fn paths(&self) -> impl Iterator<Item = (usize, &Figures)> {
+    pub(super) fn paths(&self) -> impl Iterator<Item = (usize, &PathFigures)> {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter(|(_, node)| node.step.is_some()).map(|(id, node)| (id, &node.figures))
     }
@@ -374,20 +375,20 @@ impl Tree {
     }
 
     /// The node of a step below another; `None` if it is not kept.
-    fn below(&mut self, inside: usize, step: Step<'_>) -> Option<usize> {
+    fn below(&mut self, inside: usize, step: PartStep<'_>) -> Option<usize> {
         let node = self.nodes.get(inside)?;
         let found = match step {
-            Step::Key(key) => node.keys.get(key).copied(),
-            Step::Element => node.element,
-            Step::Scalar => node.scalar,
+            PartStep::Key(key) => node.keys.get(key).copied(),
+            PartStep::Element => node.element,
+            PartStep::Scalar => node.scalar,
         };
         if found.is_some() {
             return found;
         }
         let own = match step {
-            Step::Key(key) => OwnStep::Key(key.into()),
-            Step::Element => OwnStep::Element,
-            Step::Scalar => OwnStep::Scalar,
+            PartStep::Key(key) => OwnStep::Key(key.into()),
+            PartStep::Element => OwnStep::Element,
+            PartStep::Scalar => OwnStep::Scalar,
         };
         let mut hasher = DefaultHasher::new();
         self.steps(inside).hash(&mut hasher);
@@ -396,7 +397,7 @@ impl Tree {
         if self.free.is_empty() && self.nodes.len() > MOST_PATHS {
             self.make_room(inside);
         }
-        let node = Node::new(inside, Some(own));
+        let node = PathNode::new(inside, Some(own));
         let id = match self.free.pop() {
             Some(id) => {
                 *self.nodes.get_mut(id)? = node;
@@ -409,17 +410,17 @@ impl Tree {
         };
         let parent = self.nodes.get_mut(inside)?;
         match step {
-            Step::Key(key) => {
+            PartStep::Key(key) => {
                 parent.keys.insert(key.into(), id);
             }
-            Step::Element => parent.element = Some(id),
-            Step::Scalar => parent.scalar = Some(id),
+            PartStep::Element => parent.element = Some(id),
+            PartStep::Scalar => parent.scalar = Some(id),
         }
         Some(id)
     }
 
     /// Counts the bytes of a path that is dropped; those of the paths below it were counted before.
-    fn lose(&mut self, figures: &Figures) {
+    fn lose(&mut self, figures: &PathFigures) {
         let mut all = figures.total;
         all.merge(&figures.block);
         let bytes = all.get(Of::Bytes);
@@ -444,7 +445,7 @@ impl Tree {
         self.missed = self.missed.saturating_add(leaves.last().map_or(0, |&(bytes, _)| bytes));
         for (_, id) in leaves {
             let Some(node) = self.nodes.get_mut(id) else { continue };
-            let node = std::mem::replace(node, Node::new(DOCUMENT, None));
+            let node = std::mem::replace(node, PathNode::new(DOCUMENT, None));
             self.lose(&node.figures);
             if let Some(parent) = self.nodes.get_mut(node.parent) {
                 match node.step {
@@ -475,7 +476,7 @@ fn beginning(key: &[u8]) -> Vec<u8> {
 /// A document being added.
 struct Adding<'t, 'd> {
     tree: &'t mut Tree,
-    stored: &'d Stored,
+    stored: &'d StoredDocument,
     /// What the whole document costs.
     now: Amounts,
     /// Thousandths of a stored byte for each raw one.
@@ -485,7 +486,7 @@ struct Adding<'t, 'd> {
 impl Visit for Adding<'_, '_> {
     type At = usize;
 
-    fn part(&mut self, inside: usize, part: &Part<'_>) -> Option<usize> {
+    fn part(&mut self, inside: usize, part: &VisitedPart<'_>) -> Option<usize> {
         let Adding { tree, stored, now, in_stored } = self;
         let document = tree.documents;
         let block = tree.blocks + 1;
@@ -493,9 +494,9 @@ impl Visit for Adding<'_, '_> {
         let in_stored = (*in_stored * part.bytes as f64) as u64;
         let cut;
         let step = match part.step {
-            Step::Key(key) if key.len() > LONGEST_KEY => {
+            PartStep::Key(key) if key.len() > LONGEST_KEY => {
                 cut = beginning(key);
-                Step::Key(&cut)
+                PartStep::Key(&cut)
             }
             step => step,
         };
@@ -516,7 +517,7 @@ impl Visit for Adding<'_, '_> {
             node.touched = block;
             tree.touched.push(id);
         }
-        let in_array = matches!(part.step, Step::Element);
+        let in_array = matches!(part.step, PartStep::Element);
         let first = node.seen != document;
         node.seen = document;
         let figures = &mut node.figures;
@@ -541,9 +542,9 @@ impl Visit for Adding<'_, '_> {
         (part.kind, part.value).hash(&mut hasher);
         figures.different.add(hasher.finish());
         let byte = part.byte as u64;
-        figures.offsets = Range::with(figures.offsets, byte);
+        figures.offsets = LeastAndMost::with(figures.offsets, byte);
         if let Some(chunk) = stored.chunk(byte, terms.page) {
-            figures.chunks = Range::with(figures.chunks, u64::from(chunk));
+            figures.chunks = LeastAndMost::with(figures.chunks, u64::from(chunk));
             figures.block.add(Of::OutOfLine, 1);
             figures.block.add(Of::Chunk, u64::from(chunk));
         }

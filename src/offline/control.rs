@@ -43,7 +43,7 @@ const NEXT_MULTI: usize = 12;
 const OLDEST_MULTI: usize = 8;
 
 /// The offsets of the fields that differ between versions.
-struct Layout {
+struct ControlLayout {
     next_xid: usize,
     oldest_xid: usize,
     float_format: usize,
@@ -51,17 +51,17 @@ struct Layout {
     checksums: usize,
 }
 
-impl Layout {
-    fn of(version: u32) -> Option<Layout> {
+impl ControlLayout {
+    fn of_version(version: u32) -> Option<ControlLayout> {
         match version {
-            1300 | 1700 | 1800 => Some(Layout {
+            1300 | 1700 | 1800 => Some(ControlLayout {
                 next_xid: 64,
                 oldest_xid: 84,
                 float_format: 208,
                 block_size: 216,
                 checksums: 252,
             }),
-            NEWEST => Some(Layout {
+            NEWEST => Some(ControlLayout {
                 next_xid: 72,
                 oldest_xid: 96,
                 float_format: 216,
@@ -99,7 +99,7 @@ pub struct Ids {
 
 /// Facts about a cluster from its control file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Control {
+pub struct ControlFile {
     /// Whether pages have checksums.
     pub checksums: Checksums,
     /// Its transaction IDs, if the server was shut down cleanly.
@@ -110,12 +110,12 @@ pub struct Control {
     pub is_newer: bool,
 }
 
-impl Control {
+impl ControlFile {
     /// Reads the control file of the cluster that contains `relation_file`: `global/pg_control` is looked up in the
     /// directories above. If there is none, nothing is known.
-    pub fn above(relation_file: &Path, page: PageSize) -> Control {
+    pub fn above(relation_file: &Path, page: PageSize) -> ControlFile {
         let Ok(relation_file) = std::path::absolute(relation_file) else {
-            return Control::default();
+            return ControlFile::default();
         };
         // The paths are base/DATABASE/FILE, global/FILE, and pg_tblspc/OID/VERSION/DATABASE/FILE.
         let above = relation_file.ancestors().skip(1).take(6);
@@ -124,10 +124,10 @@ impl Control {
     }
 
     /// Parses the first bytes of a control file; `path` is used in explanations.
-    fn parse(bytes: &[u8; LENGTH], page: PageSize, path: &str) -> Control {
-        let unknown = |why: &str| Control {
+    fn parse(bytes: &[u8; LENGTH], page: PageSize, path: &str) -> ControlFile {
+        let unknown = |why: &str| ControlFile {
             checksums: Checksums::Unknown(format!("{path}: {why}")),
-            ..Control::default()
+            ..ControlFile::default()
         };
         let number = |order: ByteOrder, at| order.u32(bytes, at).unwrap_or_default();
         // Version numbers are small, so a large number means the other byte order.
@@ -137,9 +137,9 @@ impl Control {
         };
         let word = |at| number(order, at);
         let version = word(VERSION_AT);
-        let Some(layout) = Layout::of(version) else {
+        let Some(layout) = ControlLayout::of_version(version) else {
             let unknown = unknown(&format!("control file version {version} is not known"));
-            return Control { is_newer: version > NEWEST, ..unknown };
+            return ControlFile { is_newer: version > NEWEST, ..unknown };
         };
         let first = word(layout.float_format);
         let second = word(layout.float_format + 4);
@@ -171,15 +171,15 @@ impl Control {
             oldest_multi: TransactionId(word(layout.oldest_xid + OLDEST_MULTI)),
         });
         let needs_recovery = ![SHUT_DOWN, SHUT_DOWN_IN_RECOVERY].contains(&state);
-        Control { checksums, ids, needs_recovery, is_newer: false }
+        ControlFile { checksums, ids, needs_recovery, is_newer: false }
     }
 }
 
-fn read(path: &Path, page: PageSize) -> Option<Control> {
+fn read(path: &Path, page: PageSize) -> Option<ControlFile> {
     let mut bytes = [0; LENGTH];
     let mut file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
     file.read_exact(&mut bytes).ok()?;
-    Some(Control::parse(&bytes, page, &path.display().to_string()))
+    Some(ControlFile::parse(&bytes, page, &path.display().to_string()))
 }
 
 #[cfg(test)]
@@ -202,8 +202,8 @@ mod tests {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Control {
-        Control::parse(bytes.first_chunk().unwrap(), PageSize::DEFAULT, "pg_control")
+    fn parse(bytes: &[u8]) -> ControlFile {
+        ControlFile::parse(bytes.first_chunk().unwrap(), PageSize::DEFAULT, "pg_control")
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         bytes[216..][..8].copy_from_slice(&FLOAT_FORMAT.to_be_bytes());
         bytes[224..][..4].copy_from_slice(&8192_u32.to_be_bytes());
         bytes[268..][..4].copy_from_slice(&1_u32.to_be_bytes());
-        let expected = Control {
+        let expected = ControlFile {
             checksums: Checksums::On,
             ids: Some(ids([900, 700, 40, 30])),
             needs_recovery: false,
@@ -257,7 +257,7 @@ mod tests {
             let mut bytes = captured.to_vec();
             change(&mut bytes);
             match parse(&bytes) {
-                Control { checksums: Checksums::Unknown(why), ids: None, .. } => why,
+                ControlFile { checksums: Checksums::Unknown(why), ids: None, .. } => why,
                 other => panic!("{other:?}"),
             }
         };
@@ -277,8 +277,8 @@ mod tests {
         let relation = dir.path().join("base").join("5").join("16384");
         std::fs::create_dir_all(relation.parent().unwrap()).unwrap();
         std::fs::create_dir_all(dir.path().join("global")).unwrap();
-        let control = || Control::above(&relation, PageSize::DEFAULT);
-        assert_eq!(control(), Control::default());
+        let control = || ControlFile::above(&relation, PageSize::DEFAULT);
+        assert_eq!(control(), ControlFile::default());
         std::fs::write(dir.path().join("global").join("pg_control"), CAPTURED[0].0).unwrap();
         assert_eq!(control().checksums, Checksums::On);
     }

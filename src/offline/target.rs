@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::control::{Checksums, Control, Ids};
+use super::control::{Checksums, ControlFile, Ids};
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
 use toast_format::disk::ByteOrder;
@@ -40,13 +40,14 @@ pub struct FileTarget<'a> {
 impl FileTarget<'_> {
     /// Whether page checksums are verified.
     pub fn verifies_checksums(&self) -> bool {
-        self.checksums
-            .unwrap_or_else(|| Control::above(self.heap, self.page_size).checksums == Checksums::On)
+        self.checksums.unwrap_or_else(|| {
+            ControlFile::above(self.heap, self.page_size).checksums == Checksums::On
+        })
     }
 
     /// Why page checksums are not verified although the pages may have some; `None` if it is known.
     pub(crate) fn checksums_unverified(&self) -> Option<String> {
-        match Control::above(self.heap, self.page_size).checksums {
+        match ControlFile::above(self.heap, self.page_size).checksums {
             Checksums::Unknown(why) if self.checksums.is_none() => {
                 Some(format!("page checksums were not verified: {why}"))
             }
@@ -56,17 +57,17 @@ impl FileTarget<'_> {
 
     /// Whether its server is newer than those with a known control file.
     pub(crate) fn is_of_newer_server(&self) -> bool {
-        Control::above(self.heap, self.page_size).is_newer
+        ControlFile::above(self.heap, self.page_size).is_newer
     }
 
     /// Whether the control file says that the server runs, or ended without a shutdown.
     pub(crate) fn needs_recovery(&self) -> bool {
-        Control::above(self.heap, self.page_size).needs_recovery
+        ControlFile::above(self.heap, self.page_size).needs_recovery
     }
 
     /// The transaction IDs that its tuples can have, if it is below the control file of a server that was shut down.
     pub(crate) fn ids(&self) -> Option<Ids> {
-        Control::above(self.heap, self.page_size).ids
+        ControlFile::above(self.heap, self.page_size).ids
     }
 
     /// Passes the pages of these blocks of one of its files to a visitor, together with the problems of the pages and

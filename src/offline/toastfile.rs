@@ -17,12 +17,12 @@ use toast_format::model::visibility::{Transactions, Visibility, visibility};
 /// The maximum number of chunks in a file: the index of them takes 16 bytes each.
 const MAX_CHUNKS: usize = 1 << 27;
 
-/// Set in [`Location::item`] if a scan would return the chunk.
+/// Set in [`ChunkLocation::item`] if a scan would return the chunk.
 const LIVE: u16 = 0x8000;
 
 /// The location of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Location {
+struct ChunkLocation {
     value_id: u64,
     block: u32,
     /// The line pointer's number, and [`LIVE`].
@@ -46,10 +46,9 @@ pub struct ValueChunks {
 /// A TOAST relation's file with an index of its chunks.
 pub struct ToastFile<T> {
     file: RelationFile,
-    relation: Option<Oid>,
     id_type: ValueIdType,
     transactions: T,
-    index: Vec<Location>,
+    index: Vec<ChunkLocation>,
     /// The file's name, for the locations of problems.
     name: String,
     problems: Problems,
@@ -59,19 +58,18 @@ pub struct ToastFile<T> {
 }
 
 impl<T: Transactions> ToastFile<T> {
-    /// Reads all pages of `file` once; what cannot be read is in [`ToastFile::problems`]. `relation` is the TOAST
-    /// relation's OID, if known, with the type of its value IDs; `transactions` is used if there are no hint bits.
+    /// Reads all pages of `file` once; what cannot be read is in [`ToastFile::problems`]. `id_type` is the type of its
+    /// value IDs; `transactions` is used if there are no hint bits.
     pub fn open(
         file: RelationFile,
         page_size: PageSize,
-        (relation, id_type): (Option<Oid>, ValueIdType),
+        id_type: ValueIdType,
         transactions: T,
     ) -> Result<ToastFile<T>, StoreError> {
         let mut store = ToastFile {
             page: vec![0; page_size.bytes()],
             name: file.path().display().to_string(),
             file,
-            relation,
             id_type,
             transactions,
             index: Vec::new(),
@@ -150,7 +148,7 @@ impl<T: Transactions> ToastFile<T> {
                     match read {
                         Ok((tuple, (value_id, _, data))) => {
                             let live = visibility(tuple, &self.transactions) == Visibility::Live;
-                            found.push(Location {
+                            found.push(ChunkLocation {
                                 value_id: value_id.0,
                                 block: block.0,
                                 item: number | if live { LIVE } else { 0 },
@@ -174,15 +172,6 @@ impl<T: Transactions> ToastFile<T> {
         }
         self.index.extend(found);
         Ok(())
-    }
-
-    fn check_relation(&self, relation: Oid) -> Result<(), StoreError> {
-        match self.relation {
-            Some(own) if own != relation => Err(StoreError(format!(
-                "value is in toast relation {relation}, the file is of relation {own}"
-            ))),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -255,7 +244,7 @@ fn fate(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Fate {
     if tuple.infomask & infomask::XMIN_INVALID != 0 {
         return Fate::NotCommitted;
     }
-    match transactions.seen(tuple.xmin, false) {
+    match transactions.sees_changes_of(tuple.xmin, false) {
         Some(true) => Fate::Committed,
         Some(false) => Fate::NotCommitted,
         None => Fate::Unknown,
@@ -264,7 +253,6 @@ fn fate(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Fate {
 
 impl<T: Transactions> ChunkStore for ToastFile<T> {
     fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
-        self.check_relation(relation)?;
         let start = self.index.partition_point(|l| l.value_id < value_id.0);
         let end = self.index.partition_point(|l| l.value_id <= value_id.0);
         let places: Vec<ItemPointer> = self
@@ -281,8 +269,7 @@ impl<T: Transactions> ChunkStore for ToastFile<T> {
         Ok(chunks)
     }
 
-    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-        self.check_relation(relation)?;
+    fn chunk_at(&mut self, _relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         if !self.read(tid.block)? {
             return Ok(None);
         }
@@ -321,7 +308,8 @@ pub fn chunk_on_page(
 pub fn chunks_on_page(
     block: BlockNumber,
     bytes: &[u8],
-    (value_id, id_type): (ValueId, ValueIdType),
+    value_id: ValueId,
+    id_type: ValueIdType,
     transactions: &impl Transactions,
 ) -> Result<Vec<Chunk>, StoreError> {
     let mut chunks = Vec::new();

@@ -17,12 +17,12 @@ const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;
 const FIRST_NORMAL: u32 = 3;
 
 /// The bytes of a segment; `None` if the file does not exist.
-type Segment = Option<Vec<u8>>;
+type CommitSegment = Option<Vec<u8>>;
 
 /// `pg_xact`, or a part of it.
 #[derive(Debug, Default)]
 pub struct PgXact {
-    segments: Mutex<HashMap<u32, Segment>>,
+    segments: Mutex<HashMap<u32, CommitSegment>>,
     /// The directory of segments that were not read yet.
     directory: Option<PathBuf>,
 }
@@ -79,7 +79,7 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 }
 
 impl Transactions for PgXact {
-    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+    fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
         if hinted || xid.0 < FIRST_NORMAL {
             return Some(true);
         }
@@ -101,12 +101,12 @@ mod tests {
         // The status of transactions 0 to 7 is 0 1 2 3, 1 1 2 0.
         std::fs::write(dir.path().join("0000"), [0b1110_0100, 0b0010_0101]).unwrap();
         std::fs::write(dir.path().join("000A"), [0b0000_0010]).unwrap();
-        let seen = |xact: &PgXact, xid| xact.seen(TransactionId(xid), false);
+        let seen = |xact: &PgXact, xid| xact.sees_changes_of(TransactionId(xid), false);
         let one = PgXact::open(&dir.path().join("0000")).unwrap();
         let fates: Vec<_> = (3..9).map(|xid| seen(&one, xid)).collect();
         assert_eq!(fates, [None, Some(true), Some(true), Some(false), Some(false), None]);
         assert_eq!(seen(&one, 10 << 20), None);
-        assert_eq!(one.seen(TransactionId(100), true), Some(true));
+        assert_eq!(one.sees_changes_of(TransactionId(100), true), Some(true));
         assert_eq!(seen(&one, 2), Some(true));
         let all = PgXact::open(dir.path()).unwrap();
         assert_eq!(seen(&all, 5), Some(true));

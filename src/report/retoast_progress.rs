@@ -110,7 +110,7 @@ pub struct Ended<'a> {
 
 /// One moment of a sweep.
 #[derive(Debug, Clone, Default)]
-pub struct Moment {
+pub struct ProgressMoment {
     pub relation: String,
     /// How far it has come.
     pub at: Advance,
@@ -124,7 +124,7 @@ pub struct Moment {
     pub pause: Option<Pause>,
 }
 
-impl Moment {
+impl ProgressMoment {
     /// The fraction that is done.
     pub fn share(&self) -> f64 {
         self.at.part()
@@ -244,12 +244,12 @@ pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
 mod tests {
     use super::*;
 
-    fn json(moment: &Moment) -> serde_json::Value {
+    fn json(moment: &ProgressMoment) -> serde_json::Value {
         serde_json::to_value(moment.json("2026-01-31T12:00:00Z")).unwrap()
     }
 
-    fn moment() -> Moment {
-        Moment {
+    fn moment() -> ProgressMoment {
+        ProgressMoment {
             relation: "public.t".into(),
             at: Advance { scan: 1, read: 250, blocks: 1000, rows: 5000, ..Advance::default() },
             elapsed: Duration::from_secs(10),
@@ -268,11 +268,11 @@ mod tests {
     fn a_line_tells_place_rate_rest_growth_and_the_reason_of_a_wait() {
         insta::assert_snapshot!(moment().line(), @"public.t: scan 1: 250 of 1000 blocks (25.0 %), 24 s left, 5000 rows (500/s), 30 MB re-toasted, grown 3.0 %, 45 MB of WAL");
         let pause = Pause { cause: Cause::Xmin, text: "session 1\n".into(), wait: Duration::ZERO };
-        let waiting = Moment { pause: Some(pause), ..moment() };
+        let waiting = ProgressMoment { pause: Some(pause), ..moment() };
         assert!(waiting.line().ends_with(r"of WAL, waiting: session 1\n"), "{}", waiting.line());
         assert_eq!(json(&waiting)["waiting"]["reason"], "xmin");
         let at = Advance { done: Some(0.12), ..moment().at };
-        let line = Moment { at, ..moment() }.line();
+        let line = ProgressMoment { at, ..moment() }.line();
         assert!(
             line.starts_with("public.t: scan 1: 250 of 1000 blocks, 12.0 % done in all, "),
             "{line}"
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn nothing_is_foretold_at_the_very_start() {
-        let start = Moment { at: Advance { read: 0, ..moment().at }, ..moment() };
+        let start = ProgressMoment { at: Advance { read: 0, ..moment().at }, ..moment() };
         assert!(!start.line().contains("left"));
         assert_eq!(json(&start)["seconds_left"], serde_json::Value::Null);
         assert_eq!(json(&moment())["seconds_left"], 24);

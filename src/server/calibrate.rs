@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::connect::Client;
-use super::trial::{Copied, Copies, base_of, padding_text};
+use super::trial::{Copied, CopyTable, base_of, padding_text};
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::PageSize;
@@ -78,9 +78,9 @@ impl Subject<'_> {
     }
 
     /// A table of copies with these columns, keyed by group.
-    fn copies(&self, name: &str, columns: &[(&str, Method)]) -> Copies {
+    fn copies(&self, name: &str, columns: &[(&str, Method)]) -> CopyTable {
         let of = base_of(&format!("t.{}", quote_identifier(self.column)));
-        Copies {
+        CopyTable {
             name: name.to_owned(),
             keys: vec![("g".to_owned(), "0::pg_catalog.int4")],
             copies: columns
@@ -326,7 +326,7 @@ async fn reads(
 ) -> Result<Vec<Timed>, LiveError> {
     let mut least = vec![[f64::INFINITY; 2]; groups.len() * forms.len()];
     for _ in (0..RUNS).take_while(|&run| clock.runs_again(run)) {
-        for (one, least) in each(forms, groups).zip(&mut least) {
+        for (one, least) in combinations(forms, groups).zip(&mut least) {
             let (stored, number, repeats) = one;
             for (least, expression) in least.iter_mut().zip(["c.v", expression]) {
                 let ns = clock.time(&read(stored, number, expression, repeats)).await?;
@@ -334,7 +334,7 @@ async fn reads(
             }
         }
     }
-    let timed = each(forms, groups).zip(least);
+    let timed = combinations(forms, groups).zip(least);
     Ok(timed
         .map(|((stored, group, repeats), [without, with])| {
             let read_ns = (with - without) / f64::from(repeats);
@@ -344,7 +344,7 @@ async fn reads(
 }
 
 /// Each group in each form, and how often one statement reads it.
-fn each(forms: &[Stored], groups: &[Group]) -> impl Iterator<Item = (Stored, usize, u32)> {
+fn combinations(forms: &[Stored], groups: &[Group]) -> impl Iterator<Item = (Stored, usize, u32)> {
     let numbered = groups.iter().enumerate();
     numbered.flat_map(move |(number, group)| {
         forms.iter().map(move |&form| (form, number, repeats(group.expected_ns)))

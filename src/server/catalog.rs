@@ -377,8 +377,7 @@ pub(crate) async fn blocks(
 ) -> Result<u32, LiveError> {
     let name = quote_literal(relation);
     let sql = format!("SELECT pg_catalog.pg_relation_size({name}::pg_catalog.regclass)");
-    let rows = client.query_typed(&sql, &[]).await?;
-    let bytes: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+    let bytes: i64 = client.value(&sql, &[]).await?.unwrap_or(0);
     let blocks = u64::try_from(bytes).unwrap_or(0) / page.bytes() as u64;
     Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
 }
@@ -497,8 +496,8 @@ async fn missing(
         "SELECT pg_catalog.convert_to({element}, \
              pg_catalog.getdatabaseencoding()::pg_catalog.name)"
     );
-    let text = match client.query_typed(&sql, &[]).await {
-        Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose()?.flatten(),
+    let text = match client.value(&sql, &[]).await {
+        Ok(text) => text.flatten(),
         Err(error) if error.as_db_error().is_some() => None,
         Err(error) => return Err(error.into()),
     };
@@ -507,8 +506,8 @@ async fn missing(
         return Ok(MissingValue { raw_size: size, stored_size: size, text, sent: None });
     }
     let sql = format!("SELECT pg_catalog.pg_column_size({element}::{type_name})");
-    let size: Option<i32> = match client.query_typed(&sql, &[]).await {
-        Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose()?.flatten(),
+    let size: Option<i32> = match client.value(&sql, &[]).await {
+        Ok(size) => size.flatten(),
         // The type's input function does not accept its own output, so the size stays unknown.
         Err(error) if error.as_db_error().is_some() => None,
         Err(error) => return Err(error.into()),

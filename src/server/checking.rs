@@ -282,7 +282,7 @@ pub async fn next_ids(client: &Client) -> Result<[TransactionId; 2], LiveError> 
 
 /// What a check needs to know about a server in addition to [`Server`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Storage {
+pub struct StorageTraits {
     /// Whether pages have checksums.
     pub checksums: bool,
     /// `server_encoding`.
@@ -291,9 +291,9 @@ pub struct Storage {
     segment: u64,
 }
 
-impl Storage {
+impl StorageTraits {
     /// Reads these facts from the server.
-    pub async fn ask(client: &Client) -> Result<Storage, LiveError> {
+    pub async fn ask(client: &Client) -> Result<StorageTraits, LiveError> {
         let row = client
             .query_typed(
                 "SELECT pg_catalog.current_setting('data_checksums') = 'on', \
@@ -307,7 +307,7 @@ impl Storage {
             .pop()
             .ok_or_else(|| LiveError::Unexpected("no segment_size".into()))?;
         let segment: i64 = row.try_get(2)?;
-        Ok(Storage {
+        Ok(StorageTraits {
             checksums: row.try_get(0)?,
             encoding: row.try_get(1)?,
             segment: u64::try_from(segment).unwrap_or(1 << 30).max(1),

@@ -60,7 +60,7 @@ pub async fn chunks(
                       pg_catalog.pg_column_size(chunk_data), {data} \
                {}) \
          TO STDOUT (FORMAT binary)",
-        of_values(relation, value_ids, by)
+        of_values(relation.0, relation.1, value_ids, by)
     );
     if by == By::Scan {
         client.batch_execute(snapshot::WHOLE).await?;
@@ -112,7 +112,7 @@ pub async fn visible(
 const RANGE: usize = 4;
 
 /// `FROM` and `WHERE` for the chunks of values whose IDs are in ascending order.
-fn of_values((relation, id_type): (&str, ValueIdType), value_ids: &[u64], by: By) -> String {
+fn of_values(relation: &str, id_type: ValueIdType, value_ids: &[u64], by: By) -> String {
     let id_type = id_type.name();
     let ranges: Vec<&[u64]> = value_ids.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
     if by == By::Scan || value_ids.len() < RANGE * ranges.len() {
@@ -155,7 +155,7 @@ pub async fn outlines(
         sent_by_all("int4send", "chunk_seq"),
         sent_by_all("int4send", "pg_catalog.octet_length(chunk_data)"),
         sent_by_all("int4send", "pg_catalog.pg_column_size(chunk_data)"),
-        of_values(relation, value_ids, By::Index)
+        of_values(relation.0, id_type, value_ids, By::Index)
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row of chunks".into()))?;
@@ -215,22 +215,21 @@ mod tests {
     #[test]
     fn values_are_asked_for_by_ranges_where_their_ids_follow_each_other() {
         let single = [7, 8, 9, 10, 11, 12, 20, 4_294_967_295];
-        let oid = ("pg_toast.t", ValueIdType::Oid);
-        let oid8 = ("pg_toast.t", ValueIdType::Oid8);
+        let of_oids = |ids: &[u64], by| of_values("pg_toast.t", ValueIdType::Oid, ids, by);
         assert_eq!(
-            of_values(oid, &single, By::Index),
+            of_oids(&single, By::Index),
             "FROM pg_toast.t AS c WHERE chunk_id = \
              ANY ('{7,8,9,10,11,12,20,4294967295}'::pg_catalog.oid[])"
         );
         let dense = [7, 8, 9, 10, 11, 12, 20, 21];
         assert_eq!(
-            of_values(oid, &dense, By::Index),
+            of_oids(&dense, By::Index),
             "FROM ROWS FROM (pg_catalog.unnest('{7,20}'::pg_catalog.oid[]), \
              pg_catalog.unnest('{12,21}'::pg_catalog.oid[])) AS r (first, last) \
              JOIN pg_toast.t AS c ON chunk_id BETWEEN r.first AND r.last"
         );
-        assert!(of_values(oid, &dense, By::Scan).contains("chunk_id = ANY"));
-        let wide = of_values(oid8, &[7, u64::MAX], By::Index);
+        assert!(of_oids(&dense, By::Scan).contains("chunk_id = ANY"));
+        let wide = of_values("pg_toast.t", ValueIdType::Oid8, &[7, u64::MAX], By::Index);
         assert!(wide.ends_with("ANY ('{7,18446744073709551615}'::pg_catalog.oid8[])"), "{wide}");
     }
 }

@@ -70,7 +70,7 @@ pub struct LiveChunks {
     /// Quoted names of TOAST relations, and the types of their `chunk_id`.
     names: HashMap<Oid, (String, ValueIdType)>,
     pages: Option<ChunkPages>,
-    ahead: Ahead,
+    ahead: FetchAhead,
     /// Whether the transaction has the savepoint to which it returns when chunks cannot be read.
     has_savepoint: bool,
 }
@@ -78,7 +78,7 @@ pub struct LiveChunks {
 /// Values that were read together with a requested one. Rows written one after another have consecutive value IDs.
 /// While values are requested in that order, more and more are read at a time.
 #[derive(Debug, Default)]
-struct Ahead {
+struct FetchAhead {
     relation: Oid,
     /// The value requested last, and the number of IDs in the last query.
     last: u64,
@@ -86,7 +86,7 @@ struct Ahead {
     values: HashMap<u64, Vec<Chunk>>,
 }
 
-impl Ahead {
+impl FetchAhead {
     /// Returns a value that was already read.
     fn take(&mut self, relation: Oid, value_id: ValueId) -> Option<Vec<Chunk>> {
         let known = self.values.remove(&value_id.0)?;
@@ -127,7 +127,7 @@ impl LiveChunks {
             connection,
             names: HashMap::new(),
             pages: None,
-            ahead: Ahead::default(),
+            ahead: FetchAhead::default(),
             has_savepoint: false,
         }
     }
@@ -196,7 +196,7 @@ impl LiveChunks {
         value_id: ValueId,
         pages: &ChunkPages,
     ) -> Result<Vec<Chunk>, StoreError> {
-        let wanted = (value_id, self.name(relation).await?.1);
+        let id_type = self.name(relation).await?.1;
         let mut reader = self.reader(relation, pages).await?;
         let end = reader.block_count().await.map_err(|error| unread(&error))?;
         let mut chunks = Vec::new();
@@ -210,7 +210,13 @@ impl LiveChunks {
                 return Err(StoreError(format!("toast block {block}: {message}")));
             }
             for (block, bytes) in read.iter() {
-                chunks.extend(chunks_on_page(block, bytes, wanted, read.transactions())?);
+                chunks.extend(chunks_on_page(
+                    block,
+                    bytes,
+                    value_id,
+                    id_type,
+                    read.transactions(),
+                )?);
             }
         }
         Ok(chunks)
@@ -457,7 +463,7 @@ mod tests {
 
     #[test]
     fn ever_more_values_are_read_ahead_while_they_follow_each_other() {
-        let mut ahead = Ahead::default();
+        let mut ahead = FetchAhead::default();
         let relation = Oid(7);
         let spans: Vec<u64> =
             (0..10).map(|at| ahead.next(relation, ValueId(1000 + at * 100))).collect();

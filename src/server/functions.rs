@@ -19,7 +19,7 @@ use toast_format::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct ValueGroup {
     /// The column's index from 0, including dropped columns.
     pub index: usize,
     /// The form and sizes of each value.
@@ -36,13 +36,12 @@ pub async fn groups(
     client: &Client,
     server: &Server,
     relation: &Relation,
-) -> Result<(u64, Vec<Group>), LiveError> {
+) -> Result<(u64, Vec<ValueGroup>), LiveError> {
     let probe = Probe::new(server, relation);
     client.batch_execute(snapshot::WHOLE).await?;
     let Some(sql) = probe.groups() else {
         let sql = format!("SELECT pg_catalog.count(*) FROM ONLY {}", relation.quoted());
-        let rows = client.query_typed(&sql, &[]).await?;
-        let count: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+        let count: i64 = client.value(&sql, &[]).await?.unwrap_or(0);
         return Ok((u64::try_from(count).unwrap_or(0), Vec::new()));
     };
     let first = probe.columns().first().copied();
@@ -67,7 +66,7 @@ pub async fn groups(
         }
         let answer = probe.interpret(index, answer);
         let unplaced = answer.placement == Placement::Unknown;
-        groups.push(Group { index, value: answer.value, count, unplaced });
+        groups.push(ValueGroup { index, value: answer.value, count, unplaced });
     }
     Ok((live, groups))
 }
@@ -78,8 +77,7 @@ async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, Liv
         return Ok(false);
     };
     let sql = "SELECT coalesce(pg_catalog.pg_relation_size($1), 0)";
-    let rows = client.query_typed(sql, &[(&toast.oid.0, Type::OID)]).await?;
-    let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+    let bytes: Option<i64> = client.value(sql, &[(&toast.oid.0, Type::OID)]).await?;
     Ok(bytes == Some(0))
 }
 
@@ -110,7 +108,7 @@ pub(crate) async fn rows(
     for row in &answers {
         let ctid: &str = row.try_get(0)?;
         let xmin: &str = row.try_get(1)?;
-        let answers = Answers::of(row, 2)?;
+        let answers = Answers::from_row(row, 2)?;
         let mut values = Vec::with_capacity(asked.len());
         for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {
             values.push(probe.interpret(index, answers.get(*place, at)));
@@ -135,7 +133,7 @@ pub(super) struct Answers<'r> {
 
 impl<'r> Answers<'r> {
     /// Reads the arrays, which begin at this column of the result.
-    pub(super) fn of(row: &'r Row, at: usize) -> Result<Answers<'r>, LiveError> {
+    pub(super) fn from_row(row: &'r Row, at: usize) -> Result<Answers<'r>, LiveError> {
         Ok(Answers {
             sizes: row.try_get(at)?,
             methods: row.try_get(at + 1)?,

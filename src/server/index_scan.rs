@@ -74,7 +74,7 @@ pub(crate) async fn fresh(
         None => return by_count(page, index),
     };
     match looked {
-        Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => {
+        Err(LiveError::Server(error)) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
             Ok(Fresh::Locked)
         }
         // It was dropped in the meantime, or reading it takes too long.
@@ -243,7 +243,7 @@ impl IndexScan {
         let all: &Vec<Index> = self
             .all
             .get_or_try_init(async || {
-                let all = indexes::all(connection, self.table).await?;
+                let all = indexes::of_table(connection, self.table).await?;
                 Ok::<_, LiveError>(all.into_iter().filter(|index| index.valid).collect())
             })
             .await?;

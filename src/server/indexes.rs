@@ -109,14 +109,14 @@ impl Index {
 ///
 /// # Errors
 /// Any error of the server, including a lock timeout.
-pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index>, LiveError> {
+pub(crate) async fn of_table(connection: &Connection, table: Oid) -> Result<Vec<Index>, LiveError> {
     Ok(of_tables(connection, &[table]).await?.remove(&table).unwrap_or_default())
 }
 
 /// The same for many tables; those without any index are missing.
 ///
 /// # Errors
-/// Like [`all`].
+/// Like [`of_table`].
 pub(crate) async fn of_tables(
     connection: &Connection,
     tables: &[Oid],

@@ -65,9 +65,8 @@ pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64
                FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()";
     connection
         .reading(async || {
-            let rows = connection.client().query_typed(sql, &[]).await?;
-            let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
-            Ok::<_, LiveError>(bytes.and_then(|bytes| u64::try_from(bytes).ok()))
+            let bytes: Option<Option<i64>> = connection.client().value(sql, &[]).await?;
+            Ok::<_, LiveError>(bytes.flatten().and_then(|bytes| u64::try_from(bytes).ok()))
         })
         .await
 }

@@ -61,7 +61,7 @@ pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveEr
 pub(crate) struct Names(HashMap<Oid, String>);
 
 impl Names {
-    pub(crate) fn of(&self, oid: Oid) -> String {
+    pub(crate) fn name(&self, oid: Oid) -> String {
         self.0.get(&oid).cloned().unwrap_or_else(|| format!("relation {oid}"))
     }
 }

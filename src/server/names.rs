@@ -57,8 +57,7 @@ pub(crate) async fn columns(
     let rows = connection
         .reading(async || {
             let client = connection.client();
-            let rows = client.query_typed(database, &[]).await?;
-            let database: String = rows.first().map_or(Ok(String::new()), |row| row.try_get(0))?;
+            let database: String = client.value(database, &[]).await?.unwrap_or_default();
             let selection = select(connection, &database, tables).await?;
             let oids = numbers(&selection.oids());
             client

@@ -43,7 +43,7 @@ pub struct PageReader {
 
 /// The order in which pages are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ReadOrder {
     OfBlocks,
     /// As they arrive, a few at a time, while they are still in the processor's cache.
     AsTheyCome,
@@ -294,12 +294,12 @@ impl PageReader {
     pub(crate) async fn visit<V: Visitor>(
         &mut self,
         blocks: &[BlockNumber],
-        order: Order,
+        order: ReadOrder,
         source: &str,
         visitor: &mut V,
     ) -> Result<(), LiveError> {
         match order {
-            Order::OfBlocks => {
+            ReadOrder::OfBlocks => {
                 let pages = self.read(blocks).await?;
                 for (block, bytes) in pages.iter() {
                     visitor.page(block, bytes, &pages);
@@ -308,7 +308,7 @@ impl PageReader {
                 }
                 pages.problems(source).for_each(|problem| visitor.problem(problem));
             }
-            Order::AsTheyCome => {
+            ReadOrder::AsTheyCome => {
                 self.read_each(blocks, |pages: Pages| {
                     pages.iter().for_each(|(block, bytes)| visitor.page(block, bytes, &pages));
                     pages.problems(source).for_each(|problem| visitor.problem(problem));
@@ -478,40 +478,22 @@ impl PageReader {
         }
     }
 
-    async fn learn(
-        &mut self,
-        finished: &[TransactionId],
-        pages: &mut Pages,
-    ) -> Result<(), LiveError> {
-        learn(self.connection.client(), Arc::make_mut(&mut self.snapshot), finished).await?;
-        pages.snapshot = Arc::clone(&self.snapshot);
-        Ok(())
-    }
-
     /// Determines the visibility of tuples: first by the status of transactions, and for the rest (MultiXacts,
     /// subtransactions that were in progress at the snapshot) by querying the tuples themselves. If planning the query
     /// could run code of another role, it stays unknown.
     async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
-        let undecided = pages.undecided();
-        let finished: HashSet<_> = undecided
-            .iter()
-            .filter_map(|&(_, xid)| xid)
-            .filter(|&xid| self.snapshot.is_finished(xid))
-            .collect();
-        if !finished.is_empty() {
+        let mut left = pages.undecided();
+        // Once its xmin is known, a tuple may depend on its xmax.
+        for _ in 0..2 {
+            let xids = left.iter().filter_map(|&(_, xid)| xid);
+            let finished: HashSet<_> = xids.filter(|&xid| self.snapshot.is_finished(xid)).collect();
+            if finished.is_empty() {
+                break;
+            }
             let finished: Vec<_> = finished.into_iter().collect();
-            self.learn(&finished, pages).await?;
-        }
-        // Now that its xmin is known, a tuple may depend on its xmax.
-        let mut left = if undecided.is_empty() { undecided } else { pages.undecided() };
-        let more: HashSet<_> = left
-            .iter()
-            .filter_map(|&(_, xid)| xid)
-            .filter(|&xid| self.snapshot.is_finished(xid))
-            .collect();
-        if !more.is_empty() {
-            let more: Vec<_> = more.into_iter().collect();
-            self.learn(&more, pages).await?;
+            let snapshot = Arc::make_mut(&mut self.snapshot);
+            learn(self.connection.client(), snapshot, &finished).await?;
+            pages.snapshot = Arc::clone(&self.snapshot);
             left = pages.undecided();
         }
         if left.is_empty() || !Box::pin(self.holder.hold(&self.connection, &self.relation)).await? {

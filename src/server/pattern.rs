@@ -5,14 +5,14 @@ const REGEX_SPECIAL: &str = "|*+?()[]{}.^$\\";
 
 /// One dot-separated part of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct PatternPart {
     /// An anchored regular expression for the operator `~`, as psql writes it.
     pub regex: String,
     /// The name itself, folded and unquoted, if the part matches only that name.
     pub literal: Option<String>,
 }
 
-impl Part {
+impl PatternPart {
     /// Whether the part is `*`, which needs no condition.
     pub fn matches_all(&self) -> bool {
         self.regex == "^(.*)$"
@@ -29,13 +29,13 @@ pub struct NamePattern {
     /// The database, if the pattern names one.
     pub database: Option<String>,
     /// The schema; without one, only relations in the search path match.
-    pub schema: Option<Part>,
-    pub name: Part,
+    pub schema: Option<PatternPart>,
+    pub name: PatternPart,
 }
 
 /// A SQL condition and the values of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
+pub struct PatternCondition {
     /// The condition; its parameters are written as `$n`.
     pub sql: String,
     /// The parameters' values, beginning with the first number that was requested.
@@ -107,10 +107,10 @@ impl NamePattern {
         name_column: &str,
         visible: &str,
         first_parameter: usize,
-    ) -> Condition {
-        let mut condition = Condition { sql: String::new(), parameters: Vec::new() };
+    ) -> PatternCondition {
+        let mut condition = PatternCondition { sql: String::new(), parameters: Vec::new() };
         let mut conjuncts = Vec::new();
-        let mut constrain = |column: &str, part: &Part| {
+        let mut constrain = |column: &str, part: &PatternPart| {
             if !part.matches_all() {
                 let number = first_parameter + condition.parameters.len();
                 condition.parameters.push(part.regex.clone());
@@ -163,9 +163,9 @@ impl PartBuilder {
         self.pattern = true;
     }
 
-    fn finish(self) -> Part {
+    fn finish(self) -> PatternPart {
         let literal = (!self.pattern).then_some(self.text);
-        Part { regex: format!("^({})$", self.regex), literal }
+        PatternPart { regex: format!("^({})$", self.regex), literal }
     }
 }
 
@@ -234,7 +234,10 @@ mod tests {
         );
         assert_eq!(named.parameters, ["^(t.*)$", "^(s'x)$"]);
         assert_eq!(condition("*").sql, "visible");
-        assert_eq!(condition("*.*"), Condition { sql: "true".into(), parameters: Vec::new() });
+        assert_eq!(
+            condition("*.*"),
+            PatternCondition { sql: "true".into(), parameters: Vec::new() }
+        );
     }
 
     proptest! {

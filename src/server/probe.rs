@@ -14,7 +14,7 @@
 
 mod exact;
 
-pub(crate) use exact::Asked;
+pub(crate) use exact::RowQuestion;
 
 use std::ops::Range;
 

@@ -13,8 +13,8 @@ use super::catalog::{self, Relation};
 use super::chunks::address;
 use super::connect::{Client, Connection};
 use super::functions::{Answers, rows, size};
-use super::pages::{Order, PageReader};
-use super::probe::{Asked, Probe};
+use super::pages::{PageReader, ReadOrder};
+use super::probe::{Probe, RowQuestion};
 use super::scan::{BATCH, ScanError};
 use toast_format::disk::layout::{
     LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE,
@@ -98,7 +98,7 @@ impl<'a> RowReader<'a> {
     pub(crate) async fn rows(
         &self,
         items: &[ItemPointer],
-        asked: Asked<'_>,
+        asked: RowQuestion<'_>,
     ) -> Result<Vec<AskedRow>, LiveError> {
         let sql = self.probe.chosen_rows(asked);
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
@@ -106,7 +106,7 @@ impl<'a> RowReader<'a> {
         let likely = self.page.toast_tuple_threshold() as u64;
         let mut rows = Vec::with_capacity(items.len());
         for row in self.client().query_typed(&sql, &[(&items, Type::TEXT_ARRAY)]).await? {
-            let answers = Answers::of(&row, 1)?;
+            let answers = Answers::from_row(&row, 1)?;
             let mut values = vec![StoredValue::NULL; self.relation.desc.attributes.len()];
             for (at, &index) in columns.iter().enumerate() {
                 let answer = answers.get(Some(at), at);
@@ -221,7 +221,7 @@ impl<'a> RowSource<'a> {
         for batch in blocks.chunks(BATCH) {
             let (read, from) = match self {
                 RowSource::Pages(reader) => {
-                    (reader.visit(batch, Order::AsTheyCome, &name, scan).await, batch.first())
+                    (reader.visit(batch, ReadOrder::AsTheyCome, &name, scan).await, batch.first())
                 }
                 RowSource::Functions(reader) => (reader.scan(batch, scan).await, None),
             };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LiveError;
-use super::pages::{Order, PageReader};
+use super::pages::{PageReader, ReadOrder};
 use toast_format::disk::BlockNumber;
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::Sample;
@@ -43,7 +43,7 @@ pub(crate) enum ScanError {
 
 /// Receives the progress of a scan, and can stop it.
 #[derive(Clone)]
-pub(crate) struct Control {
+pub(crate) struct ScanControl {
     pub(crate) progress: Arc<dyn Progress>,
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Control {
 pub(crate) async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
     readers: Vec<PageReader>,
     sample: Sample,
-    control: &Control,
+    control: &ScanControl,
     mut scan: Scan<V>,
 ) -> Result<Scan<V>, ScanError> {
     let batch = batch(sample.chosen(), readers.len());
@@ -84,7 +84,7 @@ pub(crate) async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
 pub(crate) async fn in_order<V: Visitor>(
     reader: &mut PageReader,
     sample: Sample,
-    control: &Control,
+    control: &ScanControl,
     scan: &mut Scan<V>,
 ) -> Result<(), ScanError> {
     run(reader, &Mutex::new(sample), BATCH, control, scan).await
@@ -95,11 +95,11 @@ async fn run<V: Visitor>(
     reader: &mut PageReader,
     queue: &Mutex<Sample>,
     batch: usize,
-    control: &Control,
+    control: &ScanControl,
     scan: &mut Scan<V>,
 ) -> Result<(), ScanError> {
     let name = Arc::clone(&scan.relation.source);
-    let order = if V::WANTS_VALUES { Order::OfBlocks } else { Order::AsTheyCome };
+    let order = if V::WANTS_VALUES { ReadOrder::OfBlocks } else { ReadOrder::AsTheyCome };
     while let Some(blocks) = take(queue, batch) {
         let read = reader.visit(&blocks, order, &name, scan).await;
         read.map_err(|error| ScanError::Failed { from: blocks.first().copied(), error })?;

@@ -17,7 +17,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Determines the kind from the SQLSTATE.
-    pub fn of(error: &tokio_postgres::Error) -> ErrorKind {
+    pub fn from_error(error: &tokio_postgres::Error) -> ErrorKind {
         error.as_db_error().map_or(ErrorKind::Fatal, |db| ErrorKind::of_code(db.code().code()))
     }
 

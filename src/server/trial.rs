@@ -1,7 +1,7 @@
 //! The trial: a temporary table in which the server compresses copies of values. It is used wherever the program needs
 //! to know how a server would store a value.
 //!
-//! [`Copies`] is the table as text (pure); [`Trial`] compresses the values of one column.
+//! [`CopyTable`] is the table as text (pure); [`Trial`] compresses the values of one column.
 //!
 //! The rows of that table have a certain length (`heaptoast.h`, `heaptoast.c`, `toast_helper.c`): each copy is in an
 //! EXTENDED column, next to padding in a PLAIN column. The padding alone makes the row longer than
@@ -61,7 +61,7 @@ pub(crate) struct Copied {
 
 /// The text of the temporary table.
 #[derive(Debug, Clone)]
-pub(crate) struct Copies {
+pub(crate) struct CopyTable {
     /// Its name, a simple identifier.
     pub name: String,
     /// Columns that identify its rows: names (simple identifiers), and expressions for their types.
@@ -70,7 +70,7 @@ pub(crate) struct Copies {
     pub copies: Vec<Copied>,
 }
 
-impl Copies {
+impl CopyTable {
     /// Creates the table, with keys, copies and padding in this order. An existing one in the same session is dropped.
     pub(crate) fn make(&self, table: &str) -> String {
         let mut columns = String::new();
@@ -122,7 +122,7 @@ pub(crate) fn compressed_size(copy: &str) -> String {
 /// Finds out to what size the server compresses the values of one column.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    copies: Copies,
+    copies: CopyTable,
     table: String,
     /// The expression that makes a fresh datum of a value.
     fresh: String,
@@ -133,26 +133,28 @@ impl Trial {
     /// For a column, given by its index from 0 and its name, of the relation with this quoted name.
     pub fn new(
         table: String,
-        (index, name): (usize, &str),
+        index: usize,
+        name: &str,
         is_array: bool,
         methods: &[Method],
         page: PageSize,
     ) -> Trial {
         let value = format!("t.{}", quote_identifier(name));
         let fresh = if is_array { fresh_array(&value) } else { fresh(&value) };
-        Trial::of(table, (index, name), fresh, methods, page)
+        Trial::with_fresh(table, index, name, fresh, methods, page)
     }
 
     /// Like [`Trial::new`], where `fresh` is the expression that makes a fresh datum of the value.
-    pub(crate) fn of(
+    pub(crate) fn with_fresh(
         table: String,
-        (index, name): (usize, &str),
+        index: usize,
+        name: &str,
         fresh: String,
         methods: &[Method],
         page: PageSize,
     ) -> Trial {
         let of = base_of(&format!("t.{}", quote_identifier(name)));
-        let copies = Copies {
+        let copies = CopyTable {
             name: format!("toastctl_trial_{index}"),
             keys: vec![("a".to_owned(), "''::pg_catalog.text")],
             copies: methods
@@ -226,7 +228,7 @@ mod tests {
 
     fn trial(page: PageSize) -> Trial {
         let methods = [Method::Pglz, Method::Lz4];
-        Trial::new(r#""s"."T""#.into(), (2, "a\"b"), false, &methods, page)
+        Trial::new(r#""s"."T""#.into(), 2, "a\"b", false, &methods, page)
     }
 
     #[test]

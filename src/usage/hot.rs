@@ -9,11 +9,11 @@ use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::owner_facts::begin_reading;
-use crate::server::probe::Asked;
+use crate::server::probe::RowQuestion;
 use crate::server::sampled::RowReader;
 use crate::server::snapshot;
 use toast_format::disk::jsonb_of_text::jsonb;
-use toast_format::disk::jsonb_parts::{Part, Step, Visit, walk};
+use toast_format::disk::jsonb_parts::{PartStep, Visit, VisitedPart, walk};
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, types};
 use toast_format::heap::sample::Sample;
 use toast_format::model::btree::ToastIndex;
@@ -93,7 +93,7 @@ pub(crate) async fn used_keys(
     ended?;
     let page = server.page_size;
     let levels = relation.toast.as_ref().map_or(0, |toast| toast.full_index_levels(page));
-    let mut seen = Seen { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };
+    let mut seen = KeySums { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };
     let mut number = 0u64;
     let mut raw = 0u64;
     let mut buffers = 0.0;
@@ -138,7 +138,7 @@ async fn documents(
         reader.addresses(&blocks).await?.into_iter().flatten().collect();
     let step = items.len().div_ceil(ROWS).max(1);
     items = items.into_iter().step_by(step).collect();
-    let rows = reader.rows(&items, Asked::Sizes).await?;
+    let rows = reader.rows(&items, RowQuestion::Sizes).await?;
     let mut taken: HashMap<ItemPointer, u64> = HashMap::new();
     let mut bytes = 0u64;
     for row in rows {
@@ -158,15 +158,15 @@ async fn documents(
 }
 
 /// Adds up values and bytes of some keys.
-struct Seen<'k> {
+struct KeySums<'k> {
     of: HashMap<&'k [u8], (u64, u64)>,
 }
 
-impl Visit for Seen<'_> {
+impl Visit for KeySums<'_> {
     type At = ();
 
-    fn part(&mut self, (): (), part: &Part<'_>) -> Option<()> {
-        if let Step::Key(key) = part.step
+    fn part(&mut self, (): (), part: &VisitedPart<'_>) -> Option<()> {
+        if let PartStep::Key(key) = part.step
             && let Some((values, bytes)) = self.of.get_mut(key)
         {
             *values += 1;

@@ -19,7 +19,7 @@ const HIDDEN: &str = "<insufficient privilege>";
 
 /// A statement of the view that may be about the table.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Statement {
+pub(crate) struct LoggedStatement {
     pub(crate) query: String,
     /// Rows returned or changed.
     pub(crate) rows: f64,
@@ -35,7 +35,7 @@ pub(crate) enum Statements {
 
     Read {
         /// Statements whose text has the table's name in it.
-        list: Vec<Statement>,
+        list: Vec<LoggedStatement>,
         /// Statements of this database whose text this user may not see.
         hidden: u64,
         /// Whether no other relation of the database has the table's name, so that the name alone
@@ -46,7 +46,7 @@ pub(crate) enum Statements {
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
-struct Named<'a> {
+struct QualifiedColumn<'a> {
     schema: &'a str,
     table: &'a str,
     column: &'a str,
@@ -56,7 +56,7 @@ struct Named<'a> {
 
 /// How a statement uses the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum StatementUse {
     /// It is about another table, or does not touch the column.
     None,
     /// It returns rows with the column, or looks at it.
@@ -137,7 +137,7 @@ impl Statements {
         let mut hidden = 0;
         for row in rows {
             match row.try_get::<_, Option<String>>(0)?.filter(|query| query != HIDDEN) {
-                Some(query) => list.push(Statement { query, rows: row.try_get(1)? }),
+                Some(query) => list.push(LoggedStatement { query, rows: row.try_get(1)? }),
                 None => hidden += 1,
             }
         }
@@ -154,18 +154,18 @@ impl Statements {
         let unique_name = matches!(self, Statements::Read { unique_name: true, .. });
         let schema = relation.schema.as_str();
         let table = relation.name.as_str();
-        column_use(self, Named { schema, table, column, unique_name }, live_rows)
+        column_use(self, QualifiedColumn { schema, table, column, unique_name }, live_rows)
     }
 }
 
-impl Statement {
+impl LoggedStatement {
     /// Whether this program has sent it, which is nobody's use of the table.
     fn is_own(&self) -> bool {
         self.query.contains(OWN)
     }
 }
 
-fn column_use(statements: &Statements, named: Named<'_>, live_rows: f64) -> ColumnUse {
+fn column_use(statements: &Statements, named: QualifiedColumn<'_>, live_rows: f64) -> ColumnUse {
     let (list, hidden) = match statements {
         Statements::NotInstalled => return ColumnUse::NotThere,
         Statements::Unreadable(message) => return ColumnUse::Silent(message.clone()),
@@ -184,11 +184,11 @@ fn column_use(statements: &Statements, named: Named<'_>, live_rows: f64) -> Colu
     let mut telling = 0;
     for statement in list.iter().filter(|statement| !statement.is_own()) {
         let sum = match use_of(&statement.query, named) {
-            Use::None => continue,
-            Use::Read => &mut reads,
-            Use::Insert => &mut inserts,
-            Use::Update => &mut updates,
-            Use::Unclear => &mut unclear,
+            StatementUse::None => continue,
+            StatementUse::Read => &mut reads,
+            StatementUse::Insert => &mut inserts,
+            StatementUse::Update => &mut updates,
+            StatementUse::Unclear => &mut unclear,
         };
         *sum += statement.rows;
         telling += 1;
@@ -236,51 +236,51 @@ const PARTS: [&str; 12] = [
 ];
 
 /// How a statement uses the column, by its text.
-fn use_of(text: &str, named: Named<'_>) -> Use {
+fn use_of(text: &str, named: QualifiedColumn<'_>) -> StatementUse {
     let tokens = tokens(text);
     let mut mentions = Vec::new();
     for index in 0..tokens.len() {
         match mention(&tokens, index, named) {
             Some(Ok(mention)) => mentions.push(mention),
-            Some(Err(Ambiguous)) => return Use::Unclear,
+            Some(Err(Ambiguous)) => return StatementUse::Unclear,
             None => {}
         }
     }
     if mentions.is_empty() {
-        return Use::None;
+        return StatementUse::None;
     }
     let first = tokens.iter().find(|token| **token != Token::Symbol('('));
     let verb = |keywords: &[&str]| first.is_some_and(|token| token.is_one_of(keywords));
     let target = mentions.iter().find(|mention| mention.target);
-    let read = if names_column(&tokens, named) { Use::Read } else { Use::None };
+    let read = if names_column(&tokens, named) { StatementUse::Read } else { StatementUse::None };
     let writes = ["insert", "update", "delete", "merge"];
     if verb(&["select", "table"]) {
-        return if verb(&["table"]) { Use::Read } else { read };
+        return if verb(&["table"]) { StatementUse::Read } else { read };
     }
     if verb(&["with"]) {
         let changes = tokens.iter().any(|token| token.is_one_of(&writes));
-        return if changes { Use::Unclear } else { read };
+        return if changes { StatementUse::Unclear } else { read };
     }
     if verb(&["delete"]) {
-        return Use::None;
+        return StatementUse::None;
     }
     let Some(target) = target else {
-        return if verb(&["insert", "update", "copy"]) { read } else { Use::Unclear };
+        return if verb(&["insert", "update", "copy"]) { read } else { StatementUse::Unclear };
     };
     let rest = tokens.get(target.next..).unwrap_or_default();
     if verb(&["insert"]) {
-        if lists_column(rest, named) { Use::Insert } else { Use::None }
+        if lists_column(rest, named) { StatementUse::Insert } else { StatementUse::None }
     } else if verb(&["update"]) {
-        if sets_column(rest, named) { Use::Update } else { Use::None }
+        if sets_column(rest, named) { StatementUse::Update } else { StatementUse::None }
     } else if verb(&["copy"]) {
         let from = rest.iter().any(|token| token.is_keyword("from"));
         match lists_column(rest, named) {
-            true if from => Use::Insert,
-            true => Use::Read,
-            false => Use::None,
+            true if from => StatementUse::Insert,
+            true => StatementUse::Read,
+            false => StatementUse::None,
         }
     } else {
-        Use::Unclear
+        StatementUse::Unclear
     }
 }
 
@@ -288,7 +288,11 @@ fn use_of(text: &str, named: Named<'_>) -> Use {
 struct Ambiguous;
 
 /// Whether the token at `index` names the table where a table may stand.
-fn mention(tokens: &[Token], index: usize, named: Named<'_>) -> Option<Result<Mention, Ambiguous>> {
+fn mention(
+    tokens: &[Token],
+    index: usize,
+    named: QualifiedColumn<'_>,
+) -> Option<Result<Mention, Ambiguous>> {
     if !tokens.get(index)?.is_name(named.table) {
         return None;
     }
@@ -318,7 +322,7 @@ fn mention(tokens: &[Token], index: usize, named: Named<'_>) -> Option<Result<Me
 }
 
 /// Whether the column is named anywhere, or all columns are meant by a `*`.
-fn names_column(tokens: &[Token], named: Named<'_>) -> bool {
+fn names_column(tokens: &[Token], named: QualifiedColumn<'_>) -> bool {
     let star = tokens.windows(2).any(|pair| match pair {
         [before, Token::Symbol('*')] => {
             before.is_one_of(&["select", "distinct", "all", "returning"])
@@ -330,7 +334,7 @@ fn names_column(tokens: &[Token], named: Named<'_>) -> bool {
 }
 
 /// Whether the column is in the list of columns that follows, or there is none.
-fn lists_column(rest: &[Token], named: Named<'_>) -> bool {
+fn lists_column(rest: &[Token], named: QualifiedColumn<'_>) -> bool {
     if rest.first() != Some(&Token::Symbol('(')) {
         return true;
     }
@@ -340,7 +344,7 @@ fn lists_column(rest: &[Token], named: Named<'_>) -> bool {
 }
 
 /// Whether the column is assigned to in the `SET` that follows.
-fn sets_column(rest: &[Token], named: Named<'_>) -> bool {
+fn sets_column(rest: &[Token], named: QualifiedColumn<'_>) -> bool {
     let set = rest.iter().skip_while(|token| !token.is_keyword("set"));
     let set: Vec<&Token> =
         set.take_while(|token| !token.is_one_of(&["from", "where", "returning"])).collect();
@@ -471,52 +475,52 @@ fn dollars(chars: &mut Chars<'_>) -> Token {
 mod tests {
     use super::*;
 
-    const NAMED: Named<'_> =
-        Named { schema: "public", table: "docs", column: "body", unique_name: true };
+    const NAMED: QualifiedColumn<'_> =
+        QualifiedColumn { schema: "public", table: "docs", column: "body", unique_name: true };
 
     #[test]
     fn statements_are_told_apart_by_their_text() {
         for (text, expected) in [
-            ("SELECT body FROM docs WHERE id = $1", Use::Read),
-            ("select d.* from public.docs d", Use::Read),
-            ("SELECT id, \"body\" FROM ONLY \"public\".\"docs\"", Use::Read),
-            ("SELECT a.id FROM a, docs WHERE length(body) > $1", Use::Read),
-            ("/* body */ SELECT id FROM docs -- body", Use::None),
-            ("SELECT id, $1 AS x, 'body' FROM docs", Use::None),
-            ("SELECT count(*) FROM docs", Use::None),
-            ("SELECT price * amount FROM docs", Use::None),
-            ("SELECT body FROM other.docs", Use::None),
-            ("SELECT docs, body FROM other", Use::None),
-            ("SELECT docs.body FROM other AS docs", Use::None),
-            ("TABLE docs", Use::Read),
-            ("WITH d AS (SELECT * FROM docs) SELECT id FROM d", Use::Read),
-            ("WITH d AS (DELETE FROM docs RETURNING *) SELECT 1", Use::Unclear),
-            ("INSERT INTO docs VALUES ($1, $2)", Use::Insert),
-            ("INSERT INTO docs (id, body) VALUES ($1, $2)", Use::Insert),
-            ("INSERT INTO docs (id) VALUES ($1)", Use::None),
-            ("INSERT INTO archive SELECT * FROM docs", Use::Read),
-            ("UPDATE docs SET body = $1 WHERE id = $2", Use::Update),
-            ("UPDATE docs AS d SET id = $1, body = body || $2", Use::Update),
-            ("UPDATE docs SET (id, body) = ($1, $2)", Use::Update),
-            ("UPDATE docs SET seen = now() WHERE body = $1", Use::None),
-            ("UPDATE other SET x = d.body FROM docs AS d", Use::Read),
-            ("DELETE FROM docs WHERE body = $1", Use::None),
-            ("COPY docs FROM stdin", Use::Insert),
-            ("COPY docs (id) FROM stdin", Use::None),
-            ("COPY public.docs TO stdout", Use::Read),
-            ("COPY (SELECT body FROM docs) TO stdout", Use::Read),
-            ("MERGE INTO docs USING x ON true WHEN MATCHED THEN DELETE", Use::Unclear),
-            ("SELECT $tag$ FROM docs body $tag$", Use::None),
-            ("SELECT 'it''s' FROM /* a /* nested */ body */ docs", Use::None),
-            ("SELECT 'open", Use::None),
+            ("SELECT body FROM docs WHERE id = $1", StatementUse::Read),
+            ("select d.* from public.docs d", StatementUse::Read),
+            ("SELECT id, \"body\" FROM ONLY \"public\".\"docs\"", StatementUse::Read),
+            ("SELECT a.id FROM a, docs WHERE length(body) > $1", StatementUse::Read),
+            ("/* body */ SELECT id FROM docs -- body", StatementUse::None),
+            ("SELECT id, $1 AS x, 'body' FROM docs", StatementUse::None),
+            ("SELECT count(*) FROM docs", StatementUse::None),
+            ("SELECT price * amount FROM docs", StatementUse::None),
+            ("SELECT body FROM other.docs", StatementUse::None),
+            ("SELECT docs, body FROM other", StatementUse::None),
+            ("SELECT docs.body FROM other AS docs", StatementUse::None),
+            ("TABLE docs", StatementUse::Read),
+            ("WITH d AS (SELECT * FROM docs) SELECT id FROM d", StatementUse::Read),
+            ("WITH d AS (DELETE FROM docs RETURNING *) SELECT 1", StatementUse::Unclear),
+            ("INSERT INTO docs VALUES ($1, $2)", StatementUse::Insert),
+            ("INSERT INTO docs (id, body) VALUES ($1, $2)", StatementUse::Insert),
+            ("INSERT INTO docs (id) VALUES ($1)", StatementUse::None),
+            ("INSERT INTO archive SELECT * FROM docs", StatementUse::Read),
+            ("UPDATE docs SET body = $1 WHERE id = $2", StatementUse::Update),
+            ("UPDATE docs AS d SET id = $1, body = body || $2", StatementUse::Update),
+            ("UPDATE docs SET (id, body) = ($1, $2)", StatementUse::Update),
+            ("UPDATE docs SET seen = now() WHERE body = $1", StatementUse::None),
+            ("UPDATE other SET x = d.body FROM docs AS d", StatementUse::Read),
+            ("DELETE FROM docs WHERE body = $1", StatementUse::None),
+            ("COPY docs FROM stdin", StatementUse::Insert),
+            ("COPY docs (id) FROM stdin", StatementUse::None),
+            ("COPY public.docs TO stdout", StatementUse::Read),
+            ("COPY (SELECT body FROM docs) TO stdout", StatementUse::Read),
+            ("MERGE INTO docs USING x ON true WHEN MATCHED THEN DELETE", StatementUse::Unclear),
+            ("SELECT $tag$ FROM docs body $tag$", StatementUse::None),
+            ("SELECT 'it''s' FROM /* a /* nested */ body */ docs", StatementUse::None),
+            ("SELECT 'open", StatementUse::None),
         ] {
             assert_eq!(use_of(text, NAMED), expected, "{text}");
         }
-        let other = Named { unique_name: false, ..NAMED };
-        assert_eq!(use_of("SELECT body FROM docs", other), Use::Unclear);
-        assert_eq!(use_of("SELECT body FROM public.docs", other), Use::Read);
-        let odd = Named { table: "My Docs", column: "a\"b", ..NAMED };
-        assert_eq!(use_of("SELECT \"a\"\"b\" FROM \"My Docs\"", odd), Use::Read);
+        let other = QualifiedColumn { unique_name: false, ..NAMED };
+        assert_eq!(use_of("SELECT body FROM docs", other), StatementUse::Unclear);
+        assert_eq!(use_of("SELECT body FROM public.docs", other), StatementUse::Read);
+        let odd = QualifiedColumn { table: "My Docs", column: "a\"b", ..NAMED };
+        assert_eq!(use_of("SELECT \"a\"\"b\" FROM \"My Docs\"", odd), StatementUse::Read);
     }
 
     #[test]
@@ -524,7 +528,7 @@ mod tests {
         let read = |list: &[(&str, f64)], hidden| Statements::Read {
             list: list
                 .iter()
-                .map(|&(query, rows)| Statement { query: query.into(), rows })
+                .map(|&(query, rows)| LoggedStatement { query: query.into(), rows })
                 .collect(),
             hidden,
             unique_name: true,

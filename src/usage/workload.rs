@@ -56,7 +56,7 @@ pub(crate) struct Counters {
     /// Live ones, as the statistics have it.
     pub(crate) live: f64,
     /// Those of its TOAST relation.
-    pub(crate) chunks: Option<Chunks>,
+    pub(crate) chunks: Option<ChunkCounters>,
     /// Seconds since the database's statistics were reset, if they ever were.
     pub(crate) age: Option<f64>,
     /// Part of the TOAST relation's buffers that were found in shared buffers, if many were needed: by anybody, for
@@ -66,7 +66,7 @@ pub(crate) struct Counters {
 
 /// The counters of a TOAST relation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Chunks {
+pub(crate) struct ChunkCounters {
     /// Read, those too that were read to be deleted.
     pub(crate) fetched: f64,
     pub(crate) inserted: f64,
@@ -141,7 +141,7 @@ impl Counters {
             .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
 
         let chunks = if row.try_get(6)? {
-            Some(Chunks {
+            Some(ChunkCounters {
                 fetched: row.try_get(7)?,
                 inserted: row.try_get(8)?,
                 deleted: row.try_get(9)?,
@@ -334,7 +334,7 @@ mod tests {
             by_index,
             live: 1000.0,
             inserted: 1000.0,
-            chunks: Some(Chunks {
+            chunks: Some(ChunkCounters {
                 fetched,
                 inserted: 2000.0 + inserted,
                 deleted: inserted,
@@ -381,7 +381,7 @@ mod tests {
         assert!(is_judged(Counters { age: Some(1e6), ..whole }));
         assert!(!is_judged(Counters { age: Some(60.0), ..whole }));
         assert!(!is_judged(Counters { live: 400.0, ..whole }));
-        let chunks = whole.chunks.map(|chunks| Chunks { live: 0.0, ..chunks });
+        let chunks = whole.chunks.map(|chunks| ChunkCounters { live: 0.0, ..chunks });
         assert!(!is_judged(Counters { chunks, ..whole }));
         assert!(!is_judged(Counters { chunks: None, ..whole }));
     }

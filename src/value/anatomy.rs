@@ -98,7 +98,7 @@ pub struct Anatomy {
 }
 
 /// Describes a value in detail.
-pub fn of<S: ChunkStore>(
+pub fn describe_value<S: ChunkStore>(
     relation: &str,
     seen: &TupleValue<'_>,
     store: &mut S,
@@ -134,7 +134,7 @@ pub fn of<S: ChunkStore>(
 
 /// Where to look for a value.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct DatumPlace<'a> {
     pub relation: &'a str,
     pub desc: &'a TupleDesc,
     /// The layout of custom pointers.
@@ -146,12 +146,12 @@ pub struct Wanted<'a> {
 /// Describes the value of a tuple on `page`, dead or alive, in detail. The error says why there is none.
 pub fn on_page<S: ChunkStore>(
     bytes: &[u8],
-    wanted: &Wanted<'_>,
+    wanted: &DatumPlace<'_>,
     store: &mut S,
     toasters: &Toasters,
     page_size: PageSize,
 ) -> Result<Anatomy, String> {
-    let Wanted { relation, desc, flavor, column, ctid } = *wanted;
+    let DatumPlace { relation, desc, flavor, column, ctid } = *wanted;
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
         Ok(PageState::New) => return Err(format!("block {} was never written", ctid.block)),
@@ -181,7 +181,7 @@ pub fn on_page<S: ChunkStore>(
             let block_known = true;
             let column = attribute;
             let seen = TupleValue { ctid, block_known, index, column, datum, stored, order };
-            return Ok(of(relation, &seen, store, toasters, page_size));
+            return Ok(describe_value(relation, &seen, store, toasters, page_size));
         }
     }
     Err(format!("there is no column \"{column}\""))

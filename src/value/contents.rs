@@ -43,7 +43,7 @@ pub enum TextForm {
 
 impl TextForm {
     /// That of a type; `None` if it is not known here.
-    pub fn of(type_oid: Oid) -> Option<TextForm> {
+    pub fn of_type(type_oid: Oid) -> Option<TextForm> {
         match type_oid.0 {
             JSONB => Some(TextForm::Jsonb),
             NUMERIC => Some(TextForm::Numeric),
@@ -61,7 +61,7 @@ pub fn write_text<S: ChunkStore>(
     reassembler: &mut Reassembler<'_, S>,
     sink: &mut impl TextSink,
 ) -> Result<Option<()>, ToastError> {
-    match TextForm::of(type_oid) {
+    match TextForm::of_type(type_oid) {
         None => return Ok(None),
         Some(TextForm::Content) => sink.put(value.content()?),
         Some(TextForm::Jsonb) => reassembler.jsonb_text(value, sink)?,
@@ -78,8 +78,8 @@ pub fn write_text<S: ChunkStore>(
 
 /// Computes the md5 of a text, and writes the text to a file if there is one.
 #[derive(Default)]
-struct Md5Sink {
-    md5: Md5,
+pub(super) struct Md5Sink {
+    pub(super) md5: Md5,
     file: Option<BufWriter<File>>,
     error: Option<io::Error>,
 }
@@ -220,7 +220,7 @@ impl<S: ChunkStore> Contents<S> {
         let order = found.order;
         let mut reassembler = Reassembler { store: &mut self.store, toasters, page, order };
         let logical = reassembler.value(&value)?;
-        let form = TextForm::of(found.column.type_oid);
+        let form = TextForm::of_type(found.column.type_oid);
         let mut sink = match output(self.output_dir.as_deref(), relation, found, form) {
             Ok(file) => Md5Sink { file, ..Md5Sink::default() },
             Err(error) => return Ok(Err(error)),
@@ -247,7 +247,7 @@ impl<S: ChunkStore> Contents<S> {
     ) -> io::Result<()> {
         self.unknown.insert(value.column.name.clone());
         let text = value.column.missing.as_ref().and_then(|missing| missing.text.as_deref());
-        let form = TextForm::of(value.column.type_oid);
+        let form = TextForm::of_type(value.column.type_oid);
         let (Some(text), Some(_)) = (text, form) else { return Ok(()) };
         row.text_md5 = Some(md5_hex(text));
         match output(self.output_dir.as_deref(), relation, value, form)? {

@@ -2,11 +2,10 @@
 //!
 //! Servers with pluggable TOAST misread some values of their own toasters.
 
-use md5::{Digest, Md5};
+use md5::Digest;
 
-use super::contents::{TextForm, md5_hex, write_text};
+use super::contents::{Md5Sink, TextForm, md5_hex, write_text};
 use crate::server::chunks::LiveChunks;
-use toast_format::disk::jsonb_text::TextSink;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::value_text::hex;
 use toast_format::disk::varlena::Varlena;
@@ -19,16 +18,6 @@ use toast_format::model::toaster::reassemble::Reassembler;
 
 const BYTEA: Oid = Oid(17);
 
-/// The md5 of a text as it is written.
-#[derive(Default)]
-struct TextMd5(Md5);
-
-impl TextSink for TextMd5 {
-    fn put(&mut self, piece: &[u8]) {
-        self.0.update(piece);
-    }
-}
-
 /// A type whose values are compared. For a domain, the base type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ComparedType(Oid);
@@ -36,7 +25,7 @@ pub(crate) struct ComparedType(Oid);
 impl ComparedType {
     /// `None` if the text of the type's values is not known here.
     pub(crate) fn new(base_type: Oid) -> Option<ComparedType> {
-        let is_known = base_type == BYTEA || TextForm::of(base_type).is_some();
+        let is_known = base_type == BYTEA || TextForm::of_type(base_type).is_some();
         is_known.then_some(ComparedType(base_type))
     }
 
@@ -60,9 +49,9 @@ impl ComparedType {
         if self.0 == BYTEA {
             return Ok(md5_hex(logical.content()?));
         }
-        let mut text = TextMd5::default();
+        let mut text = Md5Sink::default();
         write_text(&logical, self.0, reassembler, &mut text)?;
-        Ok(hex(&text.0.finalize()))
+        Ok(hex(&text.md5.finalize()))
     }
 }
 

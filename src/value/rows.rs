@@ -46,7 +46,7 @@ pub struct ValueRow {
 
 impl ValueRow {
     /// A value without a place.
-    pub fn of(relation: &str, stored: &StoredValue) -> ValueRow {
+    pub fn without_place(relation: &str, stored: &StoredValue) -> ValueRow {
         ValueRow {
             relation: relation.to_owned(),
             block: None,
@@ -82,7 +82,7 @@ impl ValueRow {
             item: Some(value.ctid.item),
             ctid: known.then(|| value.ctid.to_string()),
             column: Some(value.column.name.clone()),
-            ..ValueRow::of(relation, &value.stored)
+            ..ValueRow::without_place(relation, &value.stored)
         }
     }
 }

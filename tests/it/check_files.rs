@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use toastctl::check::finding::Finding;
-use toastctl::offline::control::Control;
+use toastctl::offline::control::ControlFile;
 
 use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths, set_word};
 use crate::support::checked::{check, told, with_checksums, write};
@@ -261,7 +261,7 @@ fn the_ids_of_the_control_file_are_those_that_each_server_shows() {
         let path = server.data_dir().join(database.psql("SELECT pg_relation_filepath('t')"));
         std::mem::forget(database);
         server.shut_down();
-        let ids = Control::above(&path, PAGE).ids.unwrap();
+        let ids = ControlFile::above(&path, PAGE).ids.unwrap();
         let all = [ids.next_xid, ids.oldest_xid, ids.next_multi, ids.oldest_multi];
         assert_eq!(all.map(|id| id.0.to_string()).join(" "), shown, "{major}");
         assert_eq!(ids.next_multi.0, 2, "{major}");

@@ -15,7 +15,7 @@ use toast_format::heap::problem::Problems;
 use toast_format::model::cost::Prices;
 use toast_format::model::settings::TupleTarget;
 use toast_format::model::stored::Form;
-use toast_format::model::toast::{Column, Incoming, Operation, Table, ToastError, Toasted};
+use toast_format::model::toast::{Column, Incoming, Operation, RowError, Table, Toasted};
 use toastctl::advise::content::{SampledRow, rows_of_page};
 use toastctl::cli::connect::Connection;
 use toastctl::server::about::Server;
@@ -445,7 +445,7 @@ async fn compare(
                     .unwrap_or_else(|| panic!("{place}: refused: {}", refused[&(id as i32)]));
                 same(case, &place, &predicted, stored, compared);
             }
-            Err(error @ ToastError::RowTooBig { .. }) => {
+            Err(error @ RowError::RowTooBig { .. }) => {
                 compared.refused += 1;
                 assert_eq!(refused.get(&(id as i32)), Some(&error.to_string()), "{place}");
             }
@@ -543,8 +543,9 @@ async fn exact_lz4(
         }
         let is_array = spec.sql_type.ends_with("[]");
         client.batch_execute("BEGIN").await.unwrap();
-        let (named, methods) = ((index, column.name.as_str()), [Method::Lz4]);
-        let trial = Trial::new(raw.quoted(), named, is_array, &methods, PageSize::DEFAULT);
+        let methods = [Method::Lz4];
+        let name = column.name.as_str();
+        let trial = Trial::new(raw.quoted(), index, name, is_array, &methods, PageSize::DEFAULT);
         trial.make(client).await.unwrap();
         let found = trial.compress(client, &items).await.unwrap();
         client.batch_execute("ROLLBACK").await.unwrap();

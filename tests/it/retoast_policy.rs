@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use toast_format::disk::layout::PageSize;
 use toast_format::model::cost::Prices;
-use toast_format::model::policy::{Choice, Circumstances, CompressedSizes, Policy};
+use toast_format::model::policy::{Circumstances, CompressedSizes, MethodRule, Policy};
 
 use crate::support::command::{run, toastctl};
 use crate::support::reports::Source;
@@ -102,14 +102,14 @@ fn stored_otherwise_than_is_cheapest(database: &Database<'_>, method: &str) -> S
         let sizes = CompressedSizes { pglz: tried(pglz), lz4: tried(lz4) };
         let choice = match raw > 2000 {
             true => Policy::Best.decide(method.parse().unwrap(), raw, sizes, &circumstances),
-            false => Choice::Uncompressed,
+            false => MethodRule::Uncompressed,
         };
         match choice {
-            Choice::Compressed { method, size } => {
+            MethodRule::Compressed { method, size } => {
                 let counted = if size <= 2004 { size } else { size - 4 };
                 format!("({id}, '{}', {counted})", method.name())
             }
-            Choice::Uncompressed => {
+            MethodRule::Uncompressed => {
                 let counted = match raw {
                     0..=126 => raw + 1,
                     127..=2000 => raw + 4,

@@ -46,8 +46,8 @@ fn sizes_of_compressed_copies_are_those_of_their_datums() {
                 let block = BlockNumber(block.parse().unwrap());
                 rows.push((ItemPointer { block, item: item.parse().unwrap() }, row.get(1)));
             }
-            let named = (1, "v");
-            let trial = Trial::new("public.t".into(), named, false, methods, PageSize::DEFAULT);
+            let page = PageSize::DEFAULT;
+            let trial = Trial::new("public.t".into(), 1, "v", false, methods, page);
             trial.make(client).await.unwrap();
             let addresses: Vec<ItemPointer> = rows.iter().map(|row| row.0).collect();
             let found = trial.compress(client, &addresses).await.unwrap();

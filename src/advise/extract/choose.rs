@@ -8,7 +8,7 @@
 use super::keys::{Extract, SETS, Scout, Weights};
 use super::result::ExtractionReport;
 use super::rows::{Extraction, KEYS, KeyType, REST, StoredTable, TODAY as STORED, no_such_key};
-use super::target::{self, Migrated, Target};
+use super::target::{self, ExtractionTarget, Migrated};
 use crate::advise::advisor::{Advisor, TableFacts};
 use crate::advise::candidate::{AdviseError, Variants};
 use crate::advise::estimate::{CpuTime, Figure, Figures, FurtherCosts, Scope, figures};
@@ -28,7 +28,7 @@ const WIDENED: usize = 4;
 
 /// What is to be extracted from one table.
 #[derive(Debug, Clone, Default)]
-pub(in crate::advise) struct Wanted {
+pub(in crate::advise) struct WantedKeys {
     pub(in crate::advise) what: Option<Extract>,
     /// The table whose partition it is. Another one may have the keys that it does not.
     pub(in crate::advise) parent: Option<Migrated>,
@@ -52,7 +52,7 @@ impl Reading<'_> {
     pub(in crate::advise) async fn extract(
         &mut self,
         what: &Extract,
-        wanted: &Wanted,
+        wanted: &WantedKeys,
         v: &Variants,
         beforehand: &Beforehand<'_>,
     ) -> Result<(), AdviseError> {
@@ -85,7 +85,7 @@ impl Reading<'_> {
         column: usize,
         keys: &[String],
         skips_unfit: bool,
-    ) -> Result<Target, AdviseError> {
+    ) -> Result<ExtractionTarget, AdviseError> {
         let client = self.advisor.client();
         target::target(client, self.relation, parent, column, keys, skips_unfit).await
     }
@@ -122,7 +122,7 @@ impl Reading<'_> {
         sizes.dedup();
         for size in sizes {
             let keys = target.keys.iter().take(size).cloned().collect();
-            let target = Target { keys, ..target.clone() };
+            let target = ExtractionTarget { keys, ..target.clone() };
             self.documents.extractions.push(Extraction::new(target, stored.clone(), true));
         }
         self.tallies(&plan, &bare, stored.fillfactor).await?;
@@ -210,7 +210,7 @@ impl Advisor {
         partitions: &[Relation],
         columns: &[String],
     ) -> Result<Vec<Report>, AdviseError> {
-        let mut wanted = Wanted {
+        let mut wanted = WantedKeys {
             what: self.options.extract.clone(),
             parent: Some(parent.clone()),
             types: None,
@@ -256,7 +256,7 @@ impl Advisor {
         &self,
         partitions: &[Relation],
         columns: &[String],
-        wanted: &Wanted,
+        wanted: &WantedKeys,
     ) -> Result<Vec<Report>, AdviseError> {
         let mut reports = Vec::with_capacity(partitions.len());
         for partition in partitions {

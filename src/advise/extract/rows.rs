@@ -6,13 +6,13 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::keys::{KnownUse, ORDER};
-use super::target::{Migrated, Target};
+use super::target::{ExtractionTarget, Migrated};
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::compressed;
 use crate::advise::tally::{SampleRow, Tally, Variant};
 use toast_format::codec::{Method, datum};
 use toast_format::disk::desc::{Align, Length, Storage};
-use toast_format::disk::jsonb::split::{Value, ValueKind, root_keys, without};
+use toast_format::disk::jsonb::split::{RootValue, ValueKind, root_keys, without};
 use toast_format::disk::numeric::Numeric;
 use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
 use toast_format::disk::{ByteOrder, ItemPointer};
@@ -43,7 +43,7 @@ pub enum KeyType {
 
 impl KeyType {
     /// The narrowest that holds this value.
-    fn new(value: &Value<'_>, order: ByteOrder) -> KeyType {
+    fn new(value: &RootValue<'_>, order: ByteOrder) -> KeyType {
         match value.kind {
             ValueKind::Bool => KeyType::Boolean,
             ValueKind::String => KeyType::Text,
@@ -142,7 +142,7 @@ struct KeyValue {
 }
 
 impl KeyValue {
-    fn new(value: &Value<'_>) -> KeyValue {
+    fn new(value: &RootValue<'_>) -> KeyValue {
         KeyValue {
             own_size: u32::try_from(own(value).len()).unwrap_or(u32::MAX),
             jsonb_size: u32::try_from(value.jsonb_size()).unwrap_or(u32::MAX),
@@ -153,7 +153,7 @@ impl KeyValue {
 }
 
 /// A string's or number's content in a column of its own type.
-fn own<'a>(value: &Value<'a>) -> &'a [u8] {
+fn own<'a>(value: &RootValue<'a>) -> &'a [u8] {
     match value.kind {
         ValueKind::String => value.bytes,
         ValueKind::Number => value.bytes.get(VARLENA_HEADER_SIZE as usize..).unwrap_or(&[]),
@@ -182,7 +182,7 @@ struct Apart {
     values: Vec<Option<KeyValue>>,
 }
 
-/// ExtractionCounts of rows.
+/// Rows and documents of the sample, counted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExtractionCounts {
     /// Documents with one of the keys.
@@ -221,7 +221,7 @@ pub(crate) struct StoredTable {
 /// An extraction over a sample.
 #[derive(Debug)]
 pub(crate) struct Extraction {
-    pub(super) target: Target,
+    pub(super) target: ExtractionTarget,
     pub(super) stored: StoredTable,
     /// Whether the keys were chosen, not named.
     pub(super) auto: bool,
@@ -246,7 +246,7 @@ pub(crate) struct Extraction {
 }
 
 impl Extraction {
-    pub(crate) fn new(target: Target, stored: StoredTable, auto: bool) -> Extraction {
+    pub(crate) fn new(target: ExtractionTarget, stored: StoredTable, auto: bool) -> Extraction {
         let keys = target.keys.len();
         let widest = wider(&stored.table, stored.default_method, &vec![KeyType::Jsonb; keys]);
         Extraction {
@@ -403,7 +403,7 @@ impl Extraction {
         compressed(&mut self.compressor, method, raw).map(|(size, _)| size)
     }
 
-    fn compress(&mut self, kept: &mut KeyValue, value: &Value<'_>) {
+    fn compress(&mut self, kept: &mut KeyValue, value: &RootValue<'_>) {
         let method = self.stored.default_method;
         kept.own_compressed = self.compressed_size(method, own(value));
         kept.jsonb_compressed = self.compressed_size(method, &value.jsonb());

@@ -3,7 +3,7 @@
 //! A key leaves a document only if its column gives the same value back.
 
 use super::rows::KeyType;
-use super::target::Target;
+use super::target::ExtractionTarget;
 use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// Rows that one transaction changes, about.
@@ -12,7 +12,7 @@ const BATCH_ROWS: f64 = 1000.0;
 /// The script. `rows_per_page`: live rows of a page. `command` re-toasts the column and returns free space; on a server
 /// with pluggable TOAST nothing may be rewritten.
 pub(super) fn script(
-    target: &Target,
+    target: &ExtractionTarget,
     types: &[KeyType],
     rows_per_page: f64,
     command: &str,
@@ -94,7 +94,7 @@ VACUUM (ANALYZE) {table};
 
 /// A `DO` statement that updates the rows of a table `t` that meet one of the conditions, with a commit after each batch
 /// of pages. In a partitioned table, pages of the same number are one batch.
-fn batches(target: &Target, pages: u32, set: &str, conditions: &[String]) -> String {
+fn batches(target: &ExtractionTarget, pages: u32, set: &str, conditions: &[String]) -> String {
     let table = target.table.quoted();
     let relation = quote_literal(&table);
     let size = match target.table.partitions {

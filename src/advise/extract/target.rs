@@ -28,7 +28,7 @@ pub(crate) struct TargetKey {
 
 /// What is to be extracted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ExtractionTarget {
     /// The document column's index from 0.
     pub column: usize,
     pub column_name: String,
@@ -91,7 +91,7 @@ pub(crate) async fn target(
     column: usize,
     keys: &[String],
     skips_unfit: bool,
-) -> Result<Target, AdviseError> {
+) -> Result<ExtractionTarget, AdviseError> {
     // what a partition key names depends on the table (StorePartitionKey)
     let sql = "SELECT CASE WHEN c.relkind NOT IN ('r', 'p') THEN 'a materialized view' \
                            WHEN t.relispartition THEN 'a partition' \
@@ -155,28 +155,43 @@ pub(crate) async fn target(
     if let Some(why) = why {
         return Err(AdviseError::Unfit(why));
     }
-    let own = attributes.iter().filter(|a| !a.dropped).map(|a| a.name.as_str());
-    let mut taken: Vec<String> = own.chain(SYSTEM).map(str::to_owned).collect();
-    let mut named = Vec::with_capacity(keys.len());
-    for (key, bytes) in keys.iter().zip(said.keys) {
-        let own = truncated(key, LONGEST_NAME).to_owned();
-        let other = truncated(&format!("{column_name}_{key}"), LONGEST_NAME).to_owned();
-        let mut names = [&own, &other].into_iter();
-        let free = names.find(|name| !name.is_empty() && !taken.contains(*name)).cloned();
-        let is_unfit = bytes != key.as_bytes() || free.is_none() || named.len() == most;
-        if skips_unfit && is_unfit {
-            continue;
+    let unnamed = ExtractionTarget { column, column_name, keys: Vec::new(), table };
+    let keys = keys.iter().zip(said.keys);
+    unnamed.with_columns(attributes, keys, most, skips_unfit)
+}
+
+impl ExtractionTarget {
+    /// With these keys, as the user and as the database spells them, and names for their columns; at most `most`.
+    fn with_columns<'k>(
+        mut self,
+        attributes: &[Attribute],
+        keys: impl Iterator<Item = (&'k String, Vec<u8>)>,
+        most: usize,
+        skips_unfit: bool,
+    ) -> Result<ExtractionTarget, AdviseError> {
+        let own = attributes.iter().filter(|a| !a.dropped).map(|a| a.name.as_str());
+        let mut taken: Vec<String> = own.chain(SYSTEM).map(str::to_owned).collect();
+        for (key, bytes) in keys {
+            let own = truncated(key, LONGEST_NAME).to_owned();
+            let other = truncated(&format!("{}_{key}", self.column_name), LONGEST_NAME).to_owned();
+            let mut names = [&own, &other].into_iter();
+            let free = names.find(|name| !name.is_empty() && !taken.contains(*name)).cloned();
+            let is_unfit = bytes != key.as_bytes() || free.is_none() || self.keys.len() == most;
+            if skips_unfit && is_unfit {
+                continue;
+            }
+            let Some(free) = free else {
+                let name = self.table.display_name();
+                return Err(AdviseError::Unfit(format!(
+                    "key \"{key}\" has no name for a column: relation \"{name}\" has \"{own}\" and \"{other}\" already\n\
+                     HINT:  Rename one of these columns, or extract other keys."
+                )));
+            };
+            taken.push(free.clone());
+            self.keys.push(TargetKey { key: key.clone(), bytes, name: free });
         }
-        let Some(free) = free else {
-            return Err(AdviseError::Unfit(format!(
-                "key \"{key}\" has no name for a column: relation \"{name}\" has \"{own}\" and \"{other}\" already\n\
-                 HINT:  Rename one of these columns, or extract other keys."
-            )));
-        };
-        taken.push(free.clone());
-        named.push(TargetKey { key: key.clone(), bytes, name: free });
+        Ok(self)
     }
-    Ok(Target { column, column_name, keys: named, table })
 }
 
 /// The catalog's answer about a column.

@@ -130,7 +130,7 @@ async fn overview(
         let page = inspector.server.page_size.bytes() as u64;
         let blocks = listed.iter().map(|listed| {
             let blocks = u32::try_from(listed.heap_bytes / page).unwrap_or(u32::MAX);
-            u64::from(sampling.size.of(blocks))
+            u64::from(sampling.size.blocks(blocks))
         });
         inspector.progress.begin(&inspector.server.database, blocks.sum());
     }

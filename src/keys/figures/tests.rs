@@ -1,13 +1,13 @@
 use super::*;
-use crate::keys::cost::{Stored, Terms};
-use crate::keys::language::Language;
+use crate::keys::cost::{StoredDocument, TableTerms};
+use crate::keys::language::DocumentLanguage;
 use proptest::prelude::*;
 use toast_format::disk::ByteOrder;
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::layout::PageSize;
 use toast_format::model::stored::{Form, StoredValue};
 
-const TERMS: Terms = Terms { page: PageSize::DEFAULT, levels: 2 };
+const TERMS: TableTerms = TableTerms { page: PageSize::DEFAULT, levels: 2 };
 
 fn looked(blocks: u32, total: u32, documents: u64, part: f64) -> Looked {
     Looked {
@@ -21,8 +21,8 @@ fn looked(blocks: u32, total: u32, documents: u64, part: f64) -> Looked {
 }
 
 /// A tree of documents, four in a block, and its scope.
-fn read(texts: &[String], depth: u8) -> (Tree, Scope) {
-    let mut tree = Tree::new(Language::Jsonb, depth, TERMS);
+fn read(texts: &[String], depth: u8) -> (Tree, SampleScope) {
+    let mut tree = Tree::new(DocumentLanguage::Jsonb, depth, TERMS);
     let mut in_blocks = PowerSums::default();
     let mut blocks = 0;
     for block in texts.chunks(4) {
@@ -35,7 +35,7 @@ fn read(texts: &[String], depth: u8) -> (Tree, Scope) {
                 stored_size: Some(raw),
                 ..StoredValue::NULL
             };
-            let stored = Stored { value, raw, tuple: 60, visits: None };
+            let stored = StoredDocument { value, raw, tuple: 60, visits: None };
             tree.document(&content, ByteOrder::Little, &stored).unwrap();
         }
         tree.end_block();
@@ -43,7 +43,7 @@ fn read(texts: &[String], depth: u8) -> (Tree, Scope) {
         blocks += 1;
     }
     let documents = texts.len() as u64;
-    (tree, Scope { looked: looked(blocks, blocks, documents, 1.0), in_blocks })
+    (tree, SampleScope { looked: looked(blocks, blocks, documents, 1.0), in_blocks })
 }
 
 fn sums(texts: &[String], depth: u8, limit: Option<usize>) -> (u64, u64, Vec<Key>, Option<Others>) {

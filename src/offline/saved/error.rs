@@ -14,7 +14,7 @@ pub struct SavedError {
     pub line: LineNumber,
     /// The name of the column, as printed, if the error is in one column.
     pub column: Option<String>,
-    pub problem: Problem,
+    pub problem: SavedProblem,
 }
 
 impl SavedError {
@@ -26,7 +26,7 @@ impl SavedError {
 
 /// What is wrong at a location.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Problem {
+pub enum SavedProblem {
     /// A value is not valid for its column; its text is shortened.
     #[error("expected {expected}, got {got:?}")]
     Expected { expected: Cow<'static, str>, got: String },
@@ -35,7 +35,7 @@ pub enum Problem {
     Hex(HexError),
     /// An attribute of an array is wrong; attributes are numbered from 1.
     #[error("attribute {number}: {problem}")]
-    Attribute { number: usize, problem: Box<Problem> },
+    Attribute { number: usize, problem: Box<SavedProblem> },
     /// A bytea was printed with `bytea_output = 'escape'`.
     #[error("bytea is in escape format, expected hexadecimal digits after \\x")]
     EscapeFormat,
@@ -83,45 +83,47 @@ pub enum Problem {
     Nothing,
 }
 
-impl Problem {
+impl SavedProblem {
     fn hint(&self) -> Option<&'static str> {
         match self {
-            Problem::Attribute { problem, .. } => problem.hint(),
-            Problem::EscapeFormat => {
+            SavedProblem::Attribute { problem, .. } => problem.hint(),
+            SavedProblem::EscapeFormat => {
                 Some("set bytea_output = 'hex' in the session, then run the query again")
             }
-            Problem::NoHeader => Some(
+            SavedProblem::NoHeader => Some(
                 "keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \
                  \\copy (SELECT …) TO 'FILE' CSV HEADER",
             ),
-            Problem::RowValue => Some("write SELECT * FROM heap_page_items(…) to get columns"),
-            Problem::OtherFormat(_) => {
+            SavedProblem::RowValue => Some("write SELECT * FROM heap_page_items(…) to get columns"),
+            SavedProblem::OtherFormat(_) => {
                 Some("save the result as CSV: \\copy (SELECT …) TO 'FILE' CSV HEADER")
             }
-            Problem::Unterminated => Some("if the last line is whole, end it with a line break"),
-            Problem::Nothing => Some(
+            SavedProblem::Unterminated => {
+                Some("if the last line is whole, end it with a line break")
+            }
+            SavedProblem::Nothing => Some(
                 "expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), \
                  heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \
                  \\copy (SELECT …) TO 'FILE' CSV HEADER",
             ),
-            Problem::Hex(error) => error.hint(),
+            SavedProblem::Hex(error) => error.hint(),
             _ => None,
         }
     }
 
     pub(crate) fn is_escape_format(&self) -> bool {
         match self {
-            Problem::Attribute { problem, .. } => problem.is_escape_format(),
-            problem => *problem == Problem::EscapeFormat,
+            SavedProblem::Attribute { problem, .. } => problem.is_escape_format(),
+            problem => *problem == SavedProblem::EscapeFormat,
         }
     }
 
-    pub(crate) fn expected(expected: impl Into<Cow<'static, str>>, got: &str) -> Problem {
-        Problem::Expected { expected: expected.into(), got: shorten(got) }
+    pub(crate) fn expected(expected: impl Into<Cow<'static, str>>, got: &str) -> SavedProblem {
+        SavedProblem::Expected { expected: expected.into(), got: shorten(got) }
     }
 
-    pub(crate) fn cut(what: &'static str) -> Problem {
-        Problem::Cut(what.into())
+    pub(crate) fn cut(what: &'static str) -> SavedProblem {
+        SavedProblem::Cut(what.into())
     }
 
     pub(crate) fn at(self, line: LineNumber) -> SavedError {

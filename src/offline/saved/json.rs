@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::error::Problem;
-use super::table::{Header, Table, Value};
-use super::{Line, LineNumber, MOST, Next, Out, text};
+use super::error::SavedProblem;
+use super::table::{CellValue, Header, SavedTable};
+use super::{LineNumber, MOST, Next, SavedOutput, TextLine, text};
 
 /// Whether JSON with rows begins on a line.
 pub(crate) fn begins(line: &str) -> bool {
@@ -27,7 +27,7 @@ pub(crate) fn begins(line: &str) -> bool {
 /// Consecutive values, and the table to which their rows belong.
 #[derive(Default)]
 pub(crate) struct JsonRows {
-    table: Option<Table>,
+    table: Option<SavedTable>,
     /// The number of values begun: arrays, and rows outside of arrays.
     values: u64,
     /// The line where the array begins that is not closed.
@@ -47,11 +47,11 @@ impl JsonRows {
         self.depth > 0 || self.array.is_some()
     }
 
-    pub(crate) fn take(&mut self, line: &Line<'_>, out: &mut Out<'_>) -> Next {
+    pub(crate) fn take(&mut self, line: &TextLine<'_>, out: &mut SavedOutput<'_>) -> Next {
         if !self.is_within() && line.begins {
             if let Some(expected) = text::footer(line.text) {
                 if expected != self.values {
-                    let problem = Problem::RowCount { expected, got: self.values };
+                    let problem = SavedProblem::RowCount { expected, got: self.values };
                     out.error(problem.at(line.number));
                 }
                 return Next::Ended;
@@ -81,7 +81,7 @@ impl JsonRows {
                 b',' | b'+' => {}
                 _ if byte.is_ascii_whitespace() => {}
                 _ => {
-                    let problem = Problem::Json("expected a row such as {\"lp\":1, …}".into());
+                    let problem = SavedProblem::Json("expected a row such as {\"lp\":1, …}".into());
                     out.error(problem.at(line.number));
                     return Next::Skip;
                 }
@@ -90,7 +90,7 @@ impl JsonRows {
         Next::More
     }
 
-    fn take_byte_of_row(&mut self, byte: u8, out: &mut Out<'_>) {
+    fn take_byte_of_row(&mut self, byte: u8, out: &mut SavedOutput<'_>) {
         if self.in_string {
             self.in_string = byte != b'"' || self.is_escaped;
             self.is_escaped = byte == b'\\' && !self.is_escaped;
@@ -110,53 +110,58 @@ impl JsonRows {
         if self.depth == 0 {
             let row = std::mem::take(&mut self.row);
             if row.len() > MOST {
-                out.error(Problem::TooLong(MOST).at(self.row_line));
+                out.error(SavedProblem::TooLong(MOST).at(self.row_line));
             } else {
                 read_row(&row, self.row_line, &mut self.table, out);
             }
         }
     }
 
-    pub(crate) fn end(&mut self, out: &mut Out<'_>) {
+    pub(crate) fn end(&mut self, out: &mut SavedOutput<'_>) {
         if self.is_within() {
             let begin = self.array.unwrap_or(self.row_line);
             let what = format!("the JSON value that begins at line {begin} is not closed");
-            out.error(Problem::Cut(what.into()).at(out.line));
+            out.error(SavedProblem::Cut(what.into()).at(out.line));
         }
     }
 }
 
-fn read_row(row: &[u8], line: LineNumber, table: &mut Option<Table>, out: &mut Out<'_>) {
+fn read_row(
+    row: &[u8],
+    line: LineNumber,
+    table: &mut Option<SavedTable>,
+    out: &mut SavedOutput<'_>,
+) {
     let cells: BTreeMap<String, Json> = match serde_json::from_slice(row) {
         Ok(cells) => cells,
         Err(error) => {
             let message = error.to_string();
             // The position is relative to the row, so it is not useful together with the line.
             let what = message.split(" at line ").next().unwrap_or_default();
-            return out.error(Problem::Json(what.to_owned()).at(line));
+            return out.error(SavedProblem::Json(what.to_owned()).at(line));
         }
     };
     let names = || cells.keys().map(String::as_str);
     if !table.as_ref().is_some_and(|table| table.header.has_names(names())) {
         let Some(header) = Header::by_names(names()) else {
-            return out.error(Problem::NoHeader.at(line));
+            return out.error(SavedProblem::NoHeader.at(line));
         };
-        *table = Some(Table::begin(header, out));
+        *table = Some(SavedTable::begin(header, out));
     }
     let Some(table) = table else { return };
-    let values: Vec<Value<'_>> = cells.values().map(cell).collect();
+    let values: Vec<CellValue<'_>> = cells.values().map(cell).collect();
     if let Err(error) = table.push(line, &values, true, out) {
         out.error(error);
     }
 }
 
-fn cell(json: &Json) -> Value<'_> {
+fn cell(json: &Json) -> CellValue<'_> {
     match json {
-        Json::Null => Value::Null,
-        Json::String(text) => Value::Text(Cow::Borrowed(text)),
+        Json::Null => CellValue::Null,
+        Json::String(text) => CellValue::Text(Cow::Borrowed(text)),
         Json::Array(elements) if elements.iter().all(|e| e.is_string() || e.is_null()) => {
-            Value::Array(elements.iter().map(Json::as_str).collect())
+            CellValue::Array(elements.iter().map(Json::as_str).collect())
         }
-        other => Value::Text(Cow::Owned(other.to_string())),
+        other => CellValue::Text(Cow::Owned(other.to_string())),
     }
 }

@@ -152,7 +152,7 @@ pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
 }
 
 /// A line without its line break, or a piece of a long one.
-struct Line<'a> {
+struct TextLine<'a> {
     number: LineNumber,
     text: &'a str,
     /// Whether the text begins with the line.
@@ -164,7 +164,7 @@ struct Line<'a> {
 }
 
 /// Receives rows and errors.
-struct Out<'s> {
+struct SavedOutput<'s> {
     sink: &'s mut dyn SavedSink,
     /// The line being read.
     line: LineNumber,
@@ -174,14 +174,14 @@ struct Out<'s> {
     has_other_format: bool,
 }
 
-impl Out<'_> {
+impl SavedOutput<'_> {
     fn begin(&mut self, kind: RowKind) {
         self.results += 1;
         self.sink.begin(kind);
     }
 
     fn error(&mut self, error: SavedError) {
-        let is_format = matches!(error.problem, error::Problem::OtherFormat(_));
+        let is_format = matches!(error.problem, error::SavedProblem::OtherFormat(_));
         if is_format && std::mem::replace(&mut self.has_other_format, true) {
             return;
         }

@@ -2,15 +2,23 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::error::Problem;
-use super::{Line, LineNumber, MOST, Next, Out, SavedSink, expanded, json, rows, table, text};
+use super::error::SavedProblem;
+use super::{
+    LineNumber, MOST, Next, SavedOutput, SavedSink, TextLine, expanded, json, rows, table, text,
+};
 
 /// Reads all results of a text; see [`super::read`].
 pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
     let mut text = BufReader::new(text);
     let mut reader = Reader {
-        open: Open::Nothing,
-        out: Out { sink, line: LineNumber(1), results: 0, errors: 0, has_other_format: false },
+        open: OpenResult::Nothing,
+        out: SavedOutput {
+            sink,
+            line: LineNumber(1),
+            results: 0,
+            errors: 0,
+            has_other_format: false,
+        },
         ended: true,
     };
     let mut piece = Vec::new();
@@ -29,7 +37,7 @@ pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> 
         }
         if reader.out.line == LineNumber(1) && begins {
             if piece.starts_with(b"\xff\xfe") || piece.starts_with(b"\xfe\xff") {
-                reader.out.error(Problem::OtherFormat("UTF-16").at(LineNumber(1)));
+                reader.out.error(SavedProblem::OtherFormat("UTF-16").at(LineNumber(1)));
                 return Ok(());
             }
             if piece.starts_with(b"\xef\xbb\xbf") {
@@ -41,7 +49,7 @@ pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> 
         let content = String::from_utf8_lossy(&piece);
         let content = content.strip_suffix('\n').unwrap_or(&content);
         let content = content.strip_suffix('\r').unwrap_or(content);
-        reader.take(&Line { number: reader.out.line, text: content, begins, ended, is_part });
+        reader.take(&TextLine { number: reader.out.line, text: content, begins, ended, is_part });
         begins = ended;
         reader.out.line.0 += usize::from(ended);
     }
@@ -51,16 +59,16 @@ pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> 
     reader.end();
     if let Some(error) = failed {
         let line = reader.out.line;
-        reader.out.error(Problem::Unreadable(error.to_string()).at(line));
+        reader.out.error(SavedProblem::Unreadable(error.to_string()).at(line));
     }
     Ok(())
 }
 
 /// What is being read.
-enum Open {
+enum OpenResult {
     Nothing,
     Header(rows::HeaderLine),
-    Rows(rows::Rows),
+    Rows(rows::DelimitedRows),
     Records(expanded::Records),
     Json(json::JsonRows),
     /// A result that is not pageinspect's or cannot be read, up to an empty line or footer.
@@ -70,45 +78,51 @@ enum Open {
 }
 
 struct Reader<'s> {
-    open: Open,
-    out: Out<'s>,
+    open: OpenResult,
+    out: SavedOutput<'s>,
     /// Whether the last line had a line break.
     ended: bool,
 }
 
 impl Reader<'_> {
-    fn take(&mut self, line: &Line<'_>) {
+    fn take(&mut self, line: &TextLine<'_>) {
         self.ended = line.ended;
         let is_json = match &self.open {
-            Open::Json(values) => values.is_within() || !line.begins || json::begins(line.text),
-            Open::Nothing | Open::Unknown { .. } => line.begins && json::begins(line.text),
+            OpenResult::Json(values) => {
+                values.is_within() || !line.begins || json::begins(line.text)
+            }
+            OpenResult::Nothing | OpenResult::Unknown { .. } => {
+                line.begins && json::begins(line.text)
+            }
             _ => false,
         };
         if !is_json && (line.is_part || !line.begins) {
             // No row is this long, but the lines that psql draws above one JSON value may be.
-            if line.begins && (line.text.contains(r"\x") || !matches!(self.open, Open::Nothing)) {
-                self.out.error(Problem::TooLong(MOST).at(line.number));
+            if line.begins
+                && (line.text.contains(r"\x") || !matches!(self.open, OpenResult::Nothing))
+            {
+                self.out.error(SavedProblem::TooLong(MOST).at(line.number));
             }
-            if let Open::Header(_) | Open::Records(_) = self.open {
-                self.open = Open::Nothing;
+            if let OpenResult::Header(_) | OpenResult::Records(_) = self.open {
+                self.open = OpenResult::Nothing;
             }
             return;
         }
         loop {
             let next = match &mut self.open {
-                Open::Nothing => return self.begin(line),
-                Open::Header(header) => match header.begin(line, &mut self.out) {
+                OpenResult::Nothing => return self.begin(line),
+                OpenResult::Header(header) => match header.begin(line, &mut self.out) {
                     Ok(Some(rows)) => {
-                        self.open = Open::Rows(rows);
+                        self.open = OpenResult::Rows(rows);
                         continue;
                     }
                     Ok(None) => Next::Again,
                     Err(problem) => return self.refuse(problem, line.number),
                 },
-                Open::Rows(rows) => rows.take(line, &mut self.out),
-                Open::Records(records) => records.take(line, &mut self.out),
-                Open::Json(values) => values.take(line, &mut self.out),
-                Open::Unknown { is_reported } => {
+                OpenResult::Rows(rows) => rows.take(line, &mut self.out),
+                OpenResult::Records(records) => records.take(line, &mut self.out),
+                OpenResult::Json(values) => values.take(line, &mut self.out),
+                OpenResult::Unknown { is_reported } => {
                     let text = line.text;
                     if text.trim().is_empty() || text::footer(text).is_some() {
                         Next::Ended
@@ -132,42 +146,42 @@ impl Reader<'_> {
             };
             match next {
                 Next::More => return,
-                Next::Ended => self.open = Open::Nothing,
+                Next::Ended => self.open = OpenResult::Nothing,
                 Next::Again => {
-                    self.open = Open::Nothing;
+                    self.open = OpenResult::Nothing;
                     continue;
                 }
-                Next::Skip => self.open = Open::Unknown { is_reported: true },
+                Next::Skip => self.open = OpenResult::Unknown { is_reported: true },
             }
             return;
         }
     }
 
     /// Begins what is on a line. The order matters: formats that are more distinctive come first.
-    fn begin(&mut self, line: &Line<'_>) {
+    fn begin(&mut self, line: &TextLine<'_>) {
         let text = line.text;
         if text.trim().is_empty() || text::footer(text).is_some() {
             return;
         }
         if let Some(message) = text::server_error(text) {
-            self.out.error(Problem::Server(message.to_owned()).at(line.number));
+            self.out.error(SavedProblem::Server(message.to_owned()).at(line.number));
         } else if json::begins(text) {
             let mut values = json::JsonRows::default();
             values.take(line, &mut self.out);
-            self.open = Open::Json(values);
+            self.open = OpenResult::Json(values);
         } else if let Some(format) = text::other_format(text) {
-            self.refuse(Problem::OtherFormat(format), line.number);
+            self.refuse(SavedProblem::OtherFormat(format), line.number);
         } else if let Some(header) = rows::HeaderLine::parse(line) {
-            self.open = Open::Header(header);
+            self.open = OpenResult::Header(header);
         } else if text::is_record_line(text) {
-            self.open = Open::Records(expanded::Records::begin(line));
+            self.open = OpenResult::Records(expanded::Records::begin(line));
         } else if text::is_rule(text) {
-            self.open = Open::Unknown { is_reported: false };
+            self.open = OpenResult::Unknown { is_reported: false };
         } else {
-            match rows::Rows::begin_without_header(line, &mut self.out) {
+            match rows::DelimitedRows::begin_without_header(line, &mut self.out) {
                 Ok(Some(mut rows)) => {
                     rows.take(line, &mut self.out);
-                    self.open = Open::Rows(rows);
+                    self.open = OpenResult::Rows(rows);
                 }
                 Ok(None) => {
                     if let Some(problem) = row_problem(text) {
@@ -180,34 +194,36 @@ impl Reader<'_> {
     }
 
     /// Reports why a result cannot be read, and skips it.
-    fn refuse(&mut self, problem: Problem, line: LineNumber) {
+    fn refuse(&mut self, problem: SavedProblem, line: LineNumber) {
         self.out.error(problem.at(line));
-        self.open = Open::Unknown { is_reported: true };
+        self.open = OpenResult::Unknown { is_reported: true };
     }
 
     fn end(&mut self) {
         match &mut self.open {
-            Open::Header(header) => header.end(self.ended, &mut self.out),
-            Open::Rows(rows) => rows.end(self.ended, &mut self.out),
-            Open::Records(records) => records.end(self.ended, &mut self.out),
-            Open::Json(values) => values.end(&mut self.out),
-            Open::Nothing | Open::Unknown { .. } => {}
+            OpenResult::Header(header) => header.end(self.ended, &mut self.out),
+            OpenResult::Rows(rows) => rows.end(self.ended, &mut self.out),
+            OpenResult::Records(records) => records.end(self.ended, &mut self.out),
+            OpenResult::Json(values) => values.end(&mut self.out),
+            OpenResult::Nothing | OpenResult::Unknown { .. } => {}
         }
         if self.out.results == 0 && self.out.errors == 0 {
-            self.out.error(Problem::Nothing.at(self.out.line));
+            self.out.error(SavedProblem::Nothing.at(self.out.line));
         }
     }
 }
 
 /// Why a line cannot be read, if it can only be a row.
-fn row_problem(line: &str) -> Option<Problem> {
+fn row_problem(line: &str) -> Option<SavedProblem> {
     if text::is_row_value(line) {
-        return Some(Problem::RowValue);
+        return Some(SavedProblem::RowValue);
     }
     let is_pair = table::own_column(line.split([' ', '|', ',']).next()?).is_some()
         && line.contains(['|', ',', ' ']);
     if is_pair && text::looks_like_data(line) {
-        return Some(Problem::OtherFormat("an expanded result without the lines of its records"));
+        return Some(SavedProblem::OtherFormat(
+            "an expanded result without the lines of its records",
+        ));
     }
-    text::looks_like_data(line).then_some(Problem::NoHeader)
+    text::looks_like_data(line).then_some(SavedProblem::NoHeader)
 }

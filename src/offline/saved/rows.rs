@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::error::Problem;
+use super::error::SavedProblem;
 use super::table::{
-    Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, is_null, may_be_name, own_column,
+    CellValue, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, SavedTable, is_null, may_be_name, own_column,
 };
-use super::{Line, LineNumber, Next, Out, text};
+use super::{LineNumber, Next, SavedOutput, TextLine, text};
 
 /// A line with names of columns; the next line shows whether a result begins.
 pub(crate) struct HeaderLine {
@@ -19,7 +19,7 @@ pub(crate) struct HeaderLine {
 }
 
 impl HeaderLine {
-    pub(crate) fn parse(line: &Line<'_>) -> Option<HeaderLine> {
+    pub(crate) fn parse(line: &TextLine<'_>) -> Option<HeaderLine> {
         let is_aligned = line.text.starts_with(' ');
         let (separator, names) =
             if is_aligned { aligned_names(line.text)? } else { delimited_names(line.text)? };
@@ -34,17 +34,21 @@ impl HeaderLine {
     /// The result that begins with this header and the next line. If there is none, the header may be part of a query.
     pub(crate) fn begin(
         &self,
-        next: &Line<'_>,
-        out: &mut Out<'_>,
-    ) -> Result<Option<Rows>, Problem> {
+        next: &TextLine<'_>,
+        out: &mut SavedOutput<'_>,
+    ) -> Result<Option<DelimitedRows>, SavedProblem> {
         let text = next.text;
         if self.is_aligned && !text::is_rule(text) {
             let is_query = self.separator.is_empty();
-            return if is_query { Ok(None) } else { Err(Problem::OtherFormat("format wrapped")) };
+            return if is_query {
+                Ok(None)
+            } else {
+                Err(SavedProblem::OtherFormat("format wrapped"))
+            };
         }
         if !self.is_aligned {
             if text::is_rule(text) || text::other_format(text) == Some("border 0") {
-                return Err(Problem::OtherFormat("border 0"));
+                return Err(SavedProblem::OtherFormat("border 0"));
             }
             let is_query =
                 text.trim().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
@@ -59,18 +63,18 @@ impl HeaderLine {
     }
 
     /// The text ends after the header.
-    pub(crate) fn end(&self, ended: bool, out: &mut Out<'_>) {
+    pub(crate) fn end(&self, ended: bool, out: &mut SavedOutput<'_>) {
         if self.is_aligned || !ended {
-            out.error(Problem::cut("the text ends within a header").at(self.line));
+            out.error(SavedProblem::cut("the text ends within a header").at(self.line));
         } else {
             self.rows(out);
         }
     }
 
-    fn rows(&self, out: &mut Out<'_>) -> Option<Rows> {
+    fn rows(&self, out: &mut SavedOutput<'_>) -> Option<DelimitedRows> {
         let header = Header::by_names(self.names.iter().map(String::as_str))?;
-        Some(Rows {
-            table: Table::begin(header, out),
+        Some(DelimitedRows {
+            table: SavedTable::begin(header, out),
             separator: self.separator.clone(),
             is_aligned: self.is_aligned,
             last: None,
@@ -145,8 +149,8 @@ fn separator_of_row(row: &str) -> Option<&str> {
 }
 
 /// The rows of a result.
-pub(crate) struct Rows {
-    table: Table,
+pub(crate) struct DelimitedRows {
+    table: SavedTable,
     /// Empty if there is a single column.
     separator: String,
     is_aligned: bool,
@@ -156,12 +160,12 @@ pub(crate) struct Rows {
     null_rows: u64,
 }
 
-impl Rows {
+impl DelimitedRows {
     /// Begins a result without a header; an error if the line is a row of unknown columns.
     pub(crate) fn begin_without_header(
-        line: &Line<'_>,
-        out: &mut Out<'_>,
-    ) -> Result<Option<Rows>, Problem> {
+        line: &TextLine<'_>,
+        out: &mut SavedOutput<'_>,
+    ) -> Result<Option<DelimitedRows>, SavedProblem> {
         let row = line.text.trim();
         let separator = if row.starts_with(|c: char| c.is_ascii_digit()) {
             separator_of_row(row)
@@ -172,10 +176,10 @@ impl Rows {
         let cells = cells(row, separator)?;
         let Some(header) = Header::by_shape(&cells) else {
             let is_data = text::looks_like_data(row) || cells.len() + 2 >= ITEM_COLUMN_COUNT;
-            return if is_data { Err(Problem::NoHeader) } else { Ok(None) };
+            return if is_data { Err(SavedProblem::NoHeader) } else { Ok(None) };
         };
-        Ok(Some(Rows {
-            table: Table::begin(header, out),
+        Ok(Some(DelimitedRows {
+            table: SavedTable::begin(header, out),
             separator: separator.to_owned(),
             is_aligned: false,
             last: None,
@@ -183,7 +187,7 @@ impl Rows {
         }))
     }
 
-    pub(crate) fn take(&mut self, line: &Line<'_>, out: &mut Out<'_>) -> Next {
+    pub(crate) fn take(&mut self, line: &TextLine<'_>, out: &mut SavedOutput<'_>) -> Next {
         let text = line.text;
         let is_single = self.separator.is_empty();
         if let Some(rows) = text::footer(text) {
@@ -202,7 +206,7 @@ impl Rows {
             }
             let is_row = if is_single { is_single_cell(text.trim()) } else { text.contains('|') };
             if !is_row && text.starts_with([' ', '.']) && line.ended {
-                out.error(Problem::OtherFormat("format wrapped").at(line.number));
+                out.error(SavedProblem::OtherFormat("format wrapped").at(line.number));
                 return Next::Skip;
             }
             if !is_row && line.ended {
@@ -229,7 +233,7 @@ impl Rows {
     }
 
     /// Whether a line shows that an unaligned result has ended before it.
-    fn is_ended_by(&self, line: &Line<'_>) -> bool {
+    fn is_ended_by(&self, line: &TextLine<'_>) -> bool {
         let text = line.text;
         let is_row = if self.separator.is_empty() {
             is_single_cell(text.trim())
@@ -243,30 +247,34 @@ impl Rows {
             || text::server_error(text).is_some()
     }
 
-    pub(crate) fn end(&mut self, ended: bool, out: &mut Out<'_>) {
+    pub(crate) fn end(&mut self, ended: bool, out: &mut SavedOutput<'_>) {
         let errors = out.errors;
         self.read_last(ended, out);
         if self.is_aligned && out.errors == errors {
             let problem = "the result ends without its number of rows or an empty line";
-            out.error(Problem::cut(problem).at(out.line));
+            out.error(SavedProblem::cut(problem).at(out.line));
         }
     }
 
     /// Reads the last row; false if the result has a format that is not read. `ended`: its line has a line break.
-    fn read_last(&mut self, ended: bool, out: &mut Out<'_>) -> bool {
+    fn read_last(&mut self, ended: bool, out: &mut SavedOutput<'_>) -> bool {
         let Some((line, row)) = self.last.take() else { return true };
         if self.is_aligned && row.split('|').any(|cell| cell.ends_with(['.', '+'])) {
-            out.error(Problem::OtherFormat("format wrapped").at(line));
+            out.error(SavedProblem::OtherFormat("format wrapped").at(line));
             return false;
         }
         match cells(&row, &self.separator) {
             Ok(cells) => {
                 let columns = self.table.header.columns.len();
                 if !ended && (cells.len() < columns || text::is_cut_footer(&row)) {
-                    self.table.malformed(line, Problem::cut("the text ends within a row"), out);
+                    self.table.malformed(
+                        line,
+                        SavedProblem::cut("the text ends within a row"),
+                        out,
+                    );
                     return true;
                 }
-                let values: Vec<Value<'_>> = cells.into_iter().map(Value::Text).collect();
+                let values: Vec<CellValue<'_>> = cells.into_iter().map(CellValue::Text).collect();
                 if let Err(error) = self.table.push(line, &values, ended, out) {
                     out.error(error);
                 }
@@ -278,7 +286,7 @@ impl Rows {
 }
 
 /// The cells of a row, without blanks around them.
-fn cells<'a>(row: &'a str, separator: &str) -> Result<Vec<Cow<'a, str>>, Problem> {
+fn cells<'a>(row: &'a str, separator: &str) -> Result<Vec<Cow<'a, str>>, SavedProblem> {
     let mut cells = Vec::new();
     let mut rest = row;
     loop {
@@ -291,7 +299,7 @@ fn cells<'a>(row: &'a str, separator: &str) -> Result<Vec<Cow<'a, str>>, Problem
         };
         cells.push(cell);
         if cells.len() > MAX_COLUMNS {
-            return Err(Problem::expected(format!("at most {MAX_COLUMNS} columns"), row));
+            return Err(SavedProblem::expected(format!("at most {MAX_COLUMNS} columns"), row));
         }
         if behind.is_empty() {
             return Ok(cells);
@@ -328,7 +336,7 @@ fn plain_cell(text: &str, separator: &str) -> usize {
 fn quoted_cell<'a>(
     text: &'a str,
     separator: &str,
-) -> Result<Option<(Cow<'a, str>, &'a str)>, Problem> {
+) -> Result<Option<(Cow<'a, str>, &'a str)>, SavedProblem> {
     let Some(mut rest) = text.strip_prefix('"') else { return Ok(None) };
     let mut cell = Cow::Borrowed("");
     while let Some(end) = rest.find('"') {
@@ -347,7 +355,7 @@ fn quoted_cell<'a>(
         }
     }
     if separator == "," {
-        return Err(Problem::cut("the row ends within a quoted value"));
+        return Err(SavedProblem::cut("the row ends within a quoted value"));
     }
     Ok(None)
 }
@@ -356,7 +364,7 @@ fn quoted_cell<'a>(
 mod tests {
     use super::*;
 
-    fn row(text: &str, separator: &str) -> Result<Vec<String>, Problem> {
+    fn row(text: &str, separator: &str) -> Result<Vec<String>, SavedProblem> {
         Ok(cells(text, separator)?.into_iter().map(Cow::into_owned).collect())
     }
 

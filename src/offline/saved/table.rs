@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 
-use super::error::{Problem, SavedError};
-use super::{LineNumber, Out, RowKind, SavedAttributes, SavedItem, SavedPage};
+use super::error::{SavedError, SavedProblem};
+use super::{LineNumber, RowKind, SavedAttributes, SavedItem, SavedOutput, SavedPage};
 use toast_format::disk::hex::decode_digits;
 use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
 
 /// The value of one cell.
-pub(crate) enum Value<'a> {
+pub(crate) enum CellValue<'a> {
     /// As printed by psql, possibly for NULL.
     Text(Cow<'a, str>),
     Null,
@@ -20,7 +20,7 @@ pub(crate) enum Value<'a> {
 }
 
 /// A result that is being read.
-pub(crate) struct Table {
+pub(crate) struct SavedTable {
     pub(crate) header: Header,
     /// The number of rows printed, including those that could not be read.
     pub(crate) rows: u64,
@@ -29,14 +29,19 @@ pub(crate) struct Table {
     is_escaped: bool,
 }
 
-impl Table {
-    pub(crate) fn begin(header: Header, out: &mut Out<'_>) -> Table {
+impl SavedTable {
+    pub(crate) fn begin(header: Header, out: &mut SavedOutput<'_>) -> SavedTable {
         out.begin(header.kind);
-        Table { header, rows: 0, last_malformed: None, is_escaped: false }
+        SavedTable { header, rows: 0, last_malformed: None, is_escaped: false }
     }
 
     /// Counts a row that cannot be parsed. Only the first of several consecutive ones is reported.
-    pub(crate) fn malformed(&mut self, line: LineNumber, problem: Problem, out: &mut Out<'_>) {
+    pub(crate) fn malformed(
+        &mut self,
+        line: LineNumber,
+        problem: SavedProblem,
+        out: &mut SavedOutput<'_>,
+    ) {
         self.rows += 1;
         let follows = self.last_malformed.is_some_and(|last| last.0 + 1 == line.0);
         self.last_malformed = Some(line);
@@ -46,9 +51,9 @@ impl Table {
     }
 
     /// Compares the number of rows with psql's `(N rows)`.
-    pub(crate) fn check_footer(&self, line: LineNumber, rows: u64, out: &mut Out<'_>) {
+    pub(crate) fn check_footer(&self, line: LineNumber, rows: u64, out: &mut SavedOutput<'_>) {
         if rows != self.rows {
-            out.error(Problem::RowCount { expected: rows, got: self.rows }.at(line));
+            out.error(SavedProblem::RowCount { expected: rows, got: self.rows }.at(line));
         }
     }
 
@@ -56,13 +61,13 @@ impl Table {
     pub(crate) fn push(
         &mut self,
         line: LineNumber,
-        cells: &[Value<'_>],
+        cells: &[CellValue<'_>],
         ended: bool,
-        out: &mut Out<'_>,
+        out: &mut SavedOutput<'_>,
     ) -> Result<(), SavedError> {
         if cells.len() != self.header.columns.len() {
             let expected = self.header.columns.len();
-            let problem = Problem::ColumnCount { expected, got: cells.len() };
+            let problem = SavedProblem::ColumnCount { expected, got: cells.len() };
             self.malformed(line, problem, out);
             return Ok(());
         }
@@ -77,31 +82,31 @@ impl Table {
     fn read(
         &self,
         line: LineNumber,
-        cells: &[Value<'_>],
+        cells: &[CellValue<'_>],
         ended: bool,
-        out: &mut Out<'_>,
+        out: &mut SavedOutput<'_>,
     ) -> Result<(), SavedError> {
         let mut fields = Fields { item: SavedItem::new(line), page: None };
         for ((name, column), cell) in self.header.columns.iter().zip(cells) {
             let Some(column) = *column else { continue };
             let set = match cell {
-                Value::Null => Ok(()),
-                Value::Text(text) if is_null(text) => Ok(()),
-                Value::Text(text) => fields.set(column, text),
-                Value::Array(elements) => fields.set_array(column, elements),
+                CellValue::Null => Ok(()),
+                CellValue::Text(text) if is_null(text) => Ok(()),
+                CellValue::Text(text) => fields.set(column, text),
+                CellValue::Array(elements) => fields.set_array(column, elements),
             };
             set.map_err(|problem| problem.in_column(line, name))?;
         }
         let is_whole = fields.check_lengths(line)?;
         let is_last_whole = match self.header.columns.last() {
-            Some((_, Some(Column::TData | Column::RawPage))) => is_whole,
+            Some((_, Some(SavedColumn::TData | SavedColumn::RawPage))) => is_whole,
             // The closing brace of the array was found.
-            Some((_, Some(Column::TAttrs))) => fields.item.t_attrs.is_some(),
-            Some((_, Some(Column::TDataOrAttrs))) => is_whole || fields.item.t_attrs.is_some(),
+            Some((_, Some(SavedColumn::TAttrs))) => fields.item.t_attrs.is_some(),
+            Some((_, Some(SavedColumn::TDataOrAttrs))) => is_whole || fields.item.t_attrs.is_some(),
             _ => false,
         };
         if !ended && !is_last_whole {
-            return Err(Problem::Unterminated.at(line));
+            return Err(SavedProblem::Unterminated.at(line));
         }
         let Fields { item, page } = fields;
         let block = item.block;
@@ -124,39 +129,43 @@ struct Fields {
 }
 
 impl Fields {
-    fn set(&mut self, column: Column, text: &str) -> Result<(), Problem> {
+    fn set(&mut self, column: SavedColumn, text: &str) -> Result<(), SavedProblem> {
         let item = &mut self.item;
         // The limits make these conversions exact.
         let short = |max: u16| number(text, u32::from(max)).map(|v| v as u16);
         let long = || number(text, u32::MAX);
         match column {
-            Column::Block => item.block = Some(BlockNumber(long()?)),
-            Column::Lp => item.lp = Some(short(u16::MAX)?),
-            Column::LpOff => item.lp_off = Some(short(0x7fff)?),
-            Column::LpFlags => item.lp_flags = Some(short(3)? as u8),
-            Column::LpLen => item.lp_len = Some(short(0x7fff)?),
-            Column::TXmin => item.t_xmin = Some(TransactionId(long()?)),
-            Column::TXmax => item.t_xmax = Some(TransactionId(long()?)),
-            Column::TCtid => item.t_ctid = Some(tid(text)?),
-            Column::TInfomask2 => item.t_infomask2 = Some(short(u16::MAX)?),
-            Column::TInfomask => item.t_infomask = Some(short(u16::MAX)?),
-            Column::THoff => item.t_hoff = Some(short(u16::from(u8::MAX))? as u8),
-            Column::TBits => item.t_bits = Some(bits(text)?),
+            SavedColumn::Block => item.block = Some(BlockNumber(long()?)),
+            SavedColumn::Lp => item.lp = Some(short(u16::MAX)?),
+            SavedColumn::LpOff => item.lp_off = Some(short(0x7fff)?),
+            SavedColumn::LpFlags => item.lp_flags = Some(short(3)? as u8),
+            SavedColumn::LpLen => item.lp_len = Some(short(0x7fff)?),
+            SavedColumn::TXmin => item.t_xmin = Some(TransactionId(long()?)),
+            SavedColumn::TXmax => item.t_xmax = Some(TransactionId(long()?)),
+            SavedColumn::TCtid => item.t_ctid = Some(tid(text)?),
+            SavedColumn::TInfomask2 => item.t_infomask2 = Some(short(u16::MAX)?),
+            SavedColumn::TInfomask => item.t_infomask = Some(short(u16::MAX)?),
+            SavedColumn::THoff => item.t_hoff = Some(short(u16::from(u8::MAX))? as u8),
+            SavedColumn::TBits => item.t_bits = Some(bits(text)?),
             // Nothing depends on these.
-            Column::TField3 | Column::TOid => {}
-            Column::TDataOrAttrs if text.starts_with('{') => {
+            SavedColumn::TField3 | SavedColumn::TOid => {}
+            SavedColumn::TDataOrAttrs if text.starts_with('{') => {
                 item.t_attrs = Some(bytea_array(text)?);
             }
-            Column::TData | Column::TDataOrAttrs => item.t_data = Some(bytea(text)?),
-            Column::TAttrs => item.t_attrs = Some(bytea_array(text)?),
-            Column::RawPage => self.page = Some(bytea(text)?),
+            SavedColumn::TData | SavedColumn::TDataOrAttrs => item.t_data = Some(bytea(text)?),
+            SavedColumn::TAttrs => item.t_attrs = Some(bytea_array(text)?),
+            SavedColumn::RawPage => self.page = Some(bytea(text)?),
         }
         Ok(())
     }
 
-    fn set_array(&mut self, column: Column, elements: &[Option<&str>]) -> Result<(), Problem> {
-        if column != Column::TAttrs {
-            return Err(Problem::expected("a single value", "an array"));
+    fn set_array(
+        &mut self,
+        column: SavedColumn,
+        elements: &[Option<&str>],
+    ) -> Result<(), SavedProblem> {
+        if column != SavedColumn::TAttrs {
+            return Err(SavedProblem::expected("a single value", "an array"));
         }
         let mut attributes = Vec::with_capacity(elements.len());
         for (at, element) in elements.iter().enumerate() {
@@ -181,16 +190,16 @@ impl Fields {
         if data.len() == expected {
             return Ok(true);
         }
-        Err(Problem::DataLength { expected, got: data.len() }.in_column(line, "t_data"))
+        Err(SavedProblem::DataLength { expected, got: data.len() }.in_column(line, "t_data"))
     }
 }
 
 /// Whether the page's header confirms its size (`pd_pagesize_version`, `bufpage.h`); an error if a page cannot have
 /// this size. A page of zeros or with a damaged header confirms nothing.
-fn page_is_whole(page: &[u8]) -> Result<bool, Problem> {
+fn page_is_whole(page: &[u8]) -> Result<bool, SavedProblem> {
     if !page_size_exists(page.len()) {
         let expected = "1024, 2048, 4096, 8192, 16384 or 32768".into();
-        return Err(Problem::PageSize { expected, got: page.len() });
+        return Err(SavedProblem::PageSize { expected, got: page.len() });
     }
     // Size and layout version share one number; the byte order determines which half comes first.
     let sizes = [(page[19], page[18]), (page[18], page[19])]
@@ -206,7 +215,9 @@ fn page_is_whole(page: &[u8]) -> Result<bool, Problem> {
         stated = stated.or(Some(size));
     }
     match stated {
-        Some(size) => Err(Problem::PageSize { expected: size.to_string().into(), got: page.len() }),
+        Some(size) => {
+            Err(SavedProblem::PageSize { expected: size.to_string().into(), got: page.len() })
+        }
         None => Ok(false),
     }
 }
@@ -214,7 +225,7 @@ fn page_is_whole(page: &[u8]) -> Result<bool, Problem> {
 /// A column that is read, by its lower-case name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Column {
+pub(crate) enum SavedColumn {
     #[serde(skip)]
     Block,
     Lp,
@@ -264,9 +275,9 @@ const BLOCK_NAMES: &str = "blkno block blk blockno blknum block_no blk_no block_
                            page_number page p b n i g generate_series";
 
 /// The column with this name, if it is a column name of pageinspect.
-pub(crate) fn own_column(name: &str) -> Option<Column> {
+pub(crate) fn own_column(name: &str) -> Option<SavedColumn> {
     let name = name.to_ascii_lowercase();
-    Column::deserialize(StrDeserializer::<serde::de::value::Error>::new(&name)).ok()
+    SavedColumn::deserialize(StrDeserializer::<serde::de::value::Error>::new(&name)).ok()
 }
 
 /// Whether a text may be a column name; a value in its place shows that there is no header.
@@ -285,7 +296,7 @@ pub(crate) const ITEM_COLUMN_COUNT: usize = ITEM_COLUMNS.len();
 pub(crate) struct Header {
     pub(crate) kind: RowKind,
     /// The printed name of each column, and which column it is if it is read.
-    pub(crate) columns: Vec<(String, Option<Column>)>,
+    pub(crate) columns: Vec<(String, Option<SavedColumn>)>,
 }
 
 impl Header {
@@ -300,11 +311,12 @@ impl Header {
             found.extend(column);
             columns.push((name.to_owned(), column));
         }
-        let kind = if found.iter().any(|c| !matches!(c, Column::TAttrs | Column::RawPage)) {
+        let kind = if found.iter().any(|c| !matches!(c, SavedColumn::TAttrs | SavedColumn::RawPage))
+        {
             RowKind::Items
-        } else if found.contains(&Column::RawPage) {
+        } else if found.contains(&SavedColumn::RawPage) {
             RowKind::Pages
-        } else if found.contains(&Column::TAttrs) {
+        } else if found.contains(&SavedColumn::TAttrs) {
             RowKind::Attributes
         } else {
             return None;
@@ -313,7 +325,7 @@ impl Header {
             columns.iter().position(|(name, _)| name.eq_ignore_ascii_case(block))
         });
         if let Some((_, column)) = block.and_then(|at| columns.get_mut(at)) {
-            *column = Some(Column::Block);
+            *column = Some(SavedColumn::Block);
         }
         Some(Header { kind, columns })
     }
@@ -329,7 +341,7 @@ impl Header {
             }
             _ if cells.len() == ITEM_COLUMN_COUNT => {
                 let mut header = Header::by_names(ITEM_COLUMNS)?;
-                header.columns.last_mut()?.1 = Some(Column::TDataOrAttrs);
+                header.columns.last_mut()?.1 = Some(SavedColumn::TDataOrAttrs);
                 Some(header)
             }
             _ => None,
@@ -338,7 +350,7 @@ impl Header {
 
     /// Whether these are all columns of a function, so that no others are missing.
     pub(crate) fn is_complete(&self) -> bool {
-        let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != Column::Block));
+        let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != SavedColumn::Block));
         self.kind != RowKind::Items || read.count() >= ITEM_COLUMN_COUNT
     }
 
@@ -374,44 +386,44 @@ pub(crate) fn is_null(cell: &str) -> bool {
 }
 
 /// Parses an integer from 0 to `max`.
-pub(crate) fn number(cell: &str, max: u32) -> Result<u32, Problem> {
+pub(crate) fn number(cell: &str, max: u32) -> Result<u32, SavedProblem> {
     let digits = !cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit());
     match cell.parse::<u32>() {
         Ok(value) if digits && value <= max => Ok(value),
-        _ => Err(Problem::expected(format!("a whole number of 0 to {max}"), cell)),
+        _ => Err(SavedProblem::expected(format!("a whole number of 0 to {max}"), cell)),
     }
 }
 
 /// Parses a `tid`: `(block,item)`.
-pub(crate) fn tid(cell: &str) -> Result<ItemPointer, Problem> {
+pub(crate) fn tid(cell: &str) -> Result<ItemPointer, SavedProblem> {
     let inner = cell.strip_prefix('(').and_then(|cell| cell.strip_suffix(')'));
     let parts = inner.and_then(|inner| inner.split_once(',')).and_then(|(block, item)| {
         let block = number(block.trim(), u32::MAX).ok()?;
         Some((block, number(item.trim(), u32::from(u16::MAX)).ok()?))
     });
     let Some((block, item)) = parts else {
-        return Err(Problem::expected("a tuple address such as (0,1)", cell));
+        return Err(SavedProblem::expected("a tuple address such as (0,1)", cell));
     };
     // The limit makes this conversion exact.
     Ok(ItemPointer { block: BlockNumber(block), item: item as u16 })
 }
 
 /// Parses the null bitmap as printed by `heap_page_items`: whole bytes of `0` and `1`.
-pub(crate) fn bits(cell: &str) -> Result<String, Problem> {
+pub(crate) fn bits(cell: &str) -> Result<String, SavedProblem> {
     let whole = cell.len().is_multiple_of(8) && cell.bytes().all(|b| matches!(b, b'0' | b'1'));
     if whole {
         Ok(cell.to_owned())
     } else {
-        Err(Problem::expected("a null bitmap of 0 and 1, a multiple of 8 long", cell))
+        Err(SavedProblem::expected("a null bitmap of 0 and 1, a multiple of 8 long", cell))
     }
 }
 
 /// Parses a `bytea` in hexadecimal format.
-pub(crate) fn bytea(cell: &str) -> Result<Vec<u8>, Problem> {
+pub(crate) fn bytea(cell: &str) -> Result<Vec<u8>, SavedProblem> {
     match cell.strip_prefix(r"\x") {
-        Some(digits) => decode_digits(digits).map_err(Problem::Hex),
-        None if looks_escaped(cell) => Err(Problem::EscapeFormat),
-        None => Err(Problem::expected(r"a bytea such as \x0102", cell)),
+        Some(digits) => decode_digits(digits).map_err(SavedProblem::Hex),
+        None if looks_escaped(cell) => Err(SavedProblem::EscapeFormat),
+        None => Err(SavedProblem::expected(r"a bytea such as \x0102", cell)),
     }
 }
 
@@ -425,12 +437,12 @@ fn looks_escaped(cell: &str) -> bool {
 }
 
 /// Parses a `bytea[]` in the text format of arrays: `{"\\x0102",NULL}`.
-pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
+pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, SavedProblem> {
     let Some(rest) = cell.strip_prefix('{') else {
-        return Err(Problem::expected("an array of bytea such as {\"\\\\x0102\",NULL}", cell));
+        return Err(SavedProblem::expected("an array of bytea such as {\"\\\\x0102\",NULL}", cell));
     };
     let Some(inner) = rest.strip_suffix('}') else {
-        return Err(Problem::cut("the array has no closing brace"));
+        return Err(SavedProblem::cut("the array has no closing brace"));
     };
     let mut attributes = Vec::new();
     if inner.is_empty() {
@@ -440,20 +452,20 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
     for (at, element) in inner.split(',').enumerate() {
         let quoted = element.strip_prefix('"').and_then(|element| element.strip_suffix('"'));
         let attribute = match quoted.and_then(|quoted| quoted.strip_prefix(r"\\x")) {
-            Some(digits) => decode_digits(digits).map(Some).map_err(Problem::Hex),
+            Some(digits) => decode_digits(digits).map(Some).map_err(SavedProblem::Hex),
             None if element == "NULL" => Ok(None),
             None if element.is_empty() || element.contains(r"\\x") => {
-                Err(Problem::expected(r#"a bytea such as "\\x0102" or NULL"#, element))
+                Err(SavedProblem::expected(r#"a bytea such as "\\x0102" or NULL"#, element))
             }
-            None => Err(Problem::EscapeFormat),
+            None => Err(SavedProblem::EscapeFormat),
         };
         attributes.push(attribute.map_err(|problem| in_attribute(at + 1, problem))?);
     }
     Ok(attributes)
 }
 
-fn in_attribute(number: usize, problem: Problem) -> Problem {
-    Problem::Attribute { number, problem: Box::new(problem) }
+fn in_attribute(number: usize, problem: SavedProblem) -> SavedProblem {
+    SavedProblem::Attribute { number, problem: Box::new(problem) }
 }
 
 #[cfg(test)]
@@ -479,14 +491,14 @@ mod tests {
         assert!(page_is_whole(&[]).is_err());
     }
 
-    fn read_columns(names: &[&str]) -> Option<(RowKind, Vec<Option<Column>>)> {
+    fn read_columns(names: &[&str]) -> Option<(RowKind, Vec<Option<SavedColumn>>)> {
         let header = Header::by_names(names.iter().copied())?;
         Some((header.kind, header.columns.iter().map(|(_, c)| *c).collect()))
     }
 
     #[test]
     fn columns_by_name() {
-        use Column::{Block, Lp, RawPage, TAttrs, TData};
+        use SavedColumn::{Block, Lp, RawPage, TAttrs, TData};
         assert_eq!(
             read_columns(&["relname", "BLKNO", "lp", "t_data"]),
             Some((RowKind::Items, vec![None, Some(Block), Some(Lp), Some(TData)]))
@@ -566,9 +578,9 @@ mod tests {
 
     #[test]
     fn the_escape_format_is_told_apart() {
-        assert_eq!(bytea(r"\000\001abc"), Err(Problem::EscapeFormat));
-        assert_eq!(bytea(r"a\\b"), Err(Problem::EscapeFormat));
-        assert!(matches!(bytea("abc"), Err(Problem::Expected { .. })));
+        assert_eq!(bytea(r"\000\001abc"), Err(SavedProblem::EscapeFormat));
+        assert_eq!(bytea(r"a\\b"), Err(SavedProblem::EscapeFormat));
+        assert!(matches!(bytea("abc"), Err(SavedProblem::Expected { .. })));
         assert_eq!(bytea(r"\x"), Ok(vec![]));
     }
 }

@@ -97,7 +97,7 @@ impl Counter<'_> {
             }
             Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
                 snapshot::abandon(client).await?;
-                Ok(Some(match ErrorKind::of(&error) {
+                Ok(Some(match ErrorKind::from_error(&error) {
                     ErrorKind::Busy => "it is locked by another session".to_owned(),
                     ErrorKind::Row | ErrorKind::Fatal => LiveError::Server(error).to_string(),
                 }))

@@ -62,7 +62,8 @@ impl LockTries<'_> {
         let began = Instant::now();
         for number in 1..=LOCK_TRIES {
             match attempt().await {
-                Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => {}
+                Err(LiveError::Server(error))
+                    if ErrorKind::from_error(&error) == ErrorKind::Busy => {}
                 other => return other.map(Tried::Done),
             }
             if self.stopped() {
@@ -110,7 +111,7 @@ impl LockTries<'_> {
                 let Err(error) = done else { return Ok(()) };
                 // if both fail, the first error is the one that explains what happened
                 let ended = client.batch_execute("ROLLBACK").await;
-                if ErrorKind::of(&error) == ErrorKind::Busy {
+                if ErrorKind::from_error(&error) == ErrorKind::Busy {
                     ended?;
                 }
                 Err(error.into())

@@ -86,7 +86,9 @@ pub(crate) async fn sizes_unless_locked(
     oid: Oid,
 ) -> Result<Option<Sizes>, LiveError> {
     match sizes(connection, oid).await {
-        Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
+        Err(LiveError::Server(error)) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
+            Ok(None)
+        }
         measured => measured.map(Some),
     }
 }

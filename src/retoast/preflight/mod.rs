@@ -39,7 +39,7 @@ use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::disk::desc::Length;
 use toast_format::judge::goal::Goal;
-use toast_format::judge::pluggable::Plan;
+use toast_format::judge::pluggable::ToasterPlan;
 use toast_format::judge::toaster::{Changes, Current};
 use toast_format::judge::{FormJudge, Judge, pluggable};
 use toast_format::model::settings::TupleTarget;
@@ -307,7 +307,7 @@ fn choose(
     relation: &Relation,
     request: &ConvertRequest,
     targets: &[Target],
-    plan: Option<Plan>,
+    plan: Option<ToasterPlan>,
     default_method: Method,
 ) -> Result<Choice, RetoastError> {
     let target = tuple_target(request.target, server)?;
@@ -364,7 +364,7 @@ fn changes(
     columns: &[(String, Current)],
     target: Option<TupleTarget>,
     has_target: Option<TupleTarget>,
-    plan: Option<&Plan>,
+    plan: Option<&ToasterPlan>,
 ) -> Changes {
     let mut changes = match goal {
         Goal::Stock(_) | Goal::Policy(_) => {
@@ -418,7 +418,7 @@ async fn plan(
     oid: Oid,
     targets: &mut [Target],
     goal: &Goal,
-) -> Result<Option<Plan>, RetoastError> {
+) -> Result<Option<ToasterPlan>, RetoastError> {
     let columns = match toasters {
         Some(_) => toasters::columns(client, Some(oid)).await?,
         None => Vec::new(),

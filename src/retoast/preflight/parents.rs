@@ -11,7 +11,7 @@ use crate::server::about::Server;
 use crate::server::connect::Client;
 use crate::server::toasters;
 use toast_format::disk::Oid;
-use toast_format::judge::pluggable::{self, Plan};
+use toast_format::judge::pluggable::{self, ToasterPlan};
 use toast_format::model::sql::{quote_qualified, shown_qualified};
 
 /// What must be set on a partitioned table.
@@ -69,7 +69,7 @@ async fn plan(
     server: &Server,
     oid: Oid,
     request: &ConvertRequest,
-) -> Result<Option<Plan>, RetoastError> {
+) -> Result<Option<ToasterPlan>, RetoastError> {
     let Some(toasters) = toasters::ask(client, server).await? else { return Ok(None) };
     let columns = toasters::columns(client, Some(oid)).await?;
     let chosen: Vec<_> = columns

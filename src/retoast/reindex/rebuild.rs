@@ -211,7 +211,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         index: &Index,
     ) -> Result<Vec<Index>, RetoastError> {
-        let all = indexes::all(connection, self.guard.ready.relation.oid).await?;
+        let all = indexes::of_table(connection, self.guard.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
 
@@ -303,7 +303,7 @@ impl Reindexing<'_> {
         Ok(match ended {
             None | Some(Ok(())) => Ran::Done,
             Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
-                Some(_) if ErrorKind::of(&error) == ErrorKind::Busy => {
+                Some(_) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
                     Ran::Not("a lock was not granted in time".to_owned())
                 }
                 Some(message) => Ran::Not(message),
@@ -363,8 +363,9 @@ impl Reindexing<'_> {
     async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RetoastError> {
         let reader = self.guard.session.reader();
         let table = self.guard.ready.relation.oid;
-        let asked =
-            self.guard.tried("examining its indexes", async || indexes::all(reader, table).await);
+        let asked = self
+            .guard
+            .tried("examining its indexes", async || indexes::of_table(reader, table).await);
         let all = asked.await?.unwrap_or_default();
         let name = index.quoted();
         let same = all.iter().find(|other| other.valid && other.quoted() == name);

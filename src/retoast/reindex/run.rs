@@ -98,9 +98,9 @@ impl Reindexing<'_> {
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
         }
-        let asked = self
-            .guard
-            .tried("examining its indexes", async || indexes::all(session.reader(), table).await);
+        let asked = self.guard.tried("examining its indexes", async || {
+            indexes::of_table(session.reader(), table).await
+        });
         let Some(all) = asked.await? else { return Ok(()) };
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
             all.into_iter().partition(|index| index.valid);

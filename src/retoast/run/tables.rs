@@ -401,7 +401,7 @@ impl TablesRun<'_, '_> {
                 match until(stop, slice::from_ref(first), looked).await {
                     Ok(ready) => tables.extend(ready.inspect(decided)),
                     Err(RetoastError::Refused(text)) => {
-                        let name = locks::names(client, &[found.oid]).await?.of(found.oid);
+                        let name = locks::names(client, &[found.oid]).await?.name(found.oid);
                         refused.push(refusal(&text, &name, Kind::Incomplete));
                     }
                     Err(other) => return Err(other),

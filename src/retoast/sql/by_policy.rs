@@ -9,7 +9,7 @@
 use std::fmt::Write;
 
 use super::{GIVES, Target, at_addresses};
-use crate::server::trial::{Copied, Copies, compressed_size, padding_text};
+use crate::server::trial::{Copied, CopyTable, compressed_size, padding_text};
 use toast_format::disk::layout::PageSize;
 use toast_format::model::policy::MethodChoice;
 use toast_format::model::sql::quote_identifier;
@@ -51,7 +51,7 @@ pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
             copies.push(Copied { name: format!("v{at}_{of}"), of: copied(target), method });
         }
     }
-    Copies { name: NAME.into(), keys, copies }.make(table)
+    CopyTable { name: NAME.into(), keys, copies }.make(table)
 }
 
 /// The expression whose values are copied. Copies have exactly its type, including the type modifier, because

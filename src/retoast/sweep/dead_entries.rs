@@ -80,7 +80,7 @@ impl DeadIndexEntries {
         let (indexes, all) = match learned {
             Ok(learned) => learned,
             Err(RetoastError::Live(LiveError::Server(error)))
-                if ErrorKind::of(&error) != ErrorKind::Fatal =>
+                if ErrorKind::from_error(&error) != ErrorKind::Fatal =>
             {
                 tracing::debug!("{}: old index entries are not marked: {error}", guard.name());
                 (Vec::new(), false)
@@ -110,8 +110,8 @@ impl DeadIndexEntries {
         let Err(error) = client.query(look, &[&due]).await else { return Ok(true) };
         let is_first =
             error.as_db_error().is_some_and(|error| error.code().code() != BEHIND_AN_ERROR);
-        let fails =
-            is_first && !matches!(ErrorKind::of(&error), ErrorKind::Fatal | ErrorKind::Busy);
+        let fails = is_first
+            && !matches!(ErrorKind::from_error(&error), ErrorKind::Fatal | ErrorKind::Busy);
         let error = LiveError::from(error);
         if fails {
             tracing::debug!("{}: old index entries are no longer marked: {error}", guard.name());

@@ -336,7 +336,7 @@ impl Scanner<'_> {
         };
         let table = self.ready.relation.quoted();
         let page = self.choice.model.page;
-        let trial = Trial::of(table, (index, name), fresh, &[method], page);
+        let trial = Trial::with_fresh(table, index, name, fresh, &[method], page);
         let client = self.connection.client();
         trial.make(client).await?;
         for group in judged_groups(rows, |row| row.bytes) {

@@ -13,7 +13,7 @@ use crate::server::LiveError;
 use crate::server::chunks::{address, transaction};
 use crate::server::trial::Trial;
 use toast_format::disk::ItemPointer;
-use toast_format::judge::stock::{Compliance, Compressed};
+use toast_format::judge::stock::{Compliance, CompressedSize};
 use toast_format::judge::{FormJudge, Row as Judged};
 
 impl Scanner<'_> {
@@ -33,7 +33,7 @@ impl Scanner<'_> {
                     || judge.compliance(&judged, &|_| Some(None)) != Compliance::Complies
             });
         }
-        let mut answers: HashMap<(ItemPointer, usize), Compressed> = HashMap::new();
+        let mut answers: HashMap<(ItemPointer, usize), CompressedSize> = HashMap::new();
         while !open.is_empty() {
             self.answer(judge, &open, &mut answers).await?;
             for mut candidate in std::mem::take(&mut open) {
@@ -88,7 +88,7 @@ impl Scanner<'_> {
         &mut self,
         judge: &FormJudge,
         open: &[Candidate],
-        answers: &mut HashMap<(ItemPointer, usize), Compressed>,
+        answers: &mut HashMap<(ItemPointer, usize), CompressedSize>,
     ) -> Result<(), LiveError> {
         let table = self.ready.relation.quoted();
         for target in &self.ready.targets {
@@ -104,9 +104,11 @@ impl Scanner<'_> {
             }
             let client = self.connection.client();
             let fresh = target.shape.force(&target.column());
-            let column = (target.index, target.name.as_str());
+            let index = target.index;
             let page = self.choice.model.page;
-            let trial = Trial::of(table.clone(), column, fresh, &[target.method], page);
+            let methods = [target.method];
+            let trial =
+                Trial::with_fresh(table.clone(), index, &target.name, fresh, &methods, page);
             if self.trials.columns.insert(target.index) {
                 trial.make(client).await?;
             }
@@ -126,7 +128,7 @@ impl Scanner<'_> {
         &self,
         target: &Target,
         candidates: &[&Candidate],
-        answers: &mut HashMap<(ItemPointer, usize), Compressed>,
+        answers: &mut HashMap<(ItemPointer, usize), CompressedSize>,
     ) -> Result<(), LiveError> {
         if candidates.is_empty() {
             return Ok(());

@@ -25,7 +25,7 @@ use crate::server::{LiveError, snapshot};
 use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::PageSize;
 use toast_format::heap::sample::Sample as BlockSample;
-use toast_format::judge::stock::{Compressed, stored_anew};
+use toast_format::judge::stock::{CompressedSize, stored_anew};
 use toast_format::judge::{FormJudge, Judge};
 use toast_format::model::cost::CHUNKS_PER_PAGE;
 use toast_format::model::estimate::{BlocksRead, PowerSums};
@@ -52,7 +52,7 @@ const NARROW: u32 = 60;
 const INLINE: u64 = 2000;
 
 /// To what sizes the server compresses values, by row and column, and typical ratios by column.
-pub(super) type CopySizes = HashMap<(ItemPointer, usize), Compressed>;
+pub(super) type CopySizes = HashMap<(ItemPointer, usize), CompressedSize>;
 type Ratios = HashMap<usize, Option<f64>>;
 
 /// The sample of a table.

@@ -22,7 +22,7 @@ use crate::value::reading::CustomDatum;
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
 use toast_format::judge::policy::Seen;
-use toast_format::judge::stock::Compressed;
+use toast_format::judge::stock::CompressedSize;
 use toast_format::model::stored::{Form, FunctionAnswer, StoredValue};
 use toast_format::model::toast::{Incoming, Table};
 
@@ -269,7 +269,7 @@ pub(super) struct Sampled {
     pub(super) values: HashMap<ItemPointer, Vec<StoredValue>>,
     pub(super) rows: Vec<Row>,
     /// To what sizes the server compresses values, by row and column, where it was asked.
-    pub(super) sizes: HashMap<(ItemPointer, usize), Compressed>,
+    pub(super) sizes: HashMap<(ItemPointer, usize), CompressedSize>,
 }
 
 impl Sampled {

@@ -283,7 +283,7 @@ impl<'a> Guard<'a> {
             .await;
         match tried {
             Err(RetoastError::Live(LiveError::Server(error))) => {
-                let kind = ErrorKind::of(&error);
+                let kind = ErrorKind::from_error(&error);
                 if kind == ErrorKind::Fatal {
                     return Err(error.into());
                 }

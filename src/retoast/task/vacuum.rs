@@ -97,7 +97,7 @@ impl Guard<'_> {
                 (Vacuumed::Not, format!("no VACUUM now, dead rows remain: {}", why.text()))
             }
             Err(RetoastError::Live(LiveError::Server(error)))
-                if ErrorKind::of(&error) == ErrorKind::Busy =>
+                if ErrorKind::from_error(&error) == ErrorKind::Busy =>
             {
                 (Vacuumed::Not, "no VACUUM now: it is locked".to_owned())
             }

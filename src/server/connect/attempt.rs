@@ -9,14 +9,14 @@ use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 use super::Secret;
 use super::error::{
-    Address, ConnectError, Kind, Refusal, os_message, prefix, refusal, server_message,
+    Address, ConnectError, Refusal, RefusalKind, os_message, prefix, refusal, server_message,
 };
 use super::life::{Raw, drive};
 use super::resolved::{Host, HostPlace, Resolved, SslMode, TargetSession};
 use super::session::Connection;
 use super::settings::SessionOptions;
 use super::surroundings::ThisProcess;
-use super::tls::{self, Noted};
+use super::tls::{self, NotedConnector};
 
 /// Prompts for the password of this user; returns `None` if there is no terminal to prompt on.
 pub type Ask<'a> = &'a mut (dyn FnMut(&str) -> Option<Secret> + Send);
@@ -109,9 +109,9 @@ async fn try_targets(resolved: &Resolved) -> Result<(Raw, Host), ConnectError> {
             for address in addresses {
                 match try_address(resolved, target, &address, *wanted, &mut attempts).await {
                     Ok(raw) => return Ok((raw, narrowed(target, address))),
-                    Err(Kind::Unreachable | Kind::Unwanted) => {}
+                    Err(RefusalKind::Unreachable | RefusalKind::Unwanted) => {}
                     Err(kind) => {
-                        let needs_password = kind == Kind::NeedsPassword;
+                        let needs_password = kind == RefusalKind::NeedsPassword;
                         return Err(ConnectError::Failed { attempts, needs_password });
                     }
                 }
@@ -192,8 +192,8 @@ async fn try_address(
     address: &Address,
     wanted: TargetSession,
     attempts: &mut Vec<String>,
-) -> Result<Raw, Kind> {
-    let mut last = Kind::Unreachable;
+) -> Result<Raw, RefusalKind> {
+    let mut last = RefusalKind::Unreachable;
     for encryption in encryptions(resolved.tls.mode, address) {
         let (tried, encrypted) = try_once(resolved, target, address, wanted, *encryption).await;
         let refusal = match tried {
@@ -203,8 +203,10 @@ async fn try_address(
         attempts.push(format!("{}{}", prefix(target, address), refusal.message));
         last = refusal.kind;
         let again = match encryption {
-            Encryption::IfOffered => encrypted && matches!(last, Kind::Refused | Kind::Encryption),
-            Encryption::Never => last == Kind::Refused,
+            Encryption::IfOffered => {
+                encrypted && matches!(last, RefusalKind::Refused | RefusalKind::Encryption)
+            }
+            Encryption::Never => last == RefusalKind::Refused,
             Encryption::Always => false,
         };
         if !again {
@@ -237,13 +239,13 @@ async fn try_once(
     let connector = match tls::connector(&resolved.tls) {
         Ok(connector) => connector,
         // This counts as TLS begun, because without TLS these files do not matter.
-        Err(message) => return (Err(Refusal { message, kind: Kind::Encryption }), true),
+        Err(message) => return (Err(Refusal { message, kind: RefusalKind::Encryption }), true),
     };
     config.ssl_mode(match encryption {
         Encryption::IfOffered => config::SslMode::Prefer,
         Encryption::Never | Encryption::Always => config::SslMode::Require,
     });
-    let noted = Noted::new(connector.clone());
+    let noted = NotedConnector::new(connector.clone());
     let begun = noted.begun();
     let attempt = async {
         let (client, connection) = config.connect(noted).await.map_err(|error| {
@@ -258,7 +260,7 @@ async fn try_once(
 
 fn finish(tried: Option<Result<Raw, Refusal>>) -> Result<Raw, Refusal> {
     tried.unwrap_or_else(|| {
-        Err(Refusal { message: "timeout expired".to_owned(), kind: Kind::Unreachable })
+        Err(Refusal { message: "timeout expired".to_owned(), kind: RefusalKind::Unreachable })
     })
 }
 
@@ -292,7 +294,7 @@ async fn wanted_only(raw: Raw, wanted: TargetSession) -> Result<Raw, Refusal> {
     };
     let answer = raw.client.simple_query(question).await.map_err(|error| Refusal {
         message: error.as_db_error().map_or_else(|| error.to_string(), server_message),
-        kind: Kind::Refused,
+        kind: RefusalKind::Refused,
     })?;
     let yes = answer.iter().any(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
@@ -305,7 +307,7 @@ async fn wanted_only(raw: Raw, wanted: TargetSession) -> Result<Raw, Refusal> {
         (TargetSession::Standby, false) => "server is not in hot standby mode",
         _ => return Ok(raw),
     };
-    Err(Refusal { message: unwanted.to_owned(), kind: Kind::Unwanted })
+    Err(Refusal { message: unwanted.to_owned(), kind: RefusalKind::Unwanted })
 }
 
 #[cfg(test)]

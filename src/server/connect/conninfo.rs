@@ -84,58 +84,31 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
             None => (&rest[..end], None),
         };
         if !user.is_empty() {
-            params.set("user", decode(user, Shown::Yes)?)?;
+            params.set("user", decode(user, Repeatable::Yes)?)?;
         }
         if let Some(password) = password.filter(|password| !password.is_empty()) {
-            params.set("password", decode(password, Shown::No)?)?;
+            params.set("password", decode(password, Repeatable::No)?)?;
         }
         rest = &rest[end + 1..];
     }
 
     let mut hosts = Vec::new();
     let mut ports = Vec::new();
-    loop {
-        let host;
-        if let Some(bracketed) = rest.strip_prefix('[') {
-            let Some(end) = bracketed.find(']') else {
-                return Err(ConnectError::usage(
-                    "end of string reached when looking for matching \"]\" in IPv6 host address in URI",
-                ));
-            };
-            if end == 0 {
-                return Err(ConnectError::usage("IPv6 host address may not be empty in URI"));
-            }
-            host = &bracketed[..end];
-            rest = &bracketed[end + 1..];
-            if let Some(c) = rest.chars().next().filter(|c| !":/?,".contains(*c)) {
-                return Err(ConnectError::usage(format!(
-                    "unexpected character \"{c}\" after \"]\" in URI (expected \":\" or \"/\")"
-                )));
-            }
-        } else {
-            let end = rest.find([':', '/', '?', ',']).unwrap_or(rest.len());
-            host = &rest[..end];
-            rest = &rest[end..];
+    let (servers, mut rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    for server in servers.split(',') {
+        let (host, port) = match server.strip_prefix('[') {
+            Some(bracketed) => bracketed_host(bracketed)?,
+            None => server.split_once(':').unwrap_or((server, "")),
+        };
+        // In this case it is not a port but the beginning of a password.
+        if rest.contains('@') && !port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(ConnectError::usage_with_hint(
+                "invalid port in URI",
+                "A \"/\" in a user name or password is written \"%2F\".",
+            ));
         }
-        hosts.push(decode(host, Shown::Yes)?);
-        let mut port = "";
-        if let Some(after) = rest.strip_prefix(':') {
-            let end = after.find(['/', '?', ',']).unwrap_or(after.len());
-            port = &after[..end];
-            rest = &after[end..];
-            // In this case it is not a port but the beginning of a password.
-            if rest.contains('@') && !port.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(ConnectError::usage_with_hint(
-                    "invalid port in URI",
-                    "A \"/\" in a user name or password is written \"%2F\".",
-                ));
-            }
-        }
-        ports.push(decode(port, Shown::Yes)?);
-        match rest.strip_prefix(',') {
-            Some(after) => rest = after,
-            None => break,
-        }
+        hosts.push(decode(host, Repeatable::Yes)?);
+        ports.push(decode(port, Repeatable::Yes)?);
     }
     for (keyword, list) in [("host", hosts), ("port", ports)] {
         let list = list.join(",");
@@ -147,7 +120,7 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
     if let Some(after) = rest.strip_prefix('/') {
         let end = after.find('?').unwrap_or(after.len());
         if end > 0 {
-            params.set("dbname", decode(&after[..end], Shown::Yes)?)?;
+            params.set("dbname", decode(&after[..end], Repeatable::Yes)?)?;
         }
         rest = &after[end..];
     }
@@ -157,6 +130,25 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
     Ok(params)
 }
 
+/// Splits `::1]:5432`, what follows an opening bracket, into host and port.
+fn bracketed_host(text: &str) -> Result<(&str, &str), ConnectError> {
+    let Some((host, after)) = text.split_once(']') else {
+        return Err(ConnectError::usage(
+            "end of string reached when looking for matching \"]\" in IPv6 host address in URI",
+        ));
+    };
+    if host.is_empty() {
+        return Err(ConnectError::usage("IPv6 host address may not be empty in URI"));
+    }
+    match after.chars().next() {
+        None => Ok((host, "")),
+        Some(':') => Ok((host, &after[1..])),
+        Some(c) => Err(ConnectError::usage(format!(
+            "unexpected character \"{c}\" after \"]\" in URI (expected \":\" or \"/\")"
+        ))),
+    }
+}
+
 fn parse_query(query: &str, params: &mut Params) -> Result<(), ConnectError> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
@@ -164,13 +156,13 @@ fn parse_query(query: &str, params: &mut Params) -> Result<(), ConnectError> {
                 "missing key/value separator \"=\" in URI query parameter: \"{pair}\""
             )));
         };
-        let name = decode(name, Shown::Yes)?;
+        let name = decode(name, Repeatable::Yes)?;
         if value.contains('=') {
             return Err(ConnectError::usage(format!(
                 "extra key/value separator \"=\" in URI query parameter: \"{name}\""
             )));
         }
-        let shown = if name.contains("password") { Shown::No } else { Shown::Yes };
+        let shown = if name.contains("password") { Repeatable::No } else { Repeatable::Yes };
         let value = decode(value, shown)?;
         if name == "ssl" && value == "true" {
             // JDBC uses this spelling.
@@ -184,16 +176,16 @@ fn parse_query(query: &str, params: &mut Params) -> Result<(), ConnectError> {
 
 /// Whether a token may be repeated in a message.
 #[derive(Clone, Copy)]
-enum Shown {
+enum Repeatable {
     Yes,
     No,
 }
 
 /// Decodes `%xx`.
-fn decode(token: &str, shown: Shown) -> Result<String, ConnectError> {
+fn decode(token: &str, shown: Repeatable) -> Result<String, ConnectError> {
     let shown = match shown {
-        Shown::Yes => token,
-        Shown::No => "…",
+        Repeatable::Yes => token,
+        Repeatable::No => "…",
     };
     let invalid = || ConnectError::usage(format!("invalid percent-encoded token: \"{shown}\""));
     let mut bytes = Vec::with_capacity(token.len());

@@ -85,11 +85,11 @@ const NOT_POSTGRESQL: &str =
 /// Why one attempt failed.
 pub(super) struct Refusal {
     pub(super) message: String,
-    pub(super) kind: Kind,
+    pub(super) kind: RefusalKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RefusalKind {
     /// The server did not answer, did not answer in time, or is not ready yet; another address may be tried.
     Unreachable,
     /// The server answered, but is not of the requested kind; another address may be tried.
@@ -142,7 +142,10 @@ pub(super) fn refusal(
             message.push_str(&format!("\npassword retrieved from file \"{}\"", path.display()));
         }
         let later = *said.code() == SqlState::CANNOT_CONNECT_NOW;
-        return Refusal { message, kind: if later { Kind::Unreachable } else { Kind::Refused } };
+        return Refusal {
+            message,
+            kind: if later { RefusalKind::Unreachable } else { RefusalKind::Refused },
+        };
     }
     // Only the cause is useful; the error kinds of tokio_postgres are internal to it.
     let cause = std::error::Error::source(error);
@@ -151,38 +154,41 @@ pub(super) fn refusal(
     }
     let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
     let (message, kind) = match cause.as_str() {
-        "password missing" => ("fe_sendauth: no password supplied".to_owned(), Kind::NeedsPassword),
-        "server does not support TLS" => {
-            ("server does not support SSL, but SSL was required".to_owned(), Kind::Encryption)
+        "password missing" => {
+            ("fe_sendauth: no password supplied".to_owned(), RefusalKind::NeedsPassword)
         }
+        "server does not support TLS" => (
+            "server does not support SSL, but SSL was required".to_owned(),
+            RefusalKind::Encryption,
+        ),
         "server did not use channel binding" if encrypted => (
             "channel binding required, but server authenticated client without channel binding"
                 .to_owned(),
-            Kind::Refused,
+            RefusalKind::Refused,
         ),
         "server did not use channel binding" => {
-            ("channel binding required, but SSL not in use".to_owned(), Kind::Refused)
+            ("channel binding required, but SSL not in use".to_owned(), RefusalKind::Refused)
         }
         // The driver reports an answer that is not in PostgreSQL's protocol in one of these ways.
         "bytes remaining on stream"
         | "unexpected message from server"
-        | "invalid message length" => (NOT_POSTGRESQL.to_owned(), Kind::Refused),
+        | "invalid message length" => (NOT_POSTGRESQL.to_owned(), RefusalKind::Refused),
         _ if error.is_closed() => {
-            ("server closed the connection unexpectedly".to_owned(), Kind::Refused)
+            ("server closed the connection unexpectedly".to_owned(), RefusalKind::Refused)
         }
-        _ => (cause, Kind::Refused),
+        _ => (cause, RefusalKind::Refused),
     };
     Refusal { message, kind }
 }
 
 fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) -> Refusal {
     if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        return Refusal { message: tls_message(tls), kind: Kind::Encryption };
+        return Refusal { message: tls_message(tls), kind: RefusalKind::Encryption };
     }
     // If the answer ends in what would be the middle of a message, the driver reports a framing error.
     let is_cut = io.get_ref().is_some_and(|inner| inner.to_string() == "bytes remaining on stream");
     if is_cut || matches!(io.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) {
-        return Refusal { message: NOT_POSTGRESQL.to_owned(), kind: Kind::Refused };
+        return Refusal { message: NOT_POSTGRESQL.to_owned(), kind: RefusalKind::Refused };
     }
     let message = os_message(io);
     let nobody = matches!(io.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
@@ -199,7 +205,7 @@ fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) 
         _ => message,
     };
     let in_handshake = error.to_string().contains("TLS");
-    let kind = if in_handshake { Kind::Encryption } else { Kind::Unreachable };
+    let kind = if in_handshake { RefusalKind::Encryption } else { RefusalKind::Unreachable };
     Refusal { message, kind }
 }
 

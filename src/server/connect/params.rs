@@ -19,7 +19,7 @@ enum Support {
 }
 
 #[derive(Debug)]
-struct Definition {
+struct ParameterDefinition {
     keyword: &'static str,
     variable: Option<&'static str>,
     support: Support,
@@ -29,11 +29,11 @@ const fn define(
     keyword: &'static str,
     variable: Option<&'static str>,
     support: Support,
-) -> Definition {
-    Definition { keyword, variable, support }
+) -> ParameterDefinition {
+    ParameterDefinition { keyword, variable, support }
 }
 
-const DEFINITIONS: &[Definition] = &[
+const DEFINITIONS: &[ParameterDefinition] = &[
     define("service", Some("PGSERVICE"), Used),
     define("servicefile", Some("PGSERVICEFILE"), Used),
     define("user", Some("PGUSER"), Used),

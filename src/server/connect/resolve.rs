@@ -99,7 +99,7 @@ fn take_passwords(targets: &mut [Host], text: &str, dbname: &str, user: &str) {
     for target in targets {
         let host = passfile_host(&target.place);
         let port = target.port.to_string();
-        let wanted = surroundings::Wanted { host: &host, port: &port, dbname, user };
+        let wanted = surroundings::PasswordKey { host: &host, port: &port, dbname, user };
         target.password = surroundings::password_in(text, wanted);
         target.password_from_file = target.password.is_some();
     }

@@ -76,10 +76,9 @@ impl Connection {
         // This is read before anything is set. The query contains no operators or names that the search path could
         // affect.
         let sql = "SELECT pg_catalog.current_schemas(true)";
-        let asked = connection.client.query_typed(sql, &[]).await;
-        match asked.and_then(|rows| rows.first().map_or(Ok(Vec::new()), |row| row.try_get(0))) {
+        match connection.client.value(sql, &[]).await {
             Ok(schemas) => {
-                connection.schemas = schemas;
+                connection.schemas = schemas.unwrap_or_default();
                 let encrypted =
                     if connection.tls.is_some() { "encrypted" } else { "not encrypted" };
                 tracing::debug!("connected, {encrypted}, server version {version}");
@@ -182,9 +181,8 @@ impl Connection {
     pub async fn process(&self) -> Result<i32, tokio_postgres::Error> {
         self.process
             .get_or_try_init(async || {
-                let rows =
-                    self.client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
-                rows.first().map_or(Ok(0), |row| row.try_get(0))
+                let process = self.client.value("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
+                Ok(process.unwrap_or(0))
             })
             .await
             .copied()

@@ -92,7 +92,7 @@ impl Surroundings for ThisProcess {
 
 /// The connection for which a password is looked up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PasswordKey<'a> {
     /// The host, or the directory of the socket; `localhost` for the default directory.
     pub(super) host: &'a str,
     pub(super) port: &'a str,
@@ -101,7 +101,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// The password of the first matching line `host:port:database:user:password`.
-pub(super) fn password_in(text: &str, wanted: Wanted<'_>) -> Option<Secret> {
+pub(super) fn password_in(text: &str, wanted: PasswordKey<'_>) -> Option<Secret> {
     text.split('\n').find_map(|line| {
         let line = line.trim_end_matches('\r');
         if line.starts_with('#') {
@@ -200,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn look_up(text: &str, host: &str, dbname: &str) -> Option<String> {
-        let wanted = Wanted { host, port: "5432", dbname, user: "joe" };
+        let wanted = PasswordKey { host, port: "5432", dbname, user: "joe" };
         password_in(text, wanted).map(|secret| secret.reveal().to_owned())
     }
 

@@ -86,10 +86,10 @@ fn trust(params: &TlsParams) -> Result<Trust, String> {
     Ok(Trust::Roots { roots, names: params.mode == SslMode::VerifyFull })
 }
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The client's certificate and key; `None` if there is no certificate.
-fn client_identity(params: &TlsParams) -> Result<Option<Identity>, String> {
+fn client_identity(params: &TlsParams) -> Result<Option<ClientIdentity>, String> {
     let Some(path) = params.certificate.as_deref() else { return Ok(None) };
     if !path.exists() {
         if params.certificate_given {
@@ -157,14 +157,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 /// A connector that records whether a handshake was begun. After a refusal, `prefer` tries again without TLS only if
 /// TLS was used.
 #[derive(Clone)]
-pub(crate) struct Noted<T> {
+pub(crate) struct NotedConnector<T> {
     inner: T,
     begun: Arc<AtomicBool>,
 }
 
-impl<T> Noted<T> {
-    pub(crate) fn new(inner: T) -> Noted<T> {
-        Noted { inner, begun: Arc::default() }
+impl<T> NotedConnector<T> {
+    pub(crate) fn new(inner: T) -> NotedConnector<T> {
+        NotedConnector { inner, begun: Arc::default() }
     }
 
     /// A handle to query this after the connector was consumed.
@@ -173,18 +173,18 @@ impl<T> Noted<T> {
     }
 }
 
-impl<S, T: MakeTlsConnect<S>> MakeTlsConnect<S> for Noted<T> {
+impl<S, T: MakeTlsConnect<S>> MakeTlsConnect<S> for NotedConnector<T> {
     type Stream = T::Stream;
-    type TlsConnect = Noted<T::TlsConnect>;
+    type TlsConnect = NotedConnector<T::TlsConnect>;
     type Error = T::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Self::TlsConnect, Self::Error> {
         let inner = self.inner.make_tls_connect(host)?;
-        Ok(Noted { inner, begun: Arc::clone(&self.begun) })
+        Ok(NotedConnector { inner, begun: Arc::clone(&self.begun) })
     }
 }
 
-impl<S, T: TlsConnect<S>> TlsConnect<S> for Noted<T> {
+impl<S, T: TlsConnect<S>> TlsConnect<S> for NotedConnector<T> {
     type Stream = T::Stream;
     type Error = T::Error;
     type Future = T::Future;

@@ -13,7 +13,7 @@ const MOST_WHOLE: u32 = 100_000;
 
 /// How much is queried about chosen rows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum RowQuestion<'a> {
     /// What can be determined without reading values.
     Sizes,
     /// Forms and raw sizes: raw sizes always for these columns, for others only if the form depends on them.
@@ -28,14 +28,14 @@ impl Probe<'_> {
     /// The rows at addresses `$1`: address; arrays over all columns ([`Probe::columns`]) with sizes, methods, lengths
     /// of the content, and whether values are out of line; and, if it was requested and the row is not too long, the
     /// size of the whole row with its values fetched.
-    pub(crate) fn chosen_rows(&self, asked: Asked<'_>) -> String {
-        let whole = matches!(asked, Asked::Exactly { whole: true, .. });
+    pub(crate) fn chosen_rows(&self, asked: RowQuestion<'_>) -> String {
+        let whole = matches!(asked, RowQuestion::Exactly { whole: true, .. });
         let asked: Vec<Questions> = self
             .columns()
             .into_iter()
             .map(|index| match asked {
-                Asked::Sizes => self.questions(index),
-                Asked::Exactly { weighed, .. } => {
+                RowQuestion::Sizes => self.questions(index),
+                RowQuestion::Exactly { weighed, .. } => {
                     self.exact_questions(index, weighed.contains(&index))
                 }
             })

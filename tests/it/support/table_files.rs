@@ -7,7 +7,7 @@ use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::{LinePointerState, Page, PageState};
 use toast_format::disk::tuple::HeapTuple;
 use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{BlockNumber, ByteOrder, Oid, ValueIdType};
+use toast_format::disk::{BlockNumber, ByteOrder, ValueIdType};
 use toast_format::model::visibility::HintBits;
 use toastctl::offline::file::RelationFile;
 use toastctl::offline::toastfile::ToastFile;
@@ -39,7 +39,6 @@ pub(crate) fn seem_large(database: &Database<'_>, relation: &str, gigabytes: u32
 pub(crate) struct TableFiles {
     heap: PathBuf,
     toast: PathBuf,
-    toast_relation: Oid,
 }
 
 impl TableFiles {
@@ -47,16 +46,12 @@ impl TableFiles {
     pub(crate) fn of(database: &Database<'_>, table: &str) -> TableFiles {
         let shown = database.psql(&format!(
             "CHECKPOINT;
-             SELECT pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid), reltoastrelid
+             SELECT pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid)
              FROM pg_class WHERE oid = '{table}'::regclass"
         ));
         let parts: Vec<&str> = shown.split('|').collect();
         let data = database.server().data_dir();
-        TableFiles {
-            heap: data.join(parts[0]),
-            toast: data.join(parts[1]),
-            toast_relation: Oid(parts[2].parse().unwrap()),
-        }
+        TableFiles { heap: data.join(parts[0]), toast: data.join(parts[1]) }
     }
 
     /// Calls `each` with the values of every tuple, dead or alive, and the chunks.
@@ -67,9 +62,7 @@ impl TableFiles {
     ) {
         let open = |path: &Path| RelationFile::open(path, PAGE).unwrap();
         let toast = open(&self.toast);
-        let mut store =
-            ToastFile::open(toast, PAGE, (Some(self.toast_relation), ValueIdType::Oid), HintBits)
-                .unwrap();
+        let mut store = ToastFile::open(toast, PAGE, ValueIdType::Oid, HintBits).unwrap();
         assert_eq!(store.problems().count(), 0);
         let mut heap = open(&self.heap);
         let mut bytes = vec![0; PAGE.bytes()];

@@ -49,7 +49,7 @@ impl Items {
     }
 
     /// Literals, matches, copied and overlapping bytes.
-    pub fn each(&self) -> [f64; 4] {
+    pub fn counts(&self) -> [f64; 4] {
         [self.literals, self.matches, self.copied, self.overlapping]
     }
 
@@ -65,7 +65,7 @@ impl Items {
 
     /// The items times `by`.
     pub fn scaled(self, by: f64) -> Items {
-        Items::from(self.each().map(|number| number * by))
+        Items::from(self.counts().map(|number| number * by))
     }
 
     /// Bytes of the decompressed value.
@@ -75,7 +75,7 @@ impl Items {
 }
 
 impl From<[f64; 4]> for Items {
-    /// From the numbers that [`Items::each`] returns.
+    /// From the numbers that [`Items::counts`] returns.
     fn from([literals, matches, copied, overlapping]: [f64; 4]) -> Items {
         Items { literals, matches, copied, overlapping }
     }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn streams_made_by_hand_are_counted() {
-        let items = |method, stream: &[u8]| datum::items(method, stream).each();
+        let items = |method, stream: &[u8]| datum::items(method, stream).counts();
         // "ab", then a match of 6 bytes 2 back, then "x"
         let pglz = [0b0100, b'a', b'b', 0x03, 0x02, b'x'];
         assert_eq!(items(Method::Pglz, &pglz), [3.0, 1.0, 2.0, 4.0]);
@@ -114,7 +114,7 @@ mod tests {
             for (raw, stream) in [(18_000, 220), (8000, 2000), (8000, 6000), (8000, 7990), (1, 9)] {
                 let items = Items::typical(method, raw, stream);
                 assert!((items.bytes() - f64::from(raw)).abs() < 1e-6, "{raw} {stream}");
-                assert!(items.each().iter().all(|&number| number >= 0.0), "{items:?}");
+                assert!(items.counts().iter().all(|&number| number >= 0.0), "{items:?}");
             }
             assert!(Items::typical(method, 8000, 7990).matches < 1000.0);
             assert!(Items::typical(method, 18_000, 220).literals < 220.0);

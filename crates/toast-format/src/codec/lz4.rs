@@ -100,13 +100,13 @@ pub(super) fn items(src: &[u8]) -> Items {
 }
 
 /// How far a decompression has come.
-struct End {
+struct BlockEnd {
     stream: usize,
     raw: usize,
 }
 
 /// Decompresses until `dst` is full or the block ends.
-fn walk(src: &[u8], dst: &mut [u8]) -> Result<End, DecompressError> {
+fn walk(src: &[u8], dst: &mut [u8]) -> Result<BlockEnd, DecompressError> {
     let mut at = 0;
     let mut out = 0;
     while let (Some(&token), true) = (src.get(at), out < dst.len()) {
@@ -133,7 +133,7 @@ fn walk(src: &[u8], dst: &mut [u8]) -> Result<End, DecompressError> {
         copy_match(dst, out, offset, len);
         out += len;
     }
-    Ok(End { stream: at, raw: out })
+    Ok(BlockEnd { stream: at, raw: out })
 }
 
 /// A length of which four bits are in the token; `None` if the block ends inside it.

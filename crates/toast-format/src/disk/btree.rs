@@ -35,7 +35,7 @@ const ROWS: u16 = 0x0FFF;
 
 /// The header of an entry (`IndexTupleData`).
 #[derive(Clone, Copy)]
-struct Entry {
+struct IndexEntryHeader {
     /// The block of `t_tid`: where a posting list starts, or the page below.
     block: u32,
     /// The offset number of `t_tid`.
@@ -43,12 +43,12 @@ struct Entry {
     info: u16,
 }
 
-impl Entry {
-    fn read(order: ByteOrder, bytes: &[u8]) -> Option<Entry> {
+impl IndexEntryHeader {
+    fn read(order: ByteOrder, bytes: &[u8]) -> Option<IndexEntryHeader> {
         let high = order.u16(bytes, 0)?;
         let low = order.u16(bytes, 2)?;
         let block = u32::from(high) << 16 | u32::from(low);
-        Some(Entry { block, offset: order.u16(bytes, 4)?, info: order.u16(bytes, 6)? })
+        Some(IndexEntryHeader { block, offset: order.u16(bytes, 4)?, info: order.u16(bytes, 6)? })
     }
 
     fn is_posting_list(self) -> bool {
@@ -92,7 +92,7 @@ pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
             continue;
         }
         let bytes = page.tuple_bytes(item).ok()?;
-        let entry = Entry::read(order, bytes)?;
+        let entry = IndexEntryHeader::read(order, bytes)?;
         let (end, rows) = if entry.is_posting_list() {
             (entry.block as usize, u64::from(entry.offset & ROWS))
         } else {
@@ -116,12 +116,12 @@ pub enum TreePage {
     /// A deleted page (`BTP_DELETED`), to which no other page points.
     Deleted,
     /// Any page but the metapage.
-    Node(Node),
+    Node(TreeNode),
 }
 
 /// A page of the tree: the root, a leaf, or a page between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct TreeNode {
     /// `btpo_level`: 0 of leaves.
     pub level: u32,
     /// `btpo_prev`: the page on its left on the same level, 0 if it is the first.
@@ -137,7 +137,7 @@ pub struct Node {
     pub last_row: Option<BlockNumber>,
 }
 
-impl Node {
+impl TreeNode {
     /// Whether the page has a high key, which all of its keys precede or equal.
     pub fn has_high_key(&self) -> bool {
         self.next.0 != 0
@@ -184,7 +184,7 @@ pub fn tree_page(
     }
     let children = Vec::new();
     let keys = Vec::new();
-    let mut node = Node { level, prev, next, children, keys, last_row: None };
+    let mut node = TreeNode { level, prev, next, children, keys, last_row: None };
     for (number, item) in page.line_pointers() {
         let is_high_key = number == 1 && node.has_high_key();
         let is_gone = item.state == LinePointerState::Dead && level == 0 && !is_high_key;
@@ -192,7 +192,7 @@ pub fn tree_page(
             return Err(("line pointers in use", format!("{number} is {:?}", item.state)));
         }
         let bytes = page.tuple_bytes(item).map_err(|e| ("entries on the page", e.to_string()))?;
-        let Some(entry) = Entry::read(order, bytes) else {
+        let Some(entry) = IndexEntryHeader::read(order, bytes) else {
             return Err(("entries of 16 bytes or more", format!("{} at {number}", bytes.len())));
         };
         if entry.has_nulls() {

@@ -8,7 +8,7 @@ use super::ByteOrder;
 use super::Oid;
 use super::desc::{Align, Length};
 use super::error::ContentError;
-use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
+use super::jsonb_parts::{ExtractedDatum, JsonKind, PartStep, Visit, VisitedPart};
 use super::max_align;
 use super::types::is_text_like;
 use super::varlena::{VARLENA_HEADER_SIZE, Varlena};
@@ -28,7 +28,7 @@ const ATTRIBUTES: u16 = 0x07FF;
 
 /// How values of a type are stored inside others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct ElementShape {
     /// The type; 0 if it is not known.
     pub type_oid: Oid,
     /// The type's length (`typlen`).
@@ -37,28 +37,28 @@ pub struct Shape {
     pub align: Align,
 }
 
-impl Shape {
+impl ElementShape {
     /// The type of JSON that corresponds to this type.
-    fn kind(self) -> Kind {
+    fn kind(self) -> JsonKind {
         match self.type_oid.0 {
-            16 => Kind::Boolean,
+            16 => JsonKind::Boolean,
             // int8, int2, int4, oid, float4, float8, money, numeric
-            20 | 21 | 23 | 26 | 700 | 701 | 790 | 1700 => Kind::Number,
+            20 | 21 | 23 | 26 | 700 | 701 | 790 | 1700 => JsonKind::Number,
             // "char", name
-            18 | 19 => Kind::String,
-            _ if is_text_like(self.type_oid) => Kind::String,
-            _ => Kind::Other,
+            18 | 19 => JsonKind::String,
+            _ if is_text_like(self.type_oid) => JsonKind::String,
+            _ => JsonKind::Other,
         }
     }
 }
 
 /// An attribute of a composite type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct CompositeField {
     /// The attribute's name (`attname`).
     pub name: String,
     /// The layout of its type.
-    pub shape: Shape,
+    pub shape: ElementShape,
     /// Whether it was dropped; values that are older still contain it.
     pub dropped: bool,
 }
@@ -90,12 +90,16 @@ impl<'a> ElementReader<'a> {
     }
 
     /// Reads the next value with the padding before it (`att_align_pointer`).
-    fn part(&mut self, step: Step<'a>, shape: Shape) -> Result<Part<'a>, ContentError> {
+    fn part(
+        &mut self,
+        step: PartStep<'a>,
+        shape: ElementShape,
+    ) -> Result<VisitedPart<'a>, ContentError> {
         let from = self.at;
         let cut = self.error("value ends after the end of its container");
         let aligned = shape.align.align(from);
         let (start, length, extracted) = match shape.length {
-            Length::Fixed(n) => (aligned, usize::from(n), Extracted::Fixed(u64::from(n))),
+            Length::Fixed(n) => (aligned, usize::from(n), ExtractedDatum::Fixed(u64::from(n))),
             Length::CString => return Err(self.error("values of this type cannot be read")),
             Length::Varlena => {
                 // a 1-byte header is not aligned, and is not 0 as padding is
@@ -105,9 +109,9 @@ impl<'a> ElementReader<'a> {
                 let (value, length) = Varlena::parse(bytes, self.order)
                     .map_err(|_| self.error("invalid varlena inside the value"))?;
                 let extracted = match value {
-                    Varlena::Short { content } => Extracted::Short(content.len() as u64),
+                    Varlena::Short { content } => ExtractedDatum::Short(content.len() as u64),
                     Varlena::Plain { .. } | Varlena::Compressed { .. } => {
-                        Extracted::Varlena(length as u64 - u64::from(VARLENA_HEADER_SIZE))
+                        ExtractedDatum::Varlena(length as u64 - u64::from(VARLENA_HEADER_SIZE))
                     }
                     _ => return Err(self.error("TOAST pointer inside the value")),
                 };
@@ -118,7 +122,7 @@ impl<'a> ElementReader<'a> {
         let value = self.content.get(start - HEADER..end - HEADER).ok_or(cut)?;
         self.at = end;
         let bytes = (end - from) as u64;
-        Ok(Part { step, kind: shape.kind(), bytes, value, byte: start - HEADER, extracted })
+        Ok(VisitedPart { step, kind: shape.kind(), bytes, value, byte: start - HEADER, extracted })
     }
 }
 
@@ -130,7 +134,7 @@ impl<'a> ElementReader<'a> {
 pub fn walk_array<V: Visit>(
     content: &[u8],
     order: ByteOrder,
-    shape: Shape,
+    shape: ElementShape,
     document: V::At,
     visit: &mut V,
 ) -> Result<u64, ContentError> {
@@ -168,7 +172,7 @@ pub fn walk_array<V: Visit>(
             reader.bit(bitmap, number).ok_or(reader.error("null bitmap is cut off"))?
         };
         if there {
-            let part = reader.part(Step::Element, shape)?;
+            let part = reader.part(PartStep::Element, shape)?;
             sum += part.bytes;
             visit.part(document, &part);
         }
@@ -184,7 +188,7 @@ pub fn walk_array<V: Visit>(
 pub fn walk_row<V: Visit>(
     content: &[u8],
     order: ByteOrder,
-    fields: &[Field],
+    fields: &[CompositeField],
     document: V::At,
     visit: &mut V,
 ) -> Result<u64, ContentError> {
@@ -206,7 +210,7 @@ pub fn walk_row<V: Visit>(
     for (number, field) in fields.iter().enumerate().take(attributes) {
         let there = !has_nulls || reader.bit(TUPLE_HEADER, number).ok_or(cut)?;
         if there {
-            let part = reader.part(Step::Key(field.name.as_bytes()), field.shape)?;
+            let part = reader.part(PartStep::Key(field.name.as_bytes()), field.shape)?;
             if !field.dropped {
                 sum += part.bytes;
                 visit.part(document, &part);

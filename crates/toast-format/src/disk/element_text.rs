@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::array::{ArrayType, null_bitmap};
 use super::desc::Length;
-use super::element_parts::{Field, HAS_NULL, MOST_DIMENSIONS, Shape, TUPLE_HEADER};
+use super::element_parts::{CompositeField, ElementShape, HAS_NULL, MOST_DIMENSIONS, TUPLE_HEADER};
 use super::error::ContentError;
 use super::jsonb_of_text::jsonb;
 use super::types::is_text_like;
@@ -21,7 +21,7 @@ const HEADER: usize = 4;
 ///
 /// # Errors
 /// If no server prints this text, or the size of an element does not follow from its text.
-pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ContentError> {
+pub fn array(text: &[u8], shape: ElementShape) -> Result<Vec<u8>, ContentError> {
     let read = PrintedElements::read(text)?;
     // what the bounds are takes no bytes
     let dimensions =
@@ -41,7 +41,7 @@ pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ContentError> {
 ///
 /// # Errors
 /// As for an array, above.
-pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ContentError> {
+pub fn row(text: &[u8], fields: &[CompositeField]) -> Result<Vec<u8>, ContentError> {
     let mut printed = attributes(text)?.into_iter();
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
@@ -73,7 +73,7 @@ pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ContentError> {
 }
 
 /// A value inside another, with a 1-byte header if `may_be_short` and it is short enough.
-fn stored(shape: Shape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ContentError> {
+fn stored(shape: ElementShape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ContentError> {
     if let Length::Fixed(length) = shape.length {
         return Ok(fixed(text, usize::from(length)));
     }
@@ -249,13 +249,16 @@ mod tests {
     use crate::disk::Oid;
     use crate::disk::desc::Align;
     use crate::disk::element_parts::{walk_array, walk_row};
-    use crate::disk::jsonb_parts::{Part, Step, Visit};
+    use crate::disk::jsonb_parts::{PartStep, Visit, VisitedPart};
     use proptest::prelude::*;
 
-    const INT4: Shape = Shape { type_oid: Oid(23), length: Length::Fixed(4), align: Align::Int };
-    const INT8: Shape = Shape { type_oid: Oid(20), length: Length::Fixed(8), align: Align::Double };
-    const TEXT: Shape = Shape { type_oid: Oid(25), length: Length::Varlena, align: Align::Int };
-    const NUMERIC: Shape = Shape { type_oid: Oid(1700), ..TEXT };
+    const INT4: ElementShape =
+        ElementShape { type_oid: Oid(23), length: Length::Fixed(4), align: Align::Int };
+    const INT8: ElementShape =
+        ElementShape { type_oid: Oid(20), length: Length::Fixed(8), align: Align::Double };
+    const TEXT: ElementShape =
+        ElementShape { type_oid: Oid(25), length: Length::Varlena, align: Align::Int };
+    const NUMERIC: ElementShape = ElementShape { type_oid: Oid(1700), ..TEXT };
 
     #[derive(Default)]
     struct Parts {
@@ -266,11 +269,11 @@ mod tests {
     impl Visit for Parts {
         type At = ();
 
-        fn part(&mut self, (): (), part: &Part<'_>) -> Option<()> {
+        fn part(&mut self, (): (), part: &VisitedPart<'_>) -> Option<()> {
             self.bytes += part.bytes;
             let name = match part.step {
-                Step::Key(key) => String::from_utf8_lossy(key).into_owned(),
-                Step::Element | Step::Scalar => "[]".into(),
+                PartStep::Key(key) => String::from_utf8_lossy(key).into_owned(),
+                PartStep::Element | PartStep::Scalar => "[]".into(),
             };
             let size = part.extracted.size();
             self.shown.push(format!("{name} {} {size} at {}", part.kind.name(), part.byte));
@@ -278,7 +281,7 @@ mod tests {
         }
     }
 
-    fn of_array(content: &[u8], shape: Shape) -> Result<(u64, Parts), ContentError> {
+    fn of_array(content: &[u8], shape: ElementShape) -> Result<(u64, Parts), ContentError> {
         let mut parts = Parts::default();
         let own = walk_array(content, ByteOrder::Little, shape, (), &mut parts)?;
         Ok((own, parts))
@@ -310,10 +313,10 @@ mod tests {
 
     #[test]
     fn attributes_and_the_header_sum_to_the_row() {
-        let field = |name: &str, shape| Field { name: name.into(), shape, dropped: false };
+        let field = |name: &str, shape| CompositeField { name: name.into(), shape, dropped: false };
         let fields = [
             field("a", INT4),
-            Field { dropped: true, ..field("gone", TEXT) },
+            CompositeField { dropped: true, ..field("gone", TEXT) },
             field("b", TEXT),
             field("c", INT8),
             field("d", NUMERIC),
@@ -339,13 +342,13 @@ mod tests {
 
     #[test]
     fn types_whose_size_does_not_follow_from_their_text_are_named() {
-        let inet = Shape { type_oid: Oid(869), ..TEXT };
+        let inet = ElementShape { type_oid: Oid(869), ..TEXT };
         let message = array(b"{10.0.0.1}", inet).unwrap_err().to_string();
         assert_eq!(
             message,
             "the size of values of type 869 inside other values is not known without pages"
         );
-        let bytea = Shape { type_oid: Oid(17), ..TEXT };
+        let bytea = ElementShape { type_oid: Oid(17), ..TEXT };
         assert_eq!(array(br#"{"\\x0102ff"}"#, bytea).unwrap().len(), 20 + 8);
     }
 
@@ -368,8 +371,8 @@ mod tests {
             if let Ok((own, parts)) = of_array(&bytes, TEXT) {
                 prop_assert_eq!(own + parts.bytes, bytes.len() as u64);
             }
-            let fields: Vec<Field> = (0..5)
-                .map(|n| Field { name: n.to_string(), shape: TEXT, dropped: false })
+            let fields: Vec<CompositeField> = (0..5)
+                .map(|n| CompositeField { name: n.to_string(), shape: TEXT, dropped: false })
                 .collect();
             let mut parts = Parts::default();
             if let Ok(own) = walk_row(&bytes, ByteOrder::Little, &fields, (), &mut parts) {

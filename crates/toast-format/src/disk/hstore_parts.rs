@@ -10,7 +10,7 @@
 
 use super::ByteOrder;
 use super::error::ContentError;
-use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
+use super::jsonb_parts::{ExtractedDatum, JsonKind, PartStep, Visit, VisitedPart};
 
 /// `HS_FLAG_NEWVERSION` of `hstore.h`.
 const NEW_VERSION: u32 = 0x8000_0000;
@@ -67,13 +67,13 @@ pub fn walk<V: Visit>(
         let (key, ..) = string(byte)?;
         let (value, at, null) = string(byte + ENTRY)?;
         let (kind, extracted) = if null {
-            (Kind::Null, Extracted::Null)
+            (JsonKind::Null, ExtractedDatum::Null)
         } else {
-            (Kind::String, Extracted::Varlena(value.len() as u64))
+            (JsonKind::String, ExtractedDatum::Varlena(value.len() as u64))
         };
         let bytes = (2 * ENTRY + key.len() + value.len()) as u64;
-        let step = Step::Key(key);
-        visit.part(document, &Part { step, kind, bytes, value, byte: at, extracted });
+        let step = PartStep::Key(key);
+        visit.part(document, &VisitedPart { step, kind, bytes, value, byte: at, extracted });
     }
     Ok((HEADER + strings.len() - before) as u64)
 }
@@ -162,9 +162,9 @@ mod tests {
     impl Visit for Pairs {
         type At = ();
 
-        fn part(&mut self, (): (), part: &Part<'_>) -> Option<()> {
+        fn part(&mut self, (): (), part: &VisitedPart<'_>) -> Option<()> {
             self.bytes += part.bytes;
-            let Step::Key(key) = part.step else { panic!("{part:?}") };
+            let PartStep::Key(key) = part.step else { panic!("{part:?}") };
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let size = part.extracted.size();
             self.shown.push(format!("{}={} at {}, {size}", text(key), text(part.value), part.byte));

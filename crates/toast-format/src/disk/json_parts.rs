@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::error::ContentError;
-use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
+use super::jsonb_parts::{ExtractedDatum, JsonKind, PartStep, Visit, VisitedPart};
 
 /// Gives all parts of the document down to `depth` levels, keys of the document itself being the first. Returns the
 /// bytes that belong to none of the first level's: `text` has as many as these and those. What is deeper is not
@@ -23,7 +23,7 @@ pub fn walk<V: Visit>(
     reader.blanks();
     let from = reader.at;
     let kind = reader.kind()?;
-    if matches!(kind, Kind::Array | Kind::Object) {
+    if matches!(kind, JsonKind::Array | JsonKind::Object) {
         let parts = reader.container(depth, document, visit)?;
         reader.blanks();
         reader.ended()?;
@@ -33,7 +33,7 @@ pub fn walk<V: Visit>(
     let end = reader.at;
     reader.blanks();
     reader.ended()?;
-    let part = reader.part(Step::Scalar, kind, from..end, from..end);
+    let part = reader.part(PartStep::Scalar, kind, from..end, from..end);
     visit.part(document, &part);
     Ok((text.len() as u64).saturating_sub(part.bytes))
 }
@@ -73,31 +73,38 @@ impl<'a> JsonReader<'a> {
     }
 
     /// The type of the value that begins here.
-    fn kind(&self) -> Result<Kind, ContentError> {
+    fn kind(&self) -> Result<JsonKind, ContentError> {
         match self.peek() {
-            Some(b'{') => Ok(Kind::Object),
-            Some(b'[') => Ok(Kind::Array),
-            Some(b'"') => Ok(Kind::String),
-            Some(b't' | b'f') => Ok(Kind::Boolean),
-            Some(b'n') => Ok(Kind::Null),
-            Some(b'-' | b'0'..=b'9') => Ok(Kind::Number),
+            Some(b'{') => Ok(JsonKind::Object),
+            Some(b'[') => Ok(JsonKind::Array),
+            Some(b'"') => Ok(JsonKind::String),
+            Some(b't' | b'f') => Ok(JsonKind::Boolean),
+            Some(b'n') => Ok(JsonKind::Null),
+            Some(b'-' | b'0'..=b'9') => Ok(JsonKind::Number),
             _ => Err(self.error()),
         }
     }
 
     fn part<'p>(
         &self,
-        step: Step<'p>,
-        kind: Kind,
+        step: PartStep<'p>,
+        kind: JsonKind,
         whole: Range<usize>,
         value: Range<usize>,
-    ) -> Part<'p>
+    ) -> VisitedPart<'p>
     where
         'a: 'p,
     {
         let bytes = self.slice(value.start, value.end);
-        let extracted = Extracted::Varlena(bytes.len() as u64);
-        Part { step, kind, bytes: whole.len() as u64, value: bytes, byte: value.start, extracted }
+        let extracted = ExtractedDatum::Varlena(bytes.len() as u64);
+        VisitedPart {
+            step,
+            kind,
+            bytes: whole.len() as u64,
+            value: bytes,
+            byte: value.start,
+            extracted,
+        }
     }
 
     /// Gives the parts of the container that begins here; the sum of their bytes. Recursion ends with `depth`.
@@ -127,11 +134,11 @@ impl<'a> JsonReader<'a> {
             if more {
                 self.blanks();
             }
-            let step = key.as_ref().map_or(Step::Element, |key| Step::Key(key));
+            let step = key.as_ref().map_or(PartStep::Element, |key| PartStep::Key(key));
             let part = self.part(step, kind, from..self.at, value..value_end);
             sum += part.bytes;
             let known = visit.part(inside, &part);
-            if let (Some(known), Kind::Array | Kind::Object, 2..) = (known, kind, depth) {
+            if let (Some(known), JsonKind::Array | JsonKind::Object, 2..) = (known, kind, depth) {
                 let mut inner = JsonReader { text: self.slice(0, value_end), at: value };
                 inner.container(depth - 1, known, visit)?;
             }
@@ -231,11 +238,11 @@ mod tests {
     impl Visit for Seen {
         type At = usize;
 
-        fn part(&mut self, level: usize, part: &Part<'_>) -> Option<usize> {
+        fn part(&mut self, level: usize, part: &VisitedPart<'_>) -> Option<usize> {
             let name = match part.step {
-                Step::Key(key) => String::from_utf8_lossy(key).into_owned(),
-                Step::Element => "[]".into(),
-                Step::Scalar => "$".into(),
+                PartStep::Key(key) => String::from_utf8_lossy(key).into_owned(),
+                PartStep::Element => "[]".into(),
+                PartStep::Scalar => "$".into(),
             };
             let value = String::from_utf8_lossy(part.value);
             let line =

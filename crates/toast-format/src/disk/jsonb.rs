@@ -102,7 +102,7 @@ pub struct PointerEntry<'a> {
 
 /// A value in a container with the bytes that it takes.
 #[derive(Debug, Clone, Copy)]
-pub struct Placed<'a> {
+pub struct PlacedItem<'a> {
     /// Its key; `None` in an array.
     pub key: Option<&'a [u8]>,
     /// The decoded value.
@@ -176,8 +176,8 @@ impl<'a> Container<'a> {
     }
 
     /// Its values in order; those of an object with their keys, in the order of the keys.
-    pub fn items(&self) -> Result<Items<'a>, JsonbError> {
-        Items::new(*self)
+    pub fn items(&self) -> Result<ContainerItems<'a>, JsonbError> {
+        ContainerItems::new(*self)
     }
 
     fn entry(&self, index: u32) -> u32 {
@@ -216,7 +216,7 @@ impl<'a> Container<'a> {
         index: u32,
         start: usize,
         end: usize,
-    ) -> Result<Placed<'a>, JsonbError> {
+    ) -> Result<PlacedItem<'a>, JsonbError> {
         let item = self.item(index, start, end)?;
         let padding = match item {
             Item::Numeric(_) | Item::Container(_) | Item::Pointer(_) => {
@@ -226,7 +226,7 @@ impl<'a> Container<'a> {
         };
         let from = start + padding;
         let bytes = self.data.get(from..end).unwrap_or(&[]);
-        Ok(Placed { key, item, bytes, byte: self.position(from), padding })
+        Ok(PlacedItem { key, item, bytes, byte: self.position(from), padding })
     }
 
     /// The value of entry `index`, whose data is `start..end`.
@@ -287,7 +287,7 @@ fn map_width(count: u32) -> usize {
 /// Iterates over a container's values with their keys (`JsonbIteratorNext` without descending).
 /// Ends after an error.
 #[derive(Debug, Clone)]
-pub struct Items<'a> {
+pub struct ContainerItems<'a> {
     container: Container<'a>,
     next: u32,
     /// Where the data of the next key starts.
@@ -301,8 +301,8 @@ pub struct Items<'a> {
     mapped_end: usize,
 }
 
-impl<'a> Items<'a> {
-    fn new(container: Container<'a>) -> Result<Items<'a>, JsonbError> {
+impl<'a> ContainerItems<'a> {
+    fn new(container: Container<'a>) -> Result<ContainerItems<'a>, JsonbError> {
         let mut value_start = 0;
         if container.kind.is_object() {
             for index in 0..container.count {
@@ -321,7 +321,7 @@ impl<'a> Items<'a> {
             }
             (mapped, mapped_end) = (Some(values), start);
         }
-        Ok(Items { container, next: 0, key_start: 0, value_start, mapped, mapped_end })
+        Ok(ContainerItems { container, next: 0, key_start: 0, value_start, mapped, mapped_end })
     }
 
     /// Bytes of data behind the last value, once all values were taken. No server writes any.
@@ -331,7 +331,7 @@ impl<'a> Items<'a> {
     }
 
     /// Like [`Iterator::next`], with the bytes and padding of the value.
-    pub(crate) fn next_placed(&mut self) -> Option<Result<Placed<'a>, JsonbError>> {
+    pub(crate) fn next_placed(&mut self) -> Option<Result<PlacedItem<'a>, JsonbError>> {
         let index = self.next;
         if index >= self.container.count {
             return None;
@@ -363,7 +363,7 @@ impl<'a> Items<'a> {
         Ok(key)
     }
 
-    fn value(&mut self, index: u32, key: Option<&'a [u8]>) -> Result<Placed<'a>, JsonbError> {
+    fn value(&mut self, index: u32, key: Option<&'a [u8]>) -> Result<PlacedItem<'a>, JsonbError> {
         let container = &self.container;
         let count = container.count;
         let Some(values) = &mut self.mapped else {
@@ -390,7 +390,7 @@ impl<'a> Items<'a> {
     }
 }
 
-impl<'a> Iterator for Items<'a> {
+impl<'a> Iterator for ContainerItems<'a> {
     type Item = Result<(Option<&'a [u8]>, Item<'a>), JsonbError>;
 
     fn next(&mut self) -> Option<Self::Item> {

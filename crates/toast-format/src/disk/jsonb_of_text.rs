@@ -25,16 +25,19 @@ const CONTAINER: u32 = 0x5000_0000;
 /// Memory is needed for the content, and for the contents of each level of nesting.
 pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, ContentError> {
     let mut reader = JsonbTextReader { text, at: 0 };
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenContainer> = Vec::new();
     // the array around a scalar takes the outermost value
-    let mut frame = Open { kind: SCALAR, ..Open::default() };
+    let mut frame = OpenContainer { kind: SCALAR, ..OpenContainer::default() };
     loop {
         reader.skip_blanks();
         match reader.next()? {
             b'{' | b'[' if open.len() >= MAX_DEPTH => return Err(ContentError::TooDeep),
             begin @ (b'{' | b'[') => {
                 let kind = if begin == b'{' { OBJECT } else { ARRAY };
-                open.push(std::mem::replace(&mut frame, Open { kind, ..Open::default() }));
+                open.push(std::mem::replace(
+                    &mut frame,
+                    OpenContainer { kind, ..OpenContainer::default() },
+                ));
                 if reader.closes(kind) {
                     reader.close(&mut frame, &mut open)?;
                 } else {
@@ -64,7 +67,7 @@ pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, ContentError> {
 
 /// A container whose end was not read yet.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenContainer {
     kind: u32,
     keys: Vec<u8>,
     /// Where each key ends.
@@ -75,7 +78,7 @@ struct Open {
     values: Vec<(u32, usize)>,
 }
 
-impl Open {
+impl OpenContainer {
     /// Enters the value whose bytes were appended to the data.
     fn value(&mut self, entry: u32) {
         self.values.push((entry, self.data.len()));
@@ -165,7 +168,11 @@ impl JsonbTextReader<'_> {
     }
 
     /// Ends a container, which becomes a value of the one around it.
-    fn close(&self, frame: &mut Open, open: &mut Vec<Open>) -> Result<(), ContentError> {
+    fn close(
+        &self,
+        frame: &mut OpenContainer,
+        open: &mut Vec<OpenContainer>,
+    ) -> Result<(), ContentError> {
         let outer = open.pop().ok_or(self.unexpected())?;
         let inner = std::mem::replace(frame, outer);
         let stored = inner.stored()?;
@@ -179,7 +186,7 @@ impl JsonbTextReader<'_> {
     }
 
     /// Reads a key and its colon, if the container has keys.
-    fn key(&mut self, frame: &mut Open) -> Result<(), ContentError> {
+    fn key(&mut self, frame: &mut OpenContainer) -> Result<(), ContentError> {
         if frame.kind == OBJECT {
             self.skip_blanks();
             self.expect(b'"')?;
@@ -191,7 +198,7 @@ impl JsonbTextReader<'_> {
         Ok(())
     }
 
-    fn scalar(&mut self, first: u8, frame: &mut Open) -> Result<(), ContentError> {
+    fn scalar(&mut self, first: u8, frame: &mut OpenContainer) -> Result<(), ContentError> {
         let start = self.at - 1;
         let entry = match first {
             b'"' => {

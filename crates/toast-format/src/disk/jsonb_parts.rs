@@ -2,7 +2,7 @@
 //! holds them (`jsonb.h`).
 
 use super::ByteOrder;
-use super::jsonb::{Container, ContainerKind, Item, Items, JsonbError, Placed};
+use super::jsonb::{Container, ContainerItems, ContainerKind, Item, JsonbError, PlacedItem};
 
 /// Bytes of an entry (`JEntry`).
 const ENTRY: u64 = 4;
@@ -11,7 +11,7 @@ const HEADER: u64 = 4;
 
 /// How a part is reached from its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Step<'a> {
+pub enum PartStep<'a> {
     /// As the value of this key of an object.
     Key(&'a [u8]),
     /// As an element of an array, by its position.
@@ -22,7 +22,7 @@ pub enum Step<'a> {
 
 /// The type of a part, as `jsonb_typeof` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum JsonKind {
     /// `null` of JSON, not of SQL.
     Null,
     /// `true` or `false`, in its entry alone.
@@ -39,50 +39,50 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl JsonKind {
     /// All types, in the order of reports.
-    pub const ALL: [Kind; 7] = [
-        Kind::Null,
-        Kind::Boolean,
-        Kind::Number,
-        Kind::String,
-        Kind::Array,
-        Kind::Object,
-        Kind::Other,
+    pub const ALL: [JsonKind; 7] = [
+        JsonKind::Null,
+        JsonKind::Boolean,
+        JsonKind::Number,
+        JsonKind::String,
+        JsonKind::Array,
+        JsonKind::Object,
+        JsonKind::Other,
     ];
 
     /// The name, as `jsonb_typeof` returns it.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Null => "null",
-            Kind::Boolean => "boolean",
-            Kind::Number => "number",
-            Kind::String => "string",
-            Kind::Array => "array",
-            Kind::Object => "object",
-            Kind::Other => "other",
+            JsonKind::Null => "null",
+            JsonKind::Boolean => "boolean",
+            JsonKind::Number => "number",
+            JsonKind::String => "string",
+            JsonKind::Array => "array",
+            JsonKind::Object => "object",
+            JsonKind::Other => "other",
         }
     }
 }
 
-impl From<&Item<'_>> for Kind {
-    fn from(item: &Item<'_>) -> Kind {
+impl From<&Item<'_>> for JsonKind {
+    fn from(item: &Item<'_>) -> JsonKind {
         match item {
-            Item::Null => Kind::Null,
-            Item::Bool(_) => Kind::Boolean,
-            Item::Numeric(_) => Kind::Number,
-            Item::String(_) => Kind::String,
-            Item::Container(container) if container.kind().is_object() => Kind::Object,
-            Item::Container(_) => Kind::Array,
-            Item::Pointer(pointer) if pointer.class.object => Kind::Object,
-            Item::Pointer(_) => Kind::Array,
+            Item::Null => JsonKind::Null,
+            Item::Bool(_) => JsonKind::Boolean,
+            Item::Numeric(_) => JsonKind::Number,
+            Item::String(_) => JsonKind::String,
+            Item::Container(container) if container.kind().is_object() => JsonKind::Object,
+            Item::Container(_) => JsonKind::Array,
+            Item::Pointer(pointer) if pointer.class.object => JsonKind::Object,
+            Item::Pointer(_) => JsonKind::Array,
         }
     }
 }
 
 /// The datum that a part becomes if it is extracted from its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extracted {
+pub enum ExtractedDatum {
     /// NULL of SQL, without a document.
     Null,
     /// A varlena with a header of 4 bytes, and this many bytes of content.
@@ -93,25 +93,25 @@ pub enum Extracted {
     Fixed(u64),
 }
 
-impl Extracted {
+impl ExtractedDatum {
     /// The size in bytes, as `pg_column_size` returns it.
     pub fn size(self) -> u64 {
         match self {
-            Extracted::Null => 0,
-            Extracted::Varlena(content) => content + 4,
-            Extracted::Short(content) => content + 1,
-            Extracted::Fixed(bytes) => bytes,
+            ExtractedDatum::Null => 0,
+            ExtractedDatum::Varlena(content) => content + 4,
+            ExtractedDatum::Short(content) => content + 1,
+            ExtractedDatum::Fixed(bytes) => bytes,
         }
     }
 }
 
 /// A part of a document.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct VisitedPart<'a> {
     /// How the part is reached from its container.
-    pub step: Step<'a>,
+    pub step: PartStep<'a>,
     /// The type of its value.
-    pub kind: Kind,
+    pub kind: JsonKind,
     /// Bytes that it takes in its container: entries, text of the key, padding, value.
     pub bytes: u64,
     /// The value alone, without entry and padding.
@@ -119,26 +119,26 @@ pub struct Part<'a> {
     /// Offset of the value in the document.
     pub byte: usize,
     /// The datum that it becomes by itself.
-    pub extracted: Extracted,
+    pub extracted: ExtractedDatum,
 }
 
-impl<'a> Part<'a> {
-    fn new(placed: &Placed<'a>, scalar: bool) -> Part<'a> {
-        let Placed { key, item, bytes, byte, padding } = *placed;
+impl<'a> VisitedPart<'a> {
+    fn new(placed: &PlacedItem<'a>, scalar: bool) -> VisitedPart<'a> {
+        let PlacedItem { key, item, bytes, byte, padding } = *placed;
         let (step, own) = match key {
-            Some(key) => (Step::Key(key), 2 * ENTRY + key.len() as u64),
-            None if scalar => (Step::Scalar, ENTRY),
-            None => (Step::Element, ENTRY),
+            Some(key) => (PartStep::Key(key), 2 * ENTRY + key.len() as u64),
+            None if scalar => (PartStep::Scalar, ENTRY),
+            None => (PartStep::Element, ENTRY),
         };
-        let kind = Kind::from(&item);
+        let kind = JsonKind::from(&item);
         // a scalar is put into an array
         let around = match kind {
-            Kind::Array | Kind::Object => 0,
+            JsonKind::Array | JsonKind::Object => 0,
             _ => HEADER + ENTRY,
         };
         let bytes_all = own + (padding + bytes.len()) as u64;
-        let extracted = Extracted::Varlena(around + bytes.len() as u64);
-        Part { step, kind, bytes: bytes_all, value: bytes, byte, extracted }
+        let extracted = ExtractedDatum::Varlena(around + bytes.len() as u64);
+        VisitedPart { step, kind, bytes: bytes_all, value: bytes, byte, extracted }
     }
 }
 
@@ -149,7 +149,7 @@ pub trait Visit {
 
     /// Takes a part of the container that `inside` stands for. The parts of this part follow if the result says
     /// what it is known by.
-    fn part(&mut self, inside: Self::At, part: &Part<'_>) -> Option<Self::At>;
+    fn part(&mut self, inside: Self::At, part: &VisitedPart<'_>) -> Option<Self::At>;
 }
 
 /// Ignores the parts: the result of the walk shows whether they can be read.
@@ -159,7 +159,7 @@ pub struct Validate;
 impl Visit for Validate {
     type At = ();
 
-    fn part(&mut self, (): (), _: &Part<'_>) -> Option<()> {
+    fn part(&mut self, (): (), _: &VisitedPart<'_>) -> Option<()> {
         Some(())
     }
 }
@@ -187,10 +187,10 @@ fn container<V: Visit>(
     visit: &mut V,
 ) -> Result<u64, JsonbError> {
     let scalar = container_.kind() == ContainerKind::Scalar;
-    let mut items: Items<'_> = container_.items()?;
+    let mut items: ContainerItems<'_> = container_.items()?;
     while let Some(placed) = items.next_placed() {
         let placed = placed?;
-        let known = visit.part(inside, &Part::new(&placed, scalar));
+        let known = visit.part(inside, &VisitedPart::new(&placed, scalar));
         if let (Some(known), Item::Container(inner), 2..) = (known, &placed.item, depth) {
             container(inner, depth - 1, known, visit)?;
         }
@@ -214,13 +214,13 @@ mod tests {
     impl Visit for Sums {
         type At = usize;
 
-        fn part(&mut self, level: usize, part: &Part<'_>) -> Option<usize> {
+        fn part(&mut self, level: usize, part: &VisitedPart<'_>) -> Option<usize> {
             self.by_level.resize(self.by_level.len().max(level + 1), 0);
             self.by_level[level] += part.bytes;
             let name = match part.step {
-                Step::Key(key) => String::from_utf8_lossy(key).into_owned(),
-                Step::Element => "[]".into(),
-                Step::Scalar => "$".into(),
+                PartStep::Key(key) => String::from_utf8_lossy(key).into_owned(),
+                PartStep::Element => "[]".into(),
+                PartStep::Scalar => "$".into(),
             };
             self.paths.push(format!(
                 "{}{name}:{}:{}",

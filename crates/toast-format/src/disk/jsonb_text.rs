@@ -2,8 +2,8 @@
 
 use super::ByteOrder;
 use super::jsonb::{
-    Container, ContainerKind, Item, Items, JsonbError, JsonbErrorKind, MAX_DEPTH, MAX_TEXT,
-    PointerEntry,
+    Container, ContainerItems, ContainerKind, Item, JsonbError, JsonbErrorKind, MAX_DEPTH,
+    MAX_TEXT, PointerEntry,
 };
 
 /// Receives text piece by piece.
@@ -224,7 +224,7 @@ impl<'s, S: TextSink, F: FetchContainer> JsonbText<'s, S, F> {
 
 /// A container being written.
 struct Frame<'a> {
-    items: Items<'a>,
+    items: ContainerItems<'a>,
     first: bool,
     close: &'static [u8],
 }

@@ -70,7 +70,7 @@ impl fmt::Display for SampleSize {
 
 impl SampleSize {
     /// The number of blocks, for a relation of `total`: at least one (at least 20 for a percentage), and at most all.
-    pub fn of(self, total: u32) -> u32 {
+    pub fn blocks(self, total: u32) -> u32 {
         let wanted = match self {
             SampleSize::Percent(part) => {
                 ((f64::from(total) * part / 100.0).ceil() as u32).max(LEAST_PERCENT_BLOCKS)
@@ -109,7 +109,7 @@ impl FromStr for Sampling {
 impl Sampling {
     /// Takes the sample from a relation of `total` blocks.
     pub fn draw(self, total: u32) -> Sample {
-        Sample::new(total, self.size.of(total), self.seed)
+        Sample::new(total, self.size.blocks(total), self.seed)
     }
 }
 
@@ -246,11 +246,11 @@ mod tests {
         for text in ["", "0%", "101%", "-1%", "NaN%", "0", "0 blocks", "5 pages", "%", "blocks"] {
             assert_eq!(text.parse::<SampleSize>(), Err(SampleSizeError(text.into())));
         }
-        assert_eq!(SampleSize::Percent(1.0).of(5001), 51);
-        assert_eq!(SampleSize::Percent(1.0).of(1001), 20);
-        assert_eq!(SampleSize::Percent(1.0).of(3), 3);
-        assert_eq!(SampleSize::Percent(1.0).of(0), 0);
-        assert_eq!(SampleSize::Blocks(50).of(7), 7);
+        assert_eq!(SampleSize::Percent(1.0).blocks(5001), 51);
+        assert_eq!(SampleSize::Percent(1.0).blocks(1001), 20);
+        assert_eq!(SampleSize::Percent(1.0).blocks(3), 3);
+        assert_eq!(SampleSize::Percent(1.0).blocks(0), 0);
+        assert_eq!(SampleSize::Blocks(50).blocks(7), 7);
     }
 
     #[test]

@@ -203,7 +203,8 @@ pub fn each_tuple<'p>(
 /// relation of this name, including those of `take`, which returns their column and byte.
 pub fn live_tuples<'p>(
     relation: &str,
-    (block, bytes): (BlockNumber, &'p [u8]),
+    block: BlockNumber,
+    bytes: &'p [u8],
     visible: &impl Visible,
     problems: &mut Problems,
     mut take: impl FnMut(ItemPointer, &HeapTuple<'p>, u16) -> Result<(), Problem>,
@@ -239,7 +240,7 @@ pub fn live_tuples<'p>(
 
 /// What a scan needs to know about the relation.
 #[derive(Debug, Clone)]
-pub struct Relation {
+pub struct ScannedRelation {
     /// The name shown in the locations of problems.
     pub source: Arc<str>,
     /// The columns of the relation.
@@ -250,7 +251,7 @@ pub struct Relation {
     pub flavor: CustomFlavor,
 }
 
-impl Relation {
+impl ScannedRelation {
     fn place(&self, block: BlockNumber) -> Place {
         Place { block: Some(block), ..Place::new(&*self.source) }
     }
@@ -264,7 +265,7 @@ impl Relation {
 #[derive(Debug, Clone)]
 pub struct Scan<V> {
     /// The relation that is scanned.
-    pub relation: Relation,
+    pub relation: ScannedRelation,
     /// Whether the source knows the blocks of the tuples.
     pub block_known: bool,
     /// What was counted so far.
@@ -281,7 +282,7 @@ pub struct Scan<V> {
 
 impl<V> Scan<V> {
     /// A scan that has counted nothing.
-    pub fn new(relation: Relation, visitor: V) -> Scan<V> {
+    pub fn new(relation: ScannedRelation, visitor: V) -> Scan<V> {
         Scan {
             block_known: true,
             stats: RelationStats::new(relation.desc.attributes.len()),
@@ -613,9 +614,9 @@ mod tests {
         }
     }
 
-    fn relation(desc: TupleDesc, flavor: CustomFlavor) -> Relation {
+    fn relation(desc: TupleDesc, flavor: CustomFlavor) -> ScannedRelation {
         let page_size = PageSize::DEFAULT;
-        Relation { source: "page".into(), desc: Arc::new(desc), page_size, flavor }
+        ScannedRelation { source: "page".into(), desc: Arc::new(desc), page_size, flavor }
     }
 
     /// Values of dropped columns are not counted, neither without a visitor for values nor with one.

@@ -107,8 +107,8 @@ pub struct ColumnStats {
     sums: Box<[FormSums; SLOTS]>,
     /// The sums over values of [`Form::Custom`] again, by toaster and kind of pointer.
     custom: BTreeMap<CustomKey, FormSums>,
-    raw: Sizes,
-    stored: Sizes,
+    raw: SizeHistogram,
+    stored: SizeHistogram,
 }
 
 impl Default for ColumnStats {
@@ -119,8 +119,8 @@ impl Default for ColumnStats {
             short: Box::new([0; SHORT_SIZES]),
             sums: Box::new([FormSums::default(); SLOTS]),
             custom: BTreeMap::new(),
-            raw: Sizes::default(),
-            stored: Sizes::default(),
+            raw: SizeHistogram::default(),
+            stored: SizeHistogram::default(),
         }
     }
 }
@@ -238,16 +238,16 @@ impl ColumnStats {
     }
 
     /// The raw sizes of the values that are not NULL.
-    pub fn raw(&self) -> Sizes {
+    pub fn raw(&self) -> SizeHistogram {
         self.sizes(&self.raw, 0)
     }
 
     /// The stored sizes of the values that are not NULL.
-    pub fn stored(&self) -> Sizes {
+    pub fn stored(&self) -> SizeHistogram {
         self.sizes(&self.stored, 1)
     }
 
-    fn sizes(&self, others: &Sizes, short_header: u64) -> Sizes {
+    fn sizes(&self, others: &SizeHistogram, short_header: u64) -> SizeHistogram {
         let mut sizes = others.clone();
         sizes.add(self.fixed.0, self.fixed.1);
         for (size, n) in self.short_sizes() {
@@ -342,26 +342,26 @@ const EXACT: u64 = 2048;
 /// The distribution of sizes in bytes. Minimum and maximum are exact; percentiles are exact below 2048 bytes and have
 /// three significant digits above.
 #[derive(Debug, Clone, Default)]
-pub struct Sizes {
+pub struct SizeHistogram {
     count: u64,
     sum: u64,
     min: u64,
     max: u64,
     /// Created when a second size occurs: most columns of fixed length have only one.
-    spread: Option<Box<Spread>>,
+    spread: Option<Box<SizeSpread>>,
 }
 
 #[derive(Debug, Clone)]
-struct Spread {
+struct SizeSpread {
     /// How often each size below [`EXACT`] occurs.
     small: Vec<u64>,
     /// The larger sizes; created when the first one occurs.
     large: Option<Histogram<u64>>,
 }
 
-impl Spread {
-    fn new() -> Box<Spread> {
-        Box::new(Spread { small: vec![0; EXACT as usize], large: None })
+impl SizeSpread {
+    fn new() -> Box<SizeSpread> {
+        Box::new(SizeSpread { small: vec![0; EXACT as usize], large: None })
     }
 
     fn add(&mut self, size: u64, n: u64) {
@@ -378,7 +378,7 @@ impl Spread {
         }
     }
 
-    fn merge(&mut self, other: &Spread) {
+    fn merge(&mut self, other: &SizeSpread) {
         for (ours, theirs) in self.small.iter_mut().zip(&other.small) {
             *ours = ours.saturating_add(*theirs);
         }
@@ -406,7 +406,7 @@ impl Spread {
     }
 }
 
-impl Sizes {
+impl SizeHistogram {
     /// Adds a size that occurs `n` times.
     #[inline]
     pub fn add(&mut self, size: u64, n: u64) {
@@ -428,8 +428,8 @@ impl Sizes {
     }
 
     /// The distribution of the sizes counted while all were equal.
-    fn of_one_size(&self) -> Box<Spread> {
-        let mut spread = Spread::new();
+    fn of_one_size(&self) -> Box<SizeSpread> {
+        let mut spread = SizeSpread::new();
         if self.count > 0 {
             spread.add(self.min, self.count);
         }
@@ -437,7 +437,7 @@ impl Sizes {
     }
 
     /// Adds all sizes counted in `other`.
-    pub fn merge(&mut self, other: &Sizes) {
+    pub fn merge(&mut self, other: &SizeHistogram) {
         let Some(theirs) = &other.spread else { return self.add(other.min, other.count) };
         let mut ours = self.spread.take().unwrap_or_else(|| self.of_one_size());
         ours.merge(theirs);
@@ -594,7 +594,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_exact_below_2048_bytes() {
-        let mut sizes = Sizes::default();
+        let mut sizes = SizeHistogram::default();
         for size in 1..=1000 {
             sizes.add(size, 1);
         }
@@ -602,13 +602,13 @@ mod tests {
         assert_eq!(sizes.quantile(0.95), Some(950));
         assert_eq!(sizes.quantile(0.99), Some(990));
         assert_eq!((sizes.min(), sizes.max(), sizes.sum()), (Some(1), Some(1000), 500_500));
-        assert_eq!(Sizes::default().quantile(0.5), None);
+        assert_eq!(SizeHistogram::default().quantile(0.5), None);
     }
 
     #[test]
     fn ranges_end_below_powers_of_two() {
-        assert_eq!(Sizes::default().ranges(), []);
-        let mut sizes = Sizes::default();
+        assert_eq!(SizeHistogram::default().ranges(), []);
+        let mut sizes = SizeHistogram::default();
         sizes.add(1, 4);
         assert_eq!(sizes.ranges(), [(1, 1, 4)]);
         for size in [0, 2, 3, 2047, 2048, 4095, 4096, 1 << 20, (1 << 21) - 1, 1 << 62] {
@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn quantiles_of_large_values_never_leave_the_range() {
-        let mut sizes = Sizes::default();
+        let mut sizes = SizeHistogram::default();
         sizes.add(0, 1);
         sizes.add(104_857_601, 1);
         assert_eq!(sizes.quantile(0.5), Some(0));

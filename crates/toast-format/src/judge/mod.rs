@@ -17,9 +17,9 @@ pub mod toaster;
 use crate::disk::walk::Datum;
 use crate::model::stored::StoredValue;
 use crate::model::toast::Table;
-use pluggable::Plan;
+use pluggable::ToasterPlan;
 use policy::Rule;
-use stock::{Compliance, Compressed, by_model};
+use stock::{Compliance, CompressedSize, by_model};
 use toaster::Toaster;
 
 /// Judges the rows of a table.
@@ -37,7 +37,7 @@ pub enum FormJudge {
     /// By the TOAST algorithm alone.
     Stock(Toaster),
     /// By pointers of pluggable toasters too, even if the goal is a stock toaster.
-    Pluggable(Plan),
+    Pluggable(ToasterPlan),
 }
 
 /// A row to be judged.
@@ -102,7 +102,7 @@ impl FormJudge {
     pub fn compliance(
         &self,
         row: &Row<'_>,
-        known: &dyn Fn(usize) -> Option<Compressed>,
+        known: &dyn Fn(usize) -> Option<CompressedSize>,
     ) -> Compliance {
         let Row { table, targets, follow, values } = *row;
         match self {

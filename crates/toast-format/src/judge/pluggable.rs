@@ -1,9 +1,9 @@
 //! Toasters of a server with pluggable TOAST as a choice (pure).
 //!
-//! [`plan`] determines from catalog rows which settings must be changed and by which [`Rule`] each column's values are
+//! [`plan`] determines from catalog rows which settings must be changed and by which [`ToasterRule`] each column's values are
 //! judged. The servers do not check the conditions that a toaster's authors state, so they are enforced here.
 
-use super::stock::{Compliance, Compressed, by_model};
+use super::stock::{Compliance, CompressedSize, by_model};
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
 use crate::disk::desc::Storage;
@@ -78,7 +78,7 @@ pub enum PlanError {
 
 /// The rule by which a column's values are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum ToasterRule {
     /// They must be stored as by a stock server.
     Stock,
     /// Values with custom pointers must be stored by this toaster.
@@ -93,7 +93,7 @@ pub struct ColumnPlan {
     /// Its index from 0, including dropped columns.
     pub index: usize,
     /// How its values are judged.
-    pub rule: Rule,
+    pub rule: ToasterRule,
     /// Whether its toaster stores some values with ordinary pointers.
     pub may_keep_pointers: bool,
     /// Its storage once all settings are changed.
@@ -104,7 +104,7 @@ pub struct ColumnPlan {
 
 /// What must be done with a table's columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct ToasterPlan {
     /// The toaster's name, as in reports.
     pub toaster: String,
     /// The chosen columns, in the order of the table.
@@ -204,7 +204,7 @@ pub fn plan(
     toasters: Option<&Toasters>,
     columns: &[&ToasterColumn],
     goal: &Goal,
-) -> Result<Option<Plan>, PlanError> {
+) -> Result<Option<ToasterPlan>, PlanError> {
     match goal {
         Goal::Stock(_) | Goal::Policy(_) => {
             let Some(toasters) = toasters else { return Ok(None) };
@@ -225,19 +225,22 @@ pub fn plan(
     }
 }
 
-fn stock(name: &str, toasters: &Toasters, columns: &[&ToasterColumn]) -> Plan {
-    let mut plan = Plan { stock: true, ..Plan::new(name) };
+fn stock(name: &str, toasters: &Toasters, columns: &[&ToasterColumn]) -> ToasterPlan {
+    let mut plan = ToasterPlan { stock: true, ..ToasterPlan::new(name) };
     plan.notes.push(LEFT_BEHIND.to_owned());
     let default = default_name(toasters);
     for column in columns {
         plan.set_toaster(column, DEFAULT_TOASTER, &default);
-        plan.add(column, Rule::Stock, column.storage);
+        plan.add(column, ToasterRule::Stock, column.storage);
     }
     plan
 }
 
-fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Plan, PlanError> {
-    let mut plan = Plan::new(&toaster.name);
+fn becomes(
+    toaster: &PluggableToaster,
+    columns: &[&ToasterColumn],
+) -> Result<ToasterPlan, PlanError> {
+    let mut plan = ToasterPlan::new(&toaster.name);
     plan.notes.push(LEFT_BEHIND.to_owned());
     let needs = conditions(toaster.handler);
     plan.longest = needs.longest;
@@ -267,7 +270,7 @@ fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Pla
             plan.changes.toasters.push(ToasterChange::NoMethod(column.name.clone()));
         }
         plan.set_toaster(column, toaster.oid, &toaster.name);
-        let rule = if is_default { Rule::Stock } else { Rule::Becomes(toaster.oid) };
+        let rule = if is_default { ToasterRule::Stock } else { ToasterRule::Becomes(toaster.oid) };
         plan.add(column, rule, storage);
         if let (Some(planned), Handler::Jsonb) = (plan.columns.last_mut(), toaster.handler) {
             planned.may_keep_pointers = true;
@@ -278,22 +281,22 @@ fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Pla
 }
 
 /// The plan that removes a toaster: columns that have it get the default toaster, called `default`.
-pub fn leaves(toaster: Oid, default: &str, columns: &[&ToasterColumn]) -> Plan {
-    let mut plan = Plan { clears: Some(toaster), ..Plan::new(default) };
+pub fn leaves(toaster: Oid, default: &str, columns: &[&ToasterColumn]) -> ToasterPlan {
+    let mut plan = ToasterPlan { clears: Some(toaster), ..ToasterPlan::new(default) };
     plan.notes.push(LEFT_BEHIND.to_owned());
     for column in columns {
         // A column that now has another toaster keeps it.
         if column.toaster == toaster {
             plan.set_toaster(column, DEFAULT_TOASTER, default);
         }
-        plan.add(column, Rule::Leaves(toaster), column.storage);
+        plan.add(column, ToasterRule::Leaves(toaster), column.storage);
     }
     plan
 }
 
-impl Plan {
-    fn new(toaster: &str) -> Plan {
-        Plan {
+impl ToasterPlan {
+    fn new(toaster: &str) -> ToasterPlan {
+        ToasterPlan {
             toaster: toaster.to_owned(),
             columns: Vec::new(),
             changes: Changes::default(),
@@ -312,7 +315,7 @@ impl Plan {
         }
     }
 
-    fn add(&mut self, column: &ToasterColumn, rule: Rule, storage: Storage) {
+    fn add(&mut self, column: &ToasterColumn, rule: ToasterRule, storage: Storage) {
         let forcing = match column.base_type {
             BYTEA => Some(Shape::Bytea),
             JSONB => Some(Shape::Jsonb),
@@ -346,7 +349,7 @@ impl Plan {
         table: &Model,
         follow: &[usize],
         values: &[StoredValue],
-        known: &dyn Fn(usize) -> Option<Compressed>,
+        known: &dyn Fn(usize) -> Option<CompressedSize>,
     ) -> Compliance {
         let mut ordinary = Vec::new();
         let mut open = Vec::new();
@@ -354,23 +357,25 @@ impl Plan {
             let Some(value) = values.get(column.index) else { continue };
             let toaster = value.custom.map(|custom| custom.toaster);
             match (column.rule, value.form, toaster) {
-                (Rule::Leaves(left), Form::Custom, Some(toaster)) if toaster == left => {
+                (ToasterRule::Leaves(left), Form::Custom, Some(toaster)) if toaster == left => {
                     return Compliance::Differs;
                 }
-                (Rule::Stock, Form::Custom, Some(toaster)) if toaster != DEFAULT_TOASTER => {
+                (ToasterRule::Stock, Form::Custom, Some(toaster)) if toaster != DEFAULT_TOASTER => {
                     return Compliance::Differs;
                 }
-                (Rule::Becomes(wanted), Form::Custom, Some(toaster)) if toaster != wanted => {
+                (ToasterRule::Becomes(wanted), Form::Custom, Some(toaster))
+                    if toaster != wanted =>
+                {
                     return Compliance::Differs;
                 }
-                (Rule::Becomes(_), Form::External | Form::ExternalCompressed, _) => {
+                (ToasterRule::Becomes(_), Form::External | Form::ExternalCompressed, _) => {
                     match known(column.index) {
                         None if column.may_keep_pointers => open.push(column.index),
                         Some(None) => {}
                         _ => return Compliance::Differs,
                     }
                 }
-                (Rule::Leaves(_), ..) | (_, Form::Custom | Form::Unknown, _) => {}
+                (ToasterRule::Leaves(_), ..) | (_, Form::Custom | Form::Unknown, _) => {}
                 _ => ordinary.push(column.index),
             }
         }

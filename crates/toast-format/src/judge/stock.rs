@@ -8,7 +8,7 @@ use crate::disk::desc::Storage;
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, VARLENA_HEADER_SIZE};
 use crate::model::stored::{Form, FunctionAnswer, Placement, StoredValue};
-use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toasted};
+use crate::model::toast::{Incoming, Operation, Placed, RowError, Table, Toasted};
 
 /// The verdict on a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Compliance {
 
 /// The size of the datum, including 8 bytes of headers, to which the server would compress a value; `None` if it does
 /// not compress the value.
-pub type Compressed = Option<u32>;
+pub type CompressedSize = Option<u32>;
 
 /// The operations that may have stored a row; the result of any of them complies.
 const OPERATIONS: [Operation; 3] =
@@ -40,7 +40,7 @@ pub fn by_model(
     targets: &[usize],
     follow: &[usize],
     values: &[StoredValue],
-    known: &dyn Fn(usize) -> Option<Compressed>,
+    known: &dyn Fn(usize) -> Option<CompressedSize>,
 ) -> Compliance {
     for &index in targets {
         let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
@@ -54,16 +54,16 @@ pub fn by_model(
             return Compliance::Differs;
         }
     }
-    let row = Judged { table, targets, values, known };
+    let row = JudgedRow { table, targets, values, known };
     let incoming = incoming(table, targets, follow, values);
     let mut open = Vec::new();
     let mut may_have_been = false;
     for operation in OPERATIONS {
         let (found, mut asked) = row.try_one(&incoming, operation);
-        if found == Comparison::Same && asked.is_empty() {
+        if found == StoredComparison::Same && asked.is_empty() {
             return Compliance::Complies;
         }
-        may_have_been |= found == Comparison::LessToasted;
+        may_have_been |= found == StoredComparison::LessToasted;
         open.append(&mut asked);
     }
     if !open.is_empty() {
@@ -79,7 +79,7 @@ pub fn by_model(
 
 /// The result of toasting a row, compared with the stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+enum StoredComparison {
     Same,
     /// Some stored values are compressed or out of line, but would not be in the result.
     LessToasted,
@@ -87,21 +87,25 @@ enum Comparison {
 }
 
 /// The row being judged.
-struct Judged<'a> {
+struct JudgedRow<'a> {
     table: &'a Table,
     targets: &'a [usize],
     values: &'a [StoredValue],
-    known: &'a dyn Fn(usize) -> Option<Compressed>,
+    known: &'a dyn Fn(usize) -> Option<CompressedSize>,
 }
 
-impl Judged<'_> {
+impl JudgedRow<'_> {
     /// Toasts these incoming values and compares the chosen columns. Also returns the columns whose compressed size
     /// must be known for this.
-    fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Comparison, Vec<usize>) {
+    fn try_one(
+        &self,
+        incoming: &[Incoming],
+        operation: Operation,
+    ) -> (StoredComparison, Vec<usize>) {
         let (stored, asked) = self.toast(incoming, operation);
         // A row that is too long for the choice is left for the server to refuse.
-        let Ok(stored) = stored else { return (Comparison::Other, asked) };
-        let mut found = Comparison::Same;
+        let Ok(stored) = stored else { return (StoredComparison::Other, asked) };
+        let mut found = StoredComparison::Same;
         for &index in self.targets {
             let (Some(now), Some(then)) = (self.values.get(index), stored.values.get(index)) else {
                 continue;
@@ -112,9 +116,9 @@ impl Judged<'_> {
             // A value that can be compressed is not moved out of line uncompressed.
             let compressible = now.method.is_none() && then.method.is_some();
             if compressible || effort(now.form) <= effort(then.form) {
-                return (Comparison::Other, asked);
+                return (StoredComparison::Other, asked);
             }
-            found = Comparison::LessToasted;
+            found = StoredComparison::LessToasted;
         }
         (found, asked)
     }
@@ -123,7 +127,7 @@ impl Judged<'_> {
         &self,
         incoming: &[Incoming],
         operation: Operation,
-    ) -> (Result<Toasted, ToastError>, Vec<usize>) {
+    ) -> (Result<Toasted, RowError>, Vec<usize>) {
         let mut asked = Vec::new();
         let stored = self.table.toast(incoming, operation, &mut |index: usize, _: Method| {
             if let Some(size) = already(self.values.get(index)?) {
@@ -218,8 +222,8 @@ pub fn stored_anew(
     targets: &[usize],
     follow: &[usize],
     values: &[StoredValue],
-    known: &dyn Fn(usize) -> Option<Compressed>,
-) -> Result<Toasted, ToastError> {
+    known: &dyn Fn(usize) -> Option<CompressedSize>,
+) -> Result<Toasted, RowError> {
     let operation = if values.iter().any(|value| value.form.is_external()) {
         Operation::UpdateOfExternal
     } else {
@@ -251,7 +255,7 @@ fn incoming(
 }
 
 /// The size of the compressed datum, if the value is stored as one.
-pub fn already(value: &StoredValue) -> Compressed {
+pub fn already(value: &StoredValue) -> CompressedSize {
     match value.form {
         Form::Compressed => small(value.stored_size),
         Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),

@@ -6,14 +6,14 @@
 
 /// A measurement: nanoseconds of each part at the default prices, and those that were measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured<const N: usize> {
+pub struct Measurement<const N: usize> {
     /// The parts at the default prices.
     pub parts: [f64; N],
     /// The measured time in nanoseconds.
     pub ns: f64,
 }
 
-impl<const N: usize> Measured<N> {
+impl<const N: usize> Measurement<N> {
     /// The time at the default prices, in nanoseconds.
     fn priced(&self) -> f64 {
         self.parts.iter().sum()
@@ -34,7 +34,7 @@ fn predicted<const N: usize>(parts: &[f64; N], factors: &[f64; N]) -> f64 {
 
 /// Factors for the default prices.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fit<const N: usize> {
+pub struct FittedPrices<const N: usize> {
     /// One for each part.
     pub factors: [f64; N],
     /// The fraction by which a time that follows from them may be wrong, with 95 % confidence; at least 0.02.
@@ -51,8 +51,8 @@ const LEAST_ERROR: f64 = 0.02;
 const ROUNDS: usize = 500;
 
 /// Fits factors; `None` unless there are at least 3 measurements, all of them positive and finite.
-pub fn fit<const N: usize>(measured: &[Measured<N>]) -> Option<Fit<N>> {
-    if measured.len() < 3 || !measured.iter().all(Measured::is_usable) {
+pub fn fit<const N: usize>(measured: &[Measurement<N>]) -> Option<FittedPrices<N>> {
+    if measured.len() < 3 || !measured.iter().all(Measurement::is_usable) {
         return None;
     }
     let mut ratios: Vec<f64> = measured.iter().map(|one| one.ns / one.priced()).collect();
@@ -89,7 +89,7 @@ pub fn fit<const N: usize>(measured: &[Measured<N>]) -> Option<Fit<N>> {
     let count = measured.len() as f64;
     let free = (count - fitted).max(count / 3.0);
     let error = (2.0 * (squares / free).sqrt()).max(LEAST_ERROR);
-    Some(Fit { factors: factors.map(|factor| factor * overall), error })
+    Some(FittedPrices { factors: factors.map(|factor| factor * overall), error })
 }
 
 #[cfg(test)]
@@ -97,9 +97,9 @@ mod tests {
     use super::*;
 
     /// What parts take on a server with these factors.
-    fn measured(parts: [f64; 3], factors: [f64; 3], noise: f64) -> Measured<3> {
+    fn measured(parts: [f64; 3], factors: [f64; 3], noise: f64) -> Measurement<3> {
         let ns = parts.iter().zip(factors).map(|(part, factor)| part * factor).sum::<f64>();
-        Measured { parts, ns: ns * (1.0 + noise) }
+        Measurement { parts, ns: ns * (1.0 + noise) }
     }
 
     const PARTS: [[f64; 3]; 6] = [
@@ -145,9 +145,9 @@ mod tests {
         let one = measured([1.0; 3], [1.0; 3], 0.0);
         assert_eq!(fit(&[one, one]), None);
         for ns in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(fit(&[one, one, one, Measured { ns, ..one }]), None);
+            assert_eq!(fit(&[one, one, one, Measurement { ns, ..one }]), None);
         }
-        assert_eq!(fit(&[Measured { parts: [0.0; 3], ns: 1.0 }; 4]), None);
+        assert_eq!(fit(&[Measurement { parts: [0.0; 3], ns: 1.0 }; 4]), None);
         assert!(fit(&[one; 3]).is_some());
     }
 }

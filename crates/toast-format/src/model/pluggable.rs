@@ -20,29 +20,29 @@ const APPENDED: u32 = 100;
 
 /// What a read visits in the TOAST relation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Visits {
+pub struct PageVisits {
     /// Searches in the TOAST index.
     pub lookups: f64,
     /// Pages of the TOAST relation with its chunks.
     pub pages: f64,
 }
 
-impl Visits {
+impl PageVisits {
     /// The visits for a value of `stored` bytes that is found by the index; none if nothing is stored.
-    fn new(page: PageSize, stored: u32) -> Visits {
+    fn new(page: PageSize, stored: u32) -> PageVisits {
         let pages = (chunk_bytes(page, stored) as f64 / page.bytes() as f64).ceil();
-        Visits { lookups: if stored > 0 { 1.0 } else { 0.0 }, pages }
+        PageVisits { lookups: if stored > 0 { 1.0 } else { 0.0 }, pages }
     }
 
     /// Adds the visits of another read.
-    pub fn add(&mut self, other: Visits) {
+    pub fn add(&mut self, other: PageVisits) {
         self.lookups += other.lookups;
         self.pages += other.pages;
     }
 
     /// The share of one part, if there are this many.
-    fn share(self, parts: f64) -> Visits {
-        Visits { lookups: self.lookups / parts, pages: self.pages / parts }
+    fn share(self, parts: f64) -> PageVisits {
+        PageVisits { lookups: self.lookups / parts, pages: self.pages / parts }
     }
 
     /// The number of buffers, if an index search visits this many pages.
@@ -65,9 +65,9 @@ pub struct Taken {
     /// The number of chunks in the TOAST relation.
     pub chunks: f64,
     /// Visits to read a small part: a key or an element.
-    pub read: Visits,
+    pub read: PageVisits,
     /// Visits to read the whole value.
-    pub read_whole: Visits,
+    pub read_whole: PageVisits,
     /// Bytes written by a small update.
     pub small_update_bytes: f64,
 }
@@ -94,7 +94,7 @@ fn chunks(page: PageSize, stored: u32) -> f64 {
 /// A value stored as by a stock server: every read or change, however small, involves all of it.
 pub fn stock(page: PageSize, inline: u32, stored: u32) -> Taken {
     let toast_bytes = chunk_bytes(page, stored) as f64;
-    let read = Visits::new(page, stored);
+    let read = PageVisits::new(page, stored);
     Taken {
         values: 1.0,
         divided: 0.0,
@@ -121,7 +121,7 @@ pub fn bytea_toaster(page: PageSize, room: u32, raw: u32) -> Taken {
     let stored = raw.saturating_add(raw.div_ceil(data).saturating_mul(VERSION));
     // The last chunk is written again together with the appended bytes.
     let last = raw % data + APPENDED + VERSION;
-    let read = Visits::new(page, stored);
+    let read = PageVisits::new(page, stored);
     Taken {
         values: 1.0,
         divided: 1.0,

@@ -292,7 +292,7 @@ impl CompressedSizes {
 
 /// A policy's decision about one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Choice {
+pub enum MethodRule {
     /// The value stays uncompressed.
     Uncompressed,
     /// The value is compressed.
@@ -327,7 +327,7 @@ impl Policy {
         raw: u32,
         sizes: CompressedSizes,
         circumstances: &Circumstances<'_>,
-    ) -> Choice {
+    ) -> MethodRule {
         let offers = method
             .methods()
             .iter()
@@ -343,9 +343,9 @@ impl Policy {
         };
         match offer {
             Some(offer) if self.keeps(raw, &offer, circumstances) => {
-                Choice::Compressed { method: offer.method, size: offer.size }
+                MethodRule::Compressed { method: offer.method, size: offer.size }
             }
-            _ => Choice::Uncompressed,
+            _ => MethodRule::Uncompressed,
         }
     }
 
@@ -397,7 +397,7 @@ mod tests {
         let sizes = CompressedSizes { lz4: Some(datum), pglz: None };
         let policy: Policy = policy.parse().unwrap();
         policy.decide(MethodChoice::One(Method::Lz4), raw, sizes, &circumstances)
-            != Choice::Uncompressed
+            != MethodRule::Uncompressed
     }
 
     #[test]
@@ -504,10 +504,10 @@ mod tests {
             let sizes = CompressedSizes { pglz, lz4 };
             Policy::Always.decide(MethodChoice::Either, 5000, sizes, &circumstances)
         };
-        let compressed = |method, size| Choice::Compressed { method, size };
+        let compressed = |method, size| MethodRule::Compressed { method, size };
         assert_eq!(decide(Some(3000), Some(3001)), compressed(Method::Pglz, 3000));
         assert_eq!(decide(Some(3000), Some(3000)), compressed(Method::Lz4, 3000));
         assert_eq!(decide(None, Some(4000)), compressed(Method::Lz4, 4000));
-        assert_eq!(decide(None, None), Choice::Uncompressed);
+        assert_eq!(decide(None, None), MethodRule::Uncompressed);
     }
 }

@@ -24,7 +24,7 @@ pub trait Transactions {
     /// Whether the changes of `xid` are visible; `None` if that is not known.
     ///
     /// `hinted`: the tuple's hint bit shows that it committed (at any time up to now).
-    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool>;
+    fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool>;
 }
 
 /// Only hint bits are known: the changes of a committed transaction are visible.
@@ -32,24 +32,24 @@ pub trait Transactions {
 pub struct HintBits;
 
 impl Transactions for HintBits {
-    fn seen(&self, _xid: TransactionId, hinted: bool) -> Option<bool> {
+    fn sees_changes_of(&self, _xid: TransactionId, hinted: bool) -> Option<bool> {
         hinted.then_some(true)
     }
 }
 
 /// `None` means that only hint bits are known.
 impl<T: Transactions> Transactions for Option<T> {
-    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+    fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
         match self {
-            Some(transactions) => transactions.seen(xid, hinted),
-            None => HintBits.seen(xid, hinted),
+            Some(transactions) => transactions.sees_changes_of(xid, hinted),
+            None => HintBits.sees_changes_of(xid, hinted),
         }
     }
 }
 
 impl<T: Transactions> Transactions for &T {
-    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
-        (**self).seen(xid, hinted)
+    fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+        (**self).sees_changes_of(xid, hinted)
     }
 }
 
@@ -130,7 +130,7 @@ impl Snapshot {
 const SPECIAL_XIDS: std::ops::RangeInclusive<u32> = 1..=2;
 
 impl Transactions for Snapshot {
-    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+    fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
         if SPECIAL_XIDS.contains(&xid.0) {
             return Some(true);
         }
@@ -153,7 +153,7 @@ pub fn visibility(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Vi
         if tuple.has(infomask::XMIN_INVALID) {
             return Visibility::Dead;
         }
-        match transactions.seen(tuple.xmin, tuple.has(infomask::XMIN_COMMITTED)) {
+        match transactions.sees_changes_of(tuple.xmin, tuple.has(infomask::XMIN_COMMITTED)) {
             Some(true) => {}
             Some(false) => return Visibility::Dead,
             None => return Visibility::Unknown { xid: Some(tuple.xmin) },
@@ -165,7 +165,7 @@ pub fn visibility(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Vi
     if tuple.has(infomask::XMAX_IS_MULTI) {
         return Visibility::Unknown { xid: None };
     }
-    match transactions.seen(tuple.xmax, tuple.has(infomask::XMAX_COMMITTED)) {
+    match transactions.sees_changes_of(tuple.xmax, tuple.has(infomask::XMAX_COMMITTED)) {
         Some(true) => Visibility::Dead,
         Some(false) => Visibility::Live,
         None => Visibility::Unknown { xid: Some(tuple.xmax) },

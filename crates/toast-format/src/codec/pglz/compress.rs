@@ -42,7 +42,7 @@ const _: () = assert!(BLOCK + MAX_OFFSET < RING && RING.is_power_of_two());
 /// Compresses values one after another with the same tables (about 180 kB) and output buffer.
 #[derive(Debug)]
 pub struct Compressor {
-    tables: Box<Tables>,
+    tables: Box<MatchTables>,
     stops: Stops,
     out: Vec<u8>,
 }
@@ -50,7 +50,11 @@ pub struct Compressor {
 impl Compressor {
     /// A compressor with empty tables.
     pub fn new() -> Compressor {
-        Compressor { tables: Tables::new(), stops: Stops::new(&Strategy::DEFAULT), out: Vec::new() }
+        Compressor {
+            tables: MatchTables::new(),
+            stops: Stops::new(&Strategy::DEFAULT),
+            out: Vec::new(),
+        }
     }
 
     /// Compresses `src`, or refuses as the strategy demands: then `None` (`pglz_compress`, which
@@ -78,7 +82,7 @@ impl Default for Compressor {
 
 /// Compresses `src` into `out` and returns how much of it is used.
 fn run(
-    tables: &mut Tables,
+    tables: &mut MatchTables,
     stops: &Stops,
     src: &[u8],
     limits: &CompressionLimits,
@@ -102,7 +106,7 @@ fn run(
         let mut bit = 1u32;
         written += 1;
         while bit < 0x100 {
-            let mut found = Found::NONE;
+            let mut found = FoundMatch::NONE;
             if at >= entered {
                 if at >= src.len() {
                     break;
@@ -147,13 +151,13 @@ fn run(
 
 /// A match, length and offset in one register; 0 for none.
 #[derive(Clone, Copy)]
-struct Found(u32);
+struct FoundMatch(u32);
 
-impl Found {
-    const NONE: Found = Found(0);
+impl FoundMatch {
+    const NONE: FoundMatch = FoundMatch(0);
 
-    fn new(len: usize, offset: usize) -> Found {
-        Found((len << 16 | offset) as u32)
+    fn new(len: usize, offset: usize) -> FoundMatch {
+        FoundMatch((len << 16 | offset) as u32)
     }
 
     fn get(self) -> Option<(usize, usize)> {
@@ -163,7 +167,7 @@ impl Found {
 
 /// The positions seen. All fields but `base` hold what any earlier value left.
 #[derive(Debug)]
-struct Tables {
+struct MatchTables {
     counts: [u16; LISTS],
     latest: [u16; 1 << CHAIN_BITS],
     ring: [u32; RING],
@@ -172,9 +176,9 @@ struct Tables {
     base: u16,
 }
 
-impl Tables {
-    fn new() -> Box<Tables> {
-        Box::new(Tables {
+impl MatchTables {
+    fn new() -> Box<MatchTables> {
+        Box::new(MatchTables {
             counts: [0; LISTS],
             latest: [0; 1 << CHAIN_BITS],
             ring: [0; RING],
@@ -230,13 +234,13 @@ impl Tables {
 
     /// The match for `at` (`pglz_find_match`), which is entered and not one of the last three.
     #[inline(always)]
-    fn find(&self, stops: &Stops, src: &[u8], at: usize) -> Found {
+    fn find(&self, stops: &Stops, src: &[u8], at: usize) -> FoundMatch {
         // C goes on while the offset is less than 0x0fff.
         let limit = at.min(MAX_OFFSET - 1);
         let here = self.ring[at % RING];
         let mut offset = step(here);
         if offset > limit {
-            return Found::NONE;
+            return FoundMatch::NONE;
         }
         let max = MAX_MATCH.min(src.len() - at);
         let mut best = 3;
@@ -269,22 +273,22 @@ impl Tables {
                 break;
             }
         }
-        if best > 3 { Found::new(best, best_offset) } else { Found::NONE }
+        if best > 3 { FoundMatch::new(best, best_offset) } else { FoundMatch::NONE }
     }
 
     /// The match for one of the last three positions. C hashes those by their first byte alone, and
     /// only of the first of them three bytes are left to match. The positions before that are in
     /// the same list and begin with the same three bytes have one possible fourth byte.
     #[cold]
-    fn find_last(&self, src: &[u8], at: usize, lists: u16) -> Found {
+    fn find_last(&self, src: &[u8], at: usize, lists: u16) -> FoundMatch {
         let Some(&[first, second, third]) = src[at..].first_chunk::<3>() else {
-            return Found::NONE;
+            return FoundMatch::NONE;
         };
         let list = i16::from(first.cast_signed()).cast_unsigned() & lists;
         let fourth = (list_of(first, second, third, 0) ^ list) as u8;
         let word = [first, second, third, fourth];
         if list_of(first, second, third, fourth) & lists != list {
-            return Found::NONE;
+            return FoundMatch::NONE;
         }
         let limit = at.min(MAX_OFFSET - 1);
         let position = self.base.wrapping_add(at as u16);
@@ -292,11 +296,11 @@ impl Tables {
         let mut offset = usize::from(position.wrapping_sub(latest).wrapping_sub(1)) + 1;
         while offset <= limit {
             if src[at - offset..].starts_with(&word) {
-                return Found::new(3, offset);
+                return FoundMatch::new(3, offset);
             }
             offset += step(self.ring[(at - offset) % RING]);
         }
-        Found::NONE
+        FoundMatch::NONE
     }
 }
 

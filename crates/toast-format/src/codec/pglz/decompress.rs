@@ -11,7 +11,7 @@
 )]
 
 use super::MAX_OFFSET;
-use super::plain::{self, Position};
+use super::plain::{self, StreamPosition};
 use crate::codec::DecompressError;
 
 /// Decompresses a whole value: `dst` is as long as the value, and the stream ends with it
@@ -49,9 +49,9 @@ const STEP: [usize; 16] = [0, 16, 16, 15, 16, 15, 12, 14, 16, 9, 10, 11, 12, 13,
 
 /// Decompresses whole groups of eight items, while there is room for wide copies and nothing is
 /// wrong. Returns the beginning of the first group that is not done; parts of it may be written.
-fn skip_ahead(src: &[u8], dst: &mut [u8]) -> Position {
+fn skip_ahead(src: &[u8], dst: &mut [u8]) -> StreamPosition {
     if src.len() < STREAM_ROOM || dst.len() < ROOM {
-        return Position::default();
+        return StreamPosition::default();
     }
     // SAFETY: `from` always points into `src`: where a group begins, at least STREAM_ROOM bytes are
     // left, and a group reads no more. `to` always points into `dst`, for these reasons:
@@ -70,7 +70,7 @@ fn skip_ahead(src: &[u8], dst: &mut [u8]) -> Position {
         let to_last = to_start.add(dst_len - ROOM);
         let mut from = from_start;
         let mut to = to_start;
-        let position = |from: *const u8, to: *mut u8| Position {
+        let position = |from: *const u8, to: *mut u8| StreamPosition {
             stream: from.offset_from_unsigned(from_start),
             raw: to.offset_from_unsigned(to_start),
         };

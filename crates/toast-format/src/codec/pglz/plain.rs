@@ -6,18 +6,18 @@ use crate::codec::items::Items;
 /// Decompresses from the start of a stream until it or `dst` is at its end; see
 /// [`decompress_prefix`](super::decompress_prefix).
 pub fn decompress_prefix(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
-    resume(src, dst, Position::default(), copy_match).map(|end| end.raw)
+    resume(src, dst, StreamPosition::default(), copy_match).map(|end| end.raw)
 }
 
 /// Decompresses a whole value; see [`decompress`](super::decompress).
 pub fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
-    let end = resume(src, dst, Position::default(), copy_match)?;
+    let end = resume(src, dst, StreamPosition::default(), copy_match)?;
     check_complete(src, dst, end)
 }
 
 /// How far a decompression has come: always between a group of eight items and the next.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Position {
+pub(super) struct StreamPosition {
     /// Bytes of the stream read.
     pub(super) stream: usize,
     /// Bytes of the value written.
@@ -25,7 +25,11 @@ pub(super) struct Position {
 }
 
 /// That the stream and the value ended together (`check_complete`).
-pub(super) fn check_complete(src: &[u8], dst: &[u8], end: Position) -> Result<(), DecompressError> {
+pub(super) fn check_complete(
+    src: &[u8],
+    dst: &[u8],
+    end: StreamPosition,
+) -> Result<(), DecompressError> {
     if end.raw != dst.len() {
         return Err(DecompressError::Short { expected: dst.len(), got: end.raw });
     }
@@ -40,10 +44,10 @@ pub(super) fn check_complete(src: &[u8], dst: &[u8], end: Position) -> Result<()
 pub(super) fn resume(
     src: &[u8],
     dst: &mut [u8],
-    position: Position,
+    position: StreamPosition,
     copy: impl Fn(&mut [u8], usize, usize, usize),
-) -> Result<Position, DecompressError> {
-    let Position { stream: mut at, raw: mut out } = position;
+) -> Result<StreamPosition, DecompressError> {
+    let StreamPosition { stream: mut at, raw: mut out } = position;
     while at < src.len() && out < dst.len() {
         let mut control = src[at];
         at += 1;
@@ -68,7 +72,7 @@ pub(super) fn resume(
             control >>= 1;
         }
     }
-    Ok(Position { stream: at, raw: out })
+    Ok(StreamPosition { stream: at, raw: out })
 }
 
 /// What a stream consists of, up to an incomplete match.

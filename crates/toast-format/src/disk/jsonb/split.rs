@@ -29,7 +29,7 @@ pub enum ValueKind {
 
 /// The value of a key, borrowed from its document.
 #[derive(Debug, Clone, Copy)]
-pub struct Value<'a> {
+pub struct RootValue<'a> {
     /// The type of the value.
     pub kind: ValueKind,
     /// The entry's type bits.
@@ -39,7 +39,7 @@ pub struct Value<'a> {
     order: ByteOrder,
 }
 
-impl Value<'_> {
+impl RootValue<'_> {
     /// The content of the datum that `doc -> key` returns, without varlena header.
     pub fn jsonb(&self) -> Vec<u8> {
         if self.kind == ValueKind::Container {
@@ -52,7 +52,7 @@ impl Value<'_> {
         out
     }
 
-    /// The size of [`Value::jsonb`] in bytes.
+    /// The size of [`RootValue::jsonb`] in bytes.
     pub fn jsonb_size(&self) -> usize {
         if self.kind == ValueKind::Container { self.bytes.len() } else { 8 + self.bytes.len() }
     }
@@ -64,20 +64,20 @@ pub struct Split<'a> {
     /// The document without these keys: the content of its datum, without varlena header.
     pub rest: Vec<u8>,
     /// The values of the keys asked for, in that order; `None` if the document does not have the key.
-    pub values: Vec<Option<Value<'a>>>,
+    pub values: Vec<Option<RootValue<'a>>>,
 }
 
 /// A pair of the root.
-struct Pair<'a> {
+struct RootPair<'a> {
     key: &'a [u8],
-    value: Value<'a>,
+    value: RootValue<'a>,
 }
 
 /// The pairs of the root, in order; `None` where it is no object, or one that only a pluggable toaster writes.
 fn pairs(
     content: &[u8],
     order: ByteOrder,
-) -> Result<Option<impl Iterator<Item = Result<Pair<'_>, JsonbError>>>, JsonbError> {
+) -> Result<Option<impl Iterator<Item = Result<RootPair<'_>, JsonbError>>>, JsonbError> {
     let root = Container::parse(content, order)?;
     if root.kind() != ContainerKind::Object {
         return Ok(None);
@@ -101,14 +101,17 @@ fn pairs(
             let bytes = root.data.get(from..end).unwrap_or(&[]);
             start = end;
             index += 1;
-            let value = Value { kind, class: word & TYPE_MASK, bytes, order };
-            Ok(Pair { key: key.unwrap_or(&[]), value })
+            let value = RootValue { kind, class: word & TYPE_MASK, bytes, order };
+            Ok(RootPair { key: key.unwrap_or(&[]), value })
         }))
     })))
 }
 
 /// The keys at the root, each with its value; none where it is no object.
-pub fn root_keys(content: &[u8], order: ByteOrder) -> Result<Vec<(&[u8], Value<'_>)>, JsonbError> {
+pub fn root_keys(
+    content: &[u8],
+    order: ByteOrder,
+) -> Result<Vec<(&[u8], RootValue<'_>)>, JsonbError> {
     let Some(pairs) = pairs(content, order)? else { return Ok(Vec::new()) };
     pairs.map(|pair| pair.map(|pair| (pair.key, pair.value))).collect()
 }
@@ -137,7 +140,7 @@ pub fn without<'a>(
 }
 
 /// The container of an object of these pairs (`convertJsonbObject`).
-fn object(pairs: &[Pair<'_>], order: ByteOrder) -> Vec<u8> {
+fn object(pairs: &[RootPair<'_>], order: ByteOrder) -> Vec<u8> {
     let bytes = pairs.iter().map(|pair| 8 + pair.key.len() + 3 + pair.value.bytes.len());
     let mut out = Vec::with_capacity(4 + bytes.sum::<usize>());
     put(&mut out, OBJECT | (pairs.len() as u32 & COUNT_MASK), order);
@@ -162,7 +165,7 @@ fn object(pairs: &[Pair<'_>], order: ByteOrder) -> Vec<u8> {
         end += pair.key.len();
         entry(index, 0, end);
     }
-    for (index, Pair { value, .. }) in pairs.iter().enumerate() {
+    for (index, RootPair { value, .. }) in pairs.iter().enumerate() {
         if matches!(value.kind, ValueKind::Number | ValueKind::Container) {
             out.resize(out.len().next_multiple_of(4), 0);
         }

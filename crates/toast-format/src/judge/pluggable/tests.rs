@@ -45,7 +45,7 @@ fn jsonb(table: u32, name: &str) -> ToasterColumn {
     ToasterColumn { type_name: "jsonb".into(), base_type: JSONB, index: 2, ..column(table, name) }
 }
 
-fn becomes_plan(name: &str, columns: &[ToasterColumn]) -> Plan {
+fn becomes_plan(name: &str, columns: &[ToasterColumn]) -> ToasterPlan {
     let columns: Vec<&ToasterColumn> = columns.iter().collect();
     plan(Some(&toasters()), &columns, &Goal::Pluggable(Pluggable::Becomes(name.into())))
         .unwrap()
@@ -56,7 +56,7 @@ fn leaves_goal(name: &str) -> Goal {
     Goal::Pluggable(Pluggable::Leaves(name.into()))
 }
 
-fn statement(plan: &Plan) -> String {
+fn statement(plan: &ToasterPlan) -> String {
     plan.changes.statement(r#""s"."t""#).unwrap_or_default()
 }
 
@@ -65,7 +65,7 @@ fn a_toasters_conditions_are_met_in_the_statement_that_sets_it() {
     let lz4 = ToasterColumn { compression: Some(Method::Lz4), ..column(1, "a\"b") };
     let plan = becomes_plan("bytea_toaster", &[lz4]);
     insta::assert_snapshot!(statement(&plan), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE external, ALTER COLUMN "a""b" SET COMPRESSION default, ALTER COLUMN "a""b" SET TOASTER "bytea_toaster""#);
-    assert_eq!(plan.columns[0].rule, Rule::Becomes(BYTEA_TOASTER));
+    assert_eq!(plan.columns[0].rule, ToasterRule::Becomes(BYTEA_TOASTER));
     assert_eq!(plan.columns[0].storage, Storage::External);
     assert_eq!(plan.columns[0].forcing, Some(Shape::Bytea));
 
@@ -88,7 +88,10 @@ fn the_way_back_leaves_storage_and_method_as_they_are() {
         ToasterColumn { toaster: BYTEA_TOASTER, storage: Storage::External, ..column(1, "a") };
     let back = becomes_plan("deftoaster", &[ours.clone(), jsonb(1, "j")]);
     insta::assert_snapshot!(statement(&back), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);
-    assert_eq!((back.columns[0].rule, back.columns[1].rule), (Rule::Stock, Rule::Stock));
+    assert_eq!(
+        (back.columns[0].rule, back.columns[1].rule),
+        (ToasterRule::Stock, ToasterRule::Stock)
+    );
     assert!(!back.stock);
 
     let stock = plan(Some(&toasters()), &[&ours], &Goal::Stock(Toaster::Compressed(Method::Lz4)))
@@ -100,7 +103,7 @@ fn the_way_back_leaves_storage_and_method_as_they_are() {
     let left = plan(Some(&toasters()), &[&ours], &leaves_goal("bytea_toaster"));
     let left = left.unwrap().unwrap();
     insta::assert_snapshot!(statement(&left), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);
-    assert_eq!(left.columns[0].rule, Rule::Leaves(BYTEA_TOASTER));
+    assert_eq!(left.columns[0].rule, ToasterRule::Leaves(BYTEA_TOASTER));
     // A column that now has another toaster keeps it.
     let other = ToasterColumn { toaster: STRANGE, ..ours };
     let left = plan(Some(&toasters()), &[&other], &leaves_goal("bytea_toaster"));
@@ -189,7 +192,7 @@ fn pointers_decide_whether_a_value_complies() {
     let inline = value(Form::Compressed, Some(Method::Pglz), 9000, 1000);
     let short = value(Form::Plain, None, 500, 504);
     let long = value(Form::Plain, None, 5000, 5004);
-    let compliance = |plan: &Plan, storage, value| {
+    let compliance = |plan: &ToasterPlan, storage, value| {
         plan.compliance(
             &table(storage),
             &[],

@@ -9,7 +9,7 @@ fn compliance(
     storage: Storage,
     method: Method,
     chosen: StoredValue,
-    known: Option<Compressed>,
+    known: Option<CompressedSize>,
 ) -> Compliance {
     let id = value(Form::Plain, None, 4, 4);
     by_model(&table(storage, method, 1), &[1], &[], &[id, chosen], &|_| known)

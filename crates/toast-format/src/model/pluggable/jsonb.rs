@@ -10,7 +10,7 @@
 //! Sizes are those of the document on a stock server; on such servers, containers may be a few bytes longer (objects
 //! store their values in order of size). Values that are not split are stored by the stock rules.
 
-use super::{Taken, Visits};
+use super::{PageVisits, Taken};
 use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
 use crate::model::pages::chunk_bytes;
@@ -41,7 +41,7 @@ pub fn jsonb_toaster(
     document: &[u8],
     compressor: &mut datum::Compressor,
 ) -> Option<Taken> {
-    let root = Parts::parse(document)?;
+    let root = JsonbParts::parse(document)?;
     if root.is_object {
         object(page, room, document, &root, compressor)
     } else {
@@ -53,7 +53,7 @@ fn object(
     page: PageSize,
     room: u32,
     document: &[u8],
-    root: &Parts,
+    root: &JsonbParts,
     compressor: &mut datum::Compressor,
 ) -> Option<Taken> {
     let mut moved = Vec::new();
@@ -64,7 +64,7 @@ fn object(
     for stored in moved {
         taken.toast_bytes += chunk_bytes(page, stored) as f64;
         taken.chunks += super::chunks(page, stored);
-        taken.read_whole.add(Visits::new(page, stored));
+        taken.read_whole.add(PageVisits::new(page, stored));
     }
     // A key in the row costs nothing in addition, a moved one costs its own chunks.
     taken.read = taken.read_whole.share(keys);
@@ -108,7 +108,7 @@ impl ObjectField {
 /// what is stored elsewhere is added to `moved`.
 fn split(
     bytes: &[u8],
-    object: &Parts,
+    object: &JsonbParts,
     room: u32,
     compressor: &mut datum::Compressor,
     moved: &mut Vec<u32>,
@@ -153,7 +153,7 @@ fn split(
         if field.state == ContainerState::Whole {
             if total < room
                 && depth < MAX_DEPTH
-                && let Some(inner) = Parts::parse(content).filter(|inner| inner.is_object)
+                && let Some(inner) = JsonbParts::parse(content).filter(|inner| inner.is_object)
             {
                 let before = moved.len();
                 match split(content, &inner, room - total, compressor, moved, depth + 1) {
@@ -185,7 +185,7 @@ fn split(
 }
 
 /// The size of the container as written.
-fn container_size(object: &Parts, fields: &[ObjectField]) -> u32 {
+fn container_size(object: &JsonbParts, fields: &[ObjectField]) -> u32 {
     let count = fields.len() as u32;
     // The value map is needed only if the values are not in order of size.
     let map = if object.list.is_sorted_by_key(|part| part.size) {
@@ -214,7 +214,7 @@ fn map_width(count: u32) -> u32 {
 }
 
 /// An array in chunks (`jsonxaSliceArray`); `None` if an element or the directory is too long.
-fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
+fn array(page: PageSize, room: u32, root: &JsonbParts) -> Option<Taken> {
     let limit = page.toast_max_chunk_size();
     let most = room.checked_sub(JSONX_HEADER + DIRECTORY)? / DIRECTORY_ENTRY;
     let mut chunks = Vec::new();
@@ -258,8 +258,8 @@ fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
         inline_bytes: inline,
         toast_bytes,
         chunks: count,
-        read: Visits { lookups: 0.0, pages: 1.0 },
-        read_whole: Visits { lookups: 0.0, pages: count },
+        read: PageVisits { lookups: 0.0, pages: 1.0 },
+        read_whole: PageVisits { lookups: 0.0, pages: count },
         // The chunk with the changed element is then stored in the row.
         small_update_bytes: inline + toast_bytes / count,
     })
@@ -289,17 +289,17 @@ struct DocumentPart {
 }
 
 /// The parts of a container.
-struct Parts {
+struct JsonbParts {
     is_object: bool,
     /// The total size of the keys.
     keys: u32,
     list: Vec<DocumentPart>,
 }
 
-impl Parts {
+impl JsonbParts {
     /// The parts of an object or an array (`jsonb.h`: header, entries of keys and values, data). A container is aligned
     /// to 4 bytes in its parent, so its padding is the same as in the document.
-    fn parse(container: &[u8]) -> Option<Parts> {
+    fn parse(container: &[u8]) -> Option<JsonbParts> {
         const COUNT: u32 = 0x0FFF_FFFF;
         const HAS_OFFSET: u32 = 0x8000_0000;
         let word = |at: usize| {
@@ -320,7 +320,7 @@ impl Parts {
             return None;
         }
         let data = 4 + entries * 4 + map as usize;
-        let mut parts = Parts { is_object, keys: 0, list: Vec::with_capacity(count as usize) };
+        let mut parts = JsonbParts { is_object, keys: 0, list: Vec::with_capacity(count as usize) };
         let mut end = 0u32;
         for index in 0..entries {
             let entry = word(4 + index * 4)?;
@@ -401,7 +401,7 @@ mod tests {
         // Header, 4 entries, value map, keys, padding, header and pointer, string.
         assert_eq!(taken.inline_bytes, f64::from(24 + 4 + 16 + 4 + 2 + 2 + 22 + 500));
         // Half of the keys cost nothing.
-        let whole = Visits { lookups: 1.0, pages: 2.0 };
+        let whole = PageVisits { lookups: 1.0, pages: 2.0 };
         assert_eq!((taken.read_whole, taken.read), (whole, whole.share(2.0)));
         // The strings alone are too long.
         assert_eq!(toasted(2000, &object(&array_of(b"short"), 10_000)), None);
@@ -411,7 +411,7 @@ mod tests {
     fn containers_are_compressed_in_their_place_while_that_is_enough() {
         let container = array_of(&b"compressible ".repeat(500));
         let taken = toasted(2000, &object(&container, 500)).unwrap();
-        assert_eq!((taken.toast_bytes, taken.read_whole), (0.0, Visits::default()));
+        assert_eq!((taken.toast_bytes, taken.read_whole), (0.0, PageVisits::default()));
         assert!((600.0..900.0).contains(&taken.inline_bytes), "{taken:?}");
         // A container that is moved out is compressed too.
         let taken = toasted(560, &object(&container, 480)).unwrap();

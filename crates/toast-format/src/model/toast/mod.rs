@@ -10,7 +10,7 @@ mod row;
 pub mod types;
 
 pub use types::{
-    Column, Compressor, Incoming, Operation, Outside, Placed, Table, ToastError, Toasted,
+    Column, Compressor, Incoming, Operation, Outside, Placed, RowError, Table, Toasted,
 };
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! The algorithm: a row that is being toasted.
 
 use super::types::{
-    Column, Compressor, Incoming, Operation, Placed, SHORT_CONTENT_MAX, Table, ToastError, Toasted,
+    Column, Compressor, Incoming, Operation, Placed, RowError, SHORT_CONTENT_MAX, Table, Toasted,
 };
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::max_align;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::model::policy::{Choice, Circumstances, CompressedSizes, Policy, VARLENA_HEADER_SIZE};
+use crate::model::policy::{
+    Circumstances, CompressedSizes, MethodRule, Policy, VARLENA_HEADER_SIZE,
+};
 
 impl Table {
     /// The length of a tuple's header, including the null bitmap.
@@ -35,7 +37,7 @@ impl Table {
             .columns
             .iter()
             .zip(values)
-            .fold(0, |offset, (column, &value)| Slot::new(value).end(column, offset));
+            .fold(0, |offset, (column, &value)| ValueSlot::new(value).end(column, offset));
         let header = self.header_size(values.contains(&Incoming::Null));
         u32::try_from(header + data).unwrap_or(u32::MAX)
     }
@@ -46,12 +48,9 @@ impl Table {
         values: &[Incoming],
         operation: Operation,
         compressor: &mut impl Compressor,
-    ) -> Result<Toasted, ToastError> {
+    ) -> Result<Toasted, RowError> {
         if values.len() != self.columns.len() {
-            return Err(ToastError::ValueCount {
-                values: values.len(),
-                columns: self.columns.len(),
-            });
+            return Err(RowError::ValueCount { values: values.len(), columns: self.columns.len() });
         }
         let has_nulls = values.contains(&Incoming::Null);
         let mut row = Row {
@@ -61,7 +60,7 @@ impl Table {
                 .columns
                 .iter()
                 .zip(values)
-                .map(|(column, &value)| Slot::new(column.pack(value, operation)))
+                .map(|(column, &value)| ValueSlot::new(column.pack(value, operation)))
                 .collect(),
             compressor,
             moved: Vec::new(),
@@ -76,7 +75,7 @@ impl Table {
         let size = max_align(length);
         let max = self.page.toast_tuple_target_main();
         if size > max {
-            return Err(ToastError::RowTooBig { size, max });
+            return Err(RowError::RowTooBig { size, max });
         }
         let placed = self.columns.iter().zip(&row.slots).map(|(c, s)| s.placed(c, self.page));
         Ok(Toasted {
@@ -90,7 +89,7 @@ impl Table {
 
 /// A value that is being processed.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct ValueSlot {
     state: SlotState,
     /// `TOASTCOL_IGNORE` of `toast_helper.h`.
     ignore: bool,
@@ -110,9 +109,9 @@ enum SlotState {
     },
 }
 
-impl Slot {
-    fn new(value: Incoming) -> Slot {
-        Slot { state: SlotState::Arrived(value), ignore: false, incompressible: false }
+impl ValueSlot {
+    fn new(value: Incoming) -> ValueSlot {
+        ValueSlot { state: SlotState::Arrived(value), ignore: false, incompressible: false }
     }
 
     /// `VARSIZE_ANY`: the size of the datum in memory.
@@ -178,7 +177,7 @@ impl Slot {
 struct Row<'a, C> {
     table: &'a Table,
     header: usize,
-    slots: Vec<Slot>,
+    slots: Vec<ValueSlot>,
     compressor: &'a mut C,
     /// The moved values, in the order in which they were moved out.
     moved: Vec<usize>,
@@ -317,11 +316,11 @@ impl<C: Compressor> Row<'_, C> {
             prices: &self.table.prices,
         };
         match column.policy.decide(column.method, raw, sizes, &circumstances) {
-            Choice::Compressed { method, size } => {
+            MethodRule::Compressed { method, size } => {
                 slot.state =
                     SlotState::Arrived(Incoming::Compressed { size, raw, method: Some(method) });
             }
-            Choice::Uncompressed => slot.incompressible = true,
+            MethodRule::Uncompressed => slot.incompressible = true,
         }
     }
 

@@ -397,7 +397,7 @@ pub struct Toasted {
 
 /// Why the server would refuse the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ToastError {
+pub enum RowError {
     /// No column can be made smaller.
     #[error("row is too big: size {size}, maximum size {max}")]
     RowTooBig {

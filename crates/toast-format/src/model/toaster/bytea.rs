@@ -91,13 +91,13 @@ fn error(byte: usize, problem: String) -> ToastError {
 }
 
 /// A chunk that may be the one that the pointer refers to.
-struct Candidate {
+struct VersionedChunk {
     version: u64,
     chunk: Chunk,
     slice_length: u64,
 }
 
-impl Candidate {
+impl VersionedChunk {
     fn is_committed(&self) -> bool {
         self.chunk.inserted == Fate::Committed
     }
@@ -161,7 +161,7 @@ fn candidate(
     value: ValueRef,
     newest: u64,
     order: ByteOrder,
-) -> Result<Option<Candidate>, ToastError> {
+) -> Result<Option<VersionedChunk>, ToastError> {
     let Chunk { seq, tid, .. } = chunk;
     let ChunkData::Plain(data) = &chunk.data else {
         return Err(ToastError::CompressedChunk { value, seq, tid });
@@ -175,18 +175,18 @@ fn candidate(
         got,
     })?;
     let slice_length = got - u64::from(VERSION_SIZE);
-    Ok((version <= newest).then_some(Candidate { version, chunk, slice_length }))
+    Ok((version <= newest).then_some(VersionedChunk { version, chunk, slice_length }))
 }
 
 /// The candidate with the highest version. Two with the same version are distinguished first by commit status
 /// (committed ones are preferred), then by length.
 fn choose(
-    mut candidates: Vec<Candidate>,
+    mut candidates: Vec<VersionedChunk>,
     wanted: u64,
     value: ValueRef,
     seq: u32,
     version: u64,
-) -> Result<Candidate, ToastError> {
+) -> Result<VersionedChunk, ToastError> {
     let Some(highest) = candidates.iter().map(|c| c.version).max() else {
         return Err(ToastError::ChunkVersion { value, seq, version });
     };

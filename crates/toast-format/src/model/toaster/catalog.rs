@@ -109,7 +109,7 @@ impl Toasters {
     }
 
     /// The toaster that wrote `pointer`; one with [`Handler::Unknown`] if it cannot be determined.
-    pub fn of(&self, pointer: &CustomPointer<'_>) -> PluggableToaster {
+    pub fn writer(&self, pointer: &CustomPointer<'_>) -> PluggableToaster {
         let handler = match &self.rows {
             Some(rows) => match rows.iter().find(|row| row.oid == pointer.toaster) {
                 Some(row) => return row.clone(),

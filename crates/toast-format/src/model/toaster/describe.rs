@@ -5,11 +5,11 @@ use super::bytea::{self, ByteaPointer};
 use super::catalog::{Handler, PluggableToaster, Toasters};
 use super::chunks::Location;
 use super::error::{ToastError, ValueRef};
-use super::jsonx::{Access, ArrayChunk, Jsonx, JsonxBody, kind_name};
+use super::jsonx::{ArrayChunk, Jsonx, JsonxAccess, JsonxBody, kind_name};
 use crate::disk::ItemPointer;
 use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer};
-use crate::disk::jsonb::{Container, Item, Items, JsonbErrorKind, MAX_DEPTH};
+use crate::disk::jsonb::{Container, ContainerItems, Item, JsonbErrorKind, MAX_DEPTH};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
@@ -82,7 +82,7 @@ impl PointerKind {
 
 /// A value in the TOAST relation to which a custom pointer refers, or a container compressed in the pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct PointerPart {
     /// The kind of reference.
     pub kind: PointerKind,
     /// The value in the TOAST relation; `None` if it is in the pointer or known only by TIDs.
@@ -101,7 +101,7 @@ pub struct Part {
     pub compressed: bool,
 }
 
-impl Part {
+impl PointerPart {
     fn known_failure(&self) -> Option<KnownFailure> {
         match self.kind {
             PointerKind::Jsonx(4 | 6) if self.compressed => Some(KnownFailure::CompressedTwice),
@@ -134,7 +134,7 @@ pub struct Description {
     /// The size in the row.
     pub inline_size: u64,
     /// The parts stored elsewhere.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PointerPart>,
 }
 
 impl Description {
@@ -159,7 +159,7 @@ impl Description {
     /// How the server is known to fail on the value.
     pub fn known_failure(&self) -> Option<KnownFailure> {
         let mut known = None;
-        for failure in self.parts.iter().filter_map(Part::known_failure) {
+        for failure in self.parts.iter().filter_map(PointerPart::known_failure) {
             if failure == KnownFailure::CompressedTwice {
                 return Some(failure);
             }
@@ -183,7 +183,7 @@ pub fn describe(
     toasters: &Toasters,
     page: PageSize,
 ) -> Result<Description, ToastError> {
-    let toaster = toasters.of(pointer);
+    let toaster = toasters.writer(pointer);
     let mut description = Description {
         kind: PointerKind::Unknown,
         raw_size: None,
@@ -202,7 +202,7 @@ pub fn describe(
             let external = &bytea.external;
             description.kind = PointerKind::Appendable;
             description.raw_size = Some(bytea.raw_size());
-            description.parts.push(Part {
+            description.parts.push(PointerPart {
                 kind: PointerKind::Appendable,
                 value: Some(value_ref(external)),
                 relation: Some(external.toast_relation),
@@ -244,8 +244,8 @@ fn value_ref(pointer: &ToastPointer) -> ValueRef {
     ValueRef { value_id: pointer.value_id, relation: pointer.toast_relation }
 }
 
-fn ordinary_part(kind: PointerKind, pointer: &ToastPointer, page: PageSize) -> Part {
-    Part {
+fn ordinary_part(kind: PointerKind, pointer: &ToastPointer, page: PageSize) -> PointerPart {
+    PointerPart {
         kind,
         value: Some(value_ref(pointer)),
         relation: Some(pointer.toast_relation),
@@ -257,18 +257,20 @@ fn ordinary_part(kind: PointerKind, pointer: &ToastPointer, page: PageSize) -> P
     }
 }
 
-fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
+fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> PointerPart {
     let kind = PointerKind::Jsonx(jsonx.kind);
     match &jsonx.body {
         JsonxBody::External { pointer, access, .. } => {
             let part = ordinary_part(kind, pointer, page);
             match access {
-                Access::ChunkId => part,
-                Access::Tids(tids) | Access::CompressedTids(tids) => {
-                    Part { tids: tids.clone(), ..part }
+                JsonxAccess::ChunkId => part,
+                JsonxAccess::Tids(tids) | JsonxAccess::CompressedTids(tids) => {
+                    PointerPart { tids: tids.clone(), ..part }
                 }
                 // The number of chunks depends on how well they compress.
-                Access::CompressedChunks => Part { chunks: None, chunk_bytes: None, ..part },
+                JsonxAccess::CompressedChunks => {
+                    PointerPart { chunks: None, chunk_bytes: None, ..part }
+                }
             }
         }
         JsonxBody::Array(directory) => {
@@ -278,7 +280,7 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
                     tids.push(*tid);
                 }
             }
-            Part {
+            PointerPart {
                 kind,
                 value: None,
                 relation: Some(directory.relation),
@@ -289,7 +291,7 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
                 compressed: false,
             }
         }
-        JsonxBody::Plain { container } => Part {
+        JsonxBody::Plain { container } => PointerPart {
             kind,
             value: None,
             relation: None,
@@ -307,10 +309,10 @@ fn nested(
     container: &[u8],
     order: crate::disk::ByteOrder,
     page: PageSize,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<PointerPart>,
 ) -> Result<u64, ToastError> {
     let mut bytes = 0;
-    let mut outer: Vec<Items<'_>> = Vec::new();
+    let mut outer: Vec<ContainerItems<'_>> = Vec::new();
     let mut items = Container::parse(container, order)?.items()?;
     loop {
         let Some(item) = items.next() else {
@@ -339,14 +341,14 @@ fn nested(
     }
 }
 
-fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<Part, ToastError> {
+fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<PointerPart, ToastError> {
     match value {
         Varlena::External(pointer) => {
             super::stock::checked(pointer)?;
             Ok(ordinary_part(PointerKind::Ordinary, pointer, page))
         }
         Varlena::Custom(pointer) => Ok(jsonx_part(&Jsonx::parse(pointer)?, page)),
-        Varlena::Compressed { tc_info, .. } => Ok(Part {
+        Varlena::Compressed { tc_info, .. } => Ok(PointerPart {
             kind: PointerKind::InlineCompressed,
             value: None,
             relation: None,

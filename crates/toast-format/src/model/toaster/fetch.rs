@@ -2,7 +2,7 @@
 
 use super::chunks::{Chunk, ChunkData, ChunkStore};
 use super::error::{ToastError, ValueRef};
-use super::jsonx::{Access, ArrayChunk, ArrayDirectory, Patch, error};
+use super::jsonx::{ArrayChunk, ArrayDirectory, JsonxAccess, Patch, error};
 use super::stock;
 use super::stock::{checked, chunk_size, decompressed, join, one_of_each};
 use crate::disk::layout::PageSize;
@@ -13,16 +13,18 @@ use crate::disk::{ByteOrder, ItemPointer};
 /// The container of an ordinary pointer written by `jsonb_toaster`, with the patch applied.
 pub fn container(
     pointer: &ToastPointer,
-    access: &Access,
+    access: &JsonxAccess,
     patch: Option<Patch<'_>>,
     store: &mut impl ChunkStore,
     page: PageSize,
     order: ByteOrder,
 ) -> Result<Vec<u8>, ToastError> {
     let stored = match access {
-        Access::ChunkId => stock::stored(pointer, store, page)?,
-        Access::Tids(tids) | Access::CompressedTids(tids) => by_tids(pointer, tids, store, page)?,
-        Access::CompressedChunks => by_compressed_chunks(pointer, store)?,
+        JsonxAccess::ChunkId => stock::stored(pointer, store, page)?,
+        JsonxAccess::Tids(tids) | JsonxAccess::CompressedTids(tids) => {
+            by_tids(pointer, tids, store, page)?
+        }
+        JsonxAccess::CompressedChunks => by_compressed_chunks(pointer, store)?,
     };
     let mut container = decompressed(pointer, stored, order)?;
     if let Some(Patch { offset, bytes }) = patch {

@@ -27,7 +27,7 @@ const PATCH_BASE: u32 = 4;
 
 /// How the bytes of an ordinary pointer are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
+pub enum JsonxAccess {
     /// By `chunk_id`, as in stock PostgreSQL.
     ChunkId,
     /// By the addresses of the chunks, as a plain list.
@@ -85,7 +85,7 @@ pub enum JsonxBody<'a> {
         /// The ordinary pointer to the container.
         pointer: ToastPointer,
         /// How its bytes are found.
-        access: Access,
+        access: JsonxAccess,
         /// The bytes that replace part of them (kinds 5 and 6).
         patch: Option<Patch<'a>>,
     },
@@ -184,11 +184,13 @@ fn external<'a>(
     pointer: &ToastPointer,
     rest: &'a [u8],
     order: ByteOrder,
-) -> Result<(Access, Option<Patch<'a>>), ToastError> {
+) -> Result<(JsonxAccess, Option<Patch<'a>>), ToastError> {
     super::stock::checked(pointer).map_err(|problem| error(DATA_AT, problem.to_string()))?;
     match kind {
-        2 => Ok((Access::Tids(possible(tids::plain(rest, count, order))?), None)),
-        3 => Ok((Access::CompressedTids(possible(tids::compressed(rest, count, order))?), None)),
+        2 => Ok((JsonxAccess::Tids(possible(tids::plain(rest, count, order))?), None)),
+        3 => {
+            Ok((JsonxAccess::CompressedTids(possible(tids::compressed(rest, count, order))?), None))
+        }
         5 | 6 => {
             let stored =
                 order.u32(rest, 0).ok_or_else(|| patch_error("no offset of the patch".into()))?;
@@ -204,14 +206,15 @@ fn external<'a>(
                     "patch of {length} bytes at {offset}, outside the {raw} bytes of its base"
                 )));
             }
-            let access = if kind == 5 { Access::ChunkId } else { Access::CompressedChunks };
+            let access =
+                if kind == 5 { JsonxAccess::ChunkId } else { JsonxAccess::CompressedChunks };
             Ok((access, Some(Patch { offset, bytes })))
         }
         _ if !rest.is_empty() => {
             Err(error(BEHIND_POINTER, format!("{} bytes after the pointer", rest.len())))
         }
-        4 => Ok((Access::CompressedChunks, None)),
-        _ => Ok((Access::ChunkId, None)),
+        4 => Ok((JsonxAccess::CompressedChunks, None)),
+        _ => Ok((JsonxAccess::ChunkId, None)),
     }
 }
 

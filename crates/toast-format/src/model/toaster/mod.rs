@@ -9,12 +9,15 @@
 pub mod bytea;
 pub mod catalog;
 pub mod chunks;
-#[cfg(test)]
-mod damage;
 pub mod describe;
 pub mod error;
 mod fetch;
 pub mod jsonx;
 pub mod reassemble;
 pub mod stock;
+#[cfg(test)]
+mod tests;
 mod tids;
+
+#[cfg(test)]
+mod tests;

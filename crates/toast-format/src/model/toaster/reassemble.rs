@@ -72,7 +72,7 @@ impl<S: ChunkStore> Reassembler<'_, S> {
         if pointer.layout == CustomLayout::HeadOnly {
             return Err(ToastError::PayloadMissing { head: pointer.datum.len() });
         }
-        match self.toasters.of(pointer).handler {
+        match self.toasters.writer(pointer).handler {
             Handler::Bytea => {
                 let bytea = ByteaPointer::parse(pointer)?;
                 bytea::content(&bytea, self.store, self.page, pointer.order).map(owned)
