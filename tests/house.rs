@@ -526,9 +526,9 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::MatchOnBool, 2),
     (Habit::FilterAsIf, 0),
     (Habit::TupleOfBindings, 2),
-    (Habit::BoundClosure, 164),
+    (Habit::BoundClosure, 155),
     (Habit::EmptyName, 17),
-    (Habit::ShortDoc, 148),
+    (Habit::ShortDoc, 147),
 ];
 
 #[derive(Debug, Clone, Copy)]
