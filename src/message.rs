@@ -58,7 +58,7 @@ impl fmt::Display for Location {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) severity: Severity,
-    pub(crate) at: Location,
+    pub(crate) at: Box<Location>,
     pub(crate) text: String,
     /// May contain values of rows.
     pub(crate) detail: Option<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Message {
 impl Message {
     pub(crate) fn new(severity: Severity, text: impl Into<String>) -> Message {
         let text = text.into();
-        Message { severity, at: Location::default(), text, detail: None, hints: Vec::new() }
+        Message { severity, at: Box::default(), text, detail: None, hints: Vec::new() }
     }
 
     pub(crate) fn error(text: impl Into<String>) -> Message {

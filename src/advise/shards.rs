@@ -602,7 +602,8 @@ fn problems(lost: &[Failed]) -> Problems {
     let mut problems = Problems::default();
     for Failed { message, .. } in by_reason(lost.iter().cloned()) {
         let node = message.at.node.clone().unwrap_or_default();
-        let lines = Message { at: Location { node: None, ..message.at }, ..message }.to_string();
+        let at = Box::new(Location { node: None, ..*message.at });
+        let lines = Message { at, ..message }.to_string();
         let message = lines.lines().map(str::trim).collect::<Vec<_>>().join("; ");
         problems.add(Problem { place: Place::new(node), message });
     }

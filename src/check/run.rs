@@ -29,7 +29,7 @@ pub(crate) struct CheckRequest {
 
 /// A result of a check: the findings of a relation come before the relation.
 pub(crate) enum CheckResult {
-    Finding(Finding),
+    Finding(Box<Finding>),
     Relation(Box<Checked>),
     /// Statements of `--salvage` that give up damaged values.
     Statements(Vec<String>),
@@ -103,7 +103,7 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
             return failed.report_to(output);
         }
         let salvage = salvage.as_deref_mut();
-        let tell = &mut |finding| output.found(CheckResult::Finding(finding));
+        let tell = &mut |finding| output.found(CheckResult::Finding(Box::new(finding)));
         match check_table(inspector, &about, relation, salvage, tell).await {
             Ok(None) => tell_dropped(&names.name(oid), how, output),
             Ok(Some(checked)) => {

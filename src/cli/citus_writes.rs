@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::citus::{Cluster, NodesArg};
 use super::retoast_output::RetoastOutput;
 use super::terminal::Ui;
-use crate::message::{Location, Message};
+use crate::message::Message;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::memory::finished::Finished;
 use crate::retoast::pace::rules::Pause;
@@ -445,7 +445,7 @@ impl Results<'_> {
 
 /// Why a shard has no result, without its place.
 fn reason(failed: &Failed) -> String {
-    Message { at: Location::default(), ..failed.message.clone() }.to_string()
+    Message { at: Box::default(), ..failed.message.clone() }.to_string()
 }
 
 impl Sink<Swept> for Results<'_> {

@@ -226,7 +226,7 @@ proptest! {
         };
         match t.toast(&values, Operation::Insert, &mut |_, _| size) {
             Ok(toasted) => prop_assert!(toasted.tuple_length <= 8160),
-            Err(ToastError::RowTooBig { size, max }) => prop_assert!(size > max),
+            Err(RowError::RowTooBig { size, max }) => prop_assert!(size > max),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }
     }

@@ -15,8 +15,6 @@ mod fetch;
 pub mod jsonx;
 pub mod reassemble;
 pub mod stock;
-#[cfg(test)]
-mod tests;
 mod tids;
 
 #[cfg(test)]
