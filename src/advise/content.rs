@@ -98,12 +98,12 @@ pub struct SampledRow<'p> {
     pub ctid: ItemPointer,
     /// What the tally needs of it.
     pub facts: SampleRow,
-    values: Vec<Value<'p>>,
+    values: Vec<SampleValue<'p>>,
 }
 
 /// A value of a row.
 #[derive(Debug, Clone, Copy)]
-struct Value<'p> {
+struct SampleValue<'p> {
     content: Content<'p>,
     known: Known,
     /// Where it is, if it is out of line.
@@ -184,7 +184,7 @@ fn row<'p>(
             }
         };
         row.facts.values.push(value);
-        row.values.push(Value { content, known: Known::new(&value), pointer });
+        row.values.push(SampleValue { content, known: Known::new(&value), pointer });
     }
     Ok(row)
 }
@@ -200,7 +200,7 @@ pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> Sa
         .collect();
     let length = table.length_of(&values);
     let dropped = asked.whole.map_or(0, |whole| dropped_bytes(whole, length, &values, desc, table));
-    let value = |value: &Incoming| Value {
+    let value = |value: &Incoming| SampleValue {
         content: Content::None,
         known: Known::new(value),
         pointer: None,
@@ -226,7 +226,7 @@ impl<'p> SampledRow<'p> {
         methods: &[Method],
         content: bool,
     ) -> Option<ToastPointer> {
-        let Value { known, pointer, .. } = self.values.get(column)?;
+        let SampleValue { known, pointer, .. } = self.values.get(column)?;
         if content || methods.iter().any(|&method| !known.has(method)) { *pointer } else { None }
     }
 
@@ -243,7 +243,8 @@ impl<'p> SampledRow<'p> {
         compressor: &mut datum::Compressor,
         look: impl FnOnce(&SampleRow, &[u8]) -> Result<(), String>,
     ) -> Result<(), String> {
-        let Some(Value { pointer: Some(pointer), known, .. }) = self.values.get_mut(column) else {
+        let Some(SampleValue { pointer: Some(pointer), known, .. }) = self.values.get_mut(column)
+        else {
             return Ok(());
         };
         let decompressed;
@@ -393,7 +394,7 @@ impl Specimen {
 /// Compresses the values of a row. A value has no size if the server does not compress it, or if its content is not at
 /// hand.
 pub(super) struct RowCompressor<'r, 'p> {
-    values: &'r mut [Value<'p>],
+    values: &'r mut [SampleValue<'p>],
     compressor: &'r mut datum::Compressor,
 }
 
@@ -407,13 +408,13 @@ impl Compressor for RowCompressor<'_, '_> {
     }
 }
 
-impl Value<'_> {
+impl SampleValue<'_> {
     fn compressed_size(
         &mut self,
         method: Method,
         compressor: &mut datum::Compressor,
     ) -> Option<u32> {
-        let Value { content, known, .. } = self;
+        let SampleValue { content, known, .. } = self;
         if !known.has(method) {
             match content {
                 Content::None => known.learn(method, None),
@@ -429,7 +430,7 @@ impl Value<'_> {
 
     /// What the compressed value consists of.
     fn items(&mut self, method: Method) -> Option<Items> {
-        let Value { content, known, .. } = self;
+        let SampleValue { content, known, .. } = self;
         let known = known.with(method);
         if let (None, Content::Stream { method: stored, stream, .. }) = (known.items, content)
             && *stored == method

@@ -365,7 +365,7 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
         variants.push(SampledVariant { tally, formulas, scope, blocks, scale, part });
     }
     let Some(today) = variants.first() else { return Vec::new() };
-    variants.iter().map(|variant| Comparison { variant, today }.figures()).collect()
+    variants.iter().map(|variant| ComparedVariant { variant, today }.figures()).collect()
 }
 
 /// What a sample shows of one variant.
@@ -412,12 +412,12 @@ impl SampledVariant<'_> {
 }
 
 /// A variant compared with the present settings.
-struct Comparison<'a> {
+struct ComparedVariant<'a> {
     variant: &'a SampledVariant<'a>,
     today: &'a SampledVariant<'a>,
 }
 
-impl Comparison<'_> {
+impl ComparedVariant<'_> {
     fn change(&self, formula: Formula) -> Option<Interval> {
         let before = self.today.series(formula);
         let after = self.variant.series(formula);

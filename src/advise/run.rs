@@ -99,7 +99,7 @@ async fn all_with_citus(
         };
         (sharded.table.clone(), how)
     });
-    let selected = Selected { found: &found, on_nodes: on_nodes.collect() };
+    let selected = SelectedTables { found: &found, on_nodes: on_nodes.collect() };
     advise_on(advisor, toastable(tables), selected, advice, why_no_pages, output).await
 }
 
@@ -180,7 +180,7 @@ fn toastable(tables: &[String]) -> Meant<'_> {
 }
 
 /// The relations that were found, and the tables of Citus among those that are named.
-struct Selected<'a> {
+struct SelectedTables<'a> {
     found: &'a Selection,
     on_nodes: Vec<(Relation, How)>,
 }
@@ -198,7 +198,7 @@ pub(crate) async fn selected_tables<R, O: Sink<R> + ?Sized>(
     let database = &advisor.server.database;
     let found = connection.reading(async || select(connection, database, meant.tables).await).await;
     let found = found.map_err(|error| Failed::from(&error))?;
-    let selected = Selected { found: &found, on_nodes: Vec::new() };
+    let selected = SelectedTables { found: &found, on_nodes: Vec::new() };
     advise_on(advisor, meant, selected, one, by_functions, output).await
 }
 
@@ -206,7 +206,7 @@ pub(crate) async fn selected_tables<R, O: Sink<R> + ?Sized>(
 async fn advise_on<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     meant: Meant<'_>,
-    Selected { found, on_nodes }: Selected<'_>,
+    SelectedTables { found, on_nodes }: SelectedTables<'_>,
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
     mut by_functions: Option<NoPages>,
     output: &mut O,

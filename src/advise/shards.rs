@@ -32,13 +32,13 @@ pub(super) struct Sharded {
     pub(super) table: Relation,
     /// Whether it is a partition of one that was named.
     pub(super) is_partition: bool,
-    shards: Vec<Shard>,
+    shards: Vec<ShardCopy>,
     /// Why shards are not read, each with its node and name.
     lost: Vec<Failed>,
 }
 
 /// The copy of a shard that is read.
-struct Shard {
+struct ShardCopy {
     node: String,
     /// Connected to the node.
     advisor: Arc<Advisor>,
@@ -77,7 +77,7 @@ impl Sharded {
             placed.sort_by_key(|(reached, ..)| !reached.node.is_here);
             let found = placed.iter().find_map(|(reached, at, placement)| {
                 let (advisor, relations) = reached.found.as_ref().ok()?;
-                Some(Shard {
+                Some(ShardCopy {
                     node: reached.node.name.clone(),
                     advisor: Arc::clone(advisor),
                     relation: relations.get(*at)?.clone()?,
@@ -96,7 +96,7 @@ impl Sharded {
                 (None, None) => {}
             }
         }
-        table.bytes = shards.iter().map(Shard::bytes_of_copies).fold(0, u64::saturating_add);
+        table.bytes = shards.iter().map(ShardCopy::bytes_of_copies).fold(0, u64::saturating_add);
         Some(Sharded { table, is_partition, shards, lost })
     }
 }
@@ -161,10 +161,10 @@ async fn reach(
 
 /// What must be the same in all shards: names of properties, each with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Layout(Vec<(String, String)>);
+struct ShardDefinition(Vec<(String, String)>);
 
-impl Layout {
-    fn new(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> Layout {
+impl ShardDefinition {
+    fn new(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> ShardDefinition {
         let page = advisor.server.page_size;
         let default = facts.compression.default;
         let target = relation.table(default, page).target.bytes();
@@ -185,14 +185,14 @@ impl Layout {
             }
             all.push((format!("column \"{}\"", column.name), text));
         }
-        Layout(all)
+        ShardDefinition(all)
     }
 
     /// The first difference from another one.
-    fn difference(&self, other: &Layout) -> Option<String> {
+    fn difference(&self, other: &ShardDefinition) -> Option<String> {
         let here = self.0.iter().find(|one| !other.0.contains(one));
         let there = other.0.iter().find(|one| !self.0.contains(one));
-        let value = |of: &Layout, what: &str| {
+        let value = |of: &ShardDefinition, what: &str| {
             of.0.iter()
                 .find(|(name, _)| name == what)
                 .map_or("missing", |(_, value)| value)
@@ -214,7 +214,7 @@ struct Model {
     /// `schema.name` of the shard.
     shard: String,
     columns: Vec<String>,
-    layout: Layout,
+    layout: ShardDefinition,
     facts: TableFacts,
     variants: Vec<Variants>,
     /// For all shards together.
@@ -230,7 +230,7 @@ struct Part {
     calibrated: Option<Vec<Calibrated>>,
 }
 
-impl Shard {
+impl ShardCopy {
     fn bytes_of_copies(&self) -> u64 {
         self.relation.bytes_with_toast().saturating_mul(self.copies as u64)
     }
@@ -301,7 +301,7 @@ impl Shard {
         let _ = snapshot::abandon(advisor.client()).await;
         let (variants, bytes) = read?;
         Ok(Model {
-            layout: Layout::new(advisor, &shard, &facts),
+            layout: ShardDefinition::new(advisor, &shard, &facts),
             shard: shard.display_name(),
             columns: variants.iter().map(|v| v.name.clone()).collect(),
             plan: SamplePlan::new(advisor.options.sample, advisor.options.seed, total, bytes),
@@ -314,7 +314,7 @@ impl Shard {
     /// Reads the shard's part of the sample.
     async fn part(&self, model: &Model, calibrates: bool) -> Result<Part, AdviseError> {
         let (relation, facts, access) = self.now().await?;
-        let layout = Layout::new(&self.advisor, &relation, &facts);
+        let layout = ShardDefinition::new(&self.advisor, &relation, &facts);
         if let Some(difference) = layout.difference(&model.layout) {
             return Err(self.not_read(format!("{difference} {}", model.shard)));
         }
@@ -361,7 +361,7 @@ struct Added {
 }
 
 impl Added {
-    fn to(model: &Model, shard: &Shard) -> Added {
+    fn to(model: &Model, shard: &ShardCopy) -> Added {
         let page = shard.advisor.server.page_size;
         let fillfactor = model.relation.fillfactor();
         let variants = model.variants.iter();
@@ -388,7 +388,7 @@ impl Added {
         }
     }
 
-    fn add(&mut self, shard: &Shard, part: Part) {
+    fn add(&mut self, shard: &ShardCopy, part: Part) {
         let Part { tallies, facts, read, calibrated } = part;
         let copies = shard.copies;
         let weight = f64::from(read.total_blocks) / f64::from(read.done.blocks.max(1));
@@ -453,7 +453,7 @@ impl Advisor {
         let (own, statements) =
             asked.map_err(|error| AdviseError::Live { relation: name.clone(), error })?;
         let mut lost = sharded.lost.clone();
-        let mut shards: Vec<&Shard> = sharded.shards.iter().collect();
+        let mut shards: Vec<&ShardCopy> = sharded.shards.iter().collect();
         if let Some((at, _)) =
             shards.iter().enumerate().max_by_key(|(_, s)| s.relation.bytes_with_toast())
         {
@@ -499,14 +499,15 @@ impl Advisor {
             logical: added.logical,
         };
         let mut notes = notes(&added, &lost, measured);
-        if let Some(difference) = Layout::new(self, table, &own).difference(&model.layout) {
+        if let Some(difference) = ShardDefinition::new(self, table, &own).difference(&model.layout)
+        {
             notes.push(format!(
                 "The settings of the table itself, which Citus gives to shards that it moves or splits, are not those of \
                  its shards: {difference} {}. The command sets both.",
                 model.shard
             ));
         }
-        added.reports(&name, &model, first, &facts, (&lost, &notes))
+        added.reports(&name, &model, first, &facts, &lost, &notes)
     }
 }
 
@@ -516,9 +517,10 @@ impl Added {
         mut self,
         name: &str,
         model: &Model,
-        first: &Shard,
+        first: &ShardCopy,
         facts: &TableFacts,
-        (lost, notes): (&[Failed], &[String]),
+        lost: &[Failed],
+        notes: &[String],
     ) -> Result<Vec<Report>, AdviseError> {
         let mut read = self.read;
         read.total_blocks = blocks_of(name, self.total_blocks)?;
@@ -642,8 +644,10 @@ fn notes(added: &Added, lost: &[Failed], measured: Option<String>) -> Vec<String
 mod tests {
     use super::*;
 
-    fn layout(values: &[(&str, &str)]) -> Layout {
-        Layout(values.iter().map(|&(what, value)| (what.to_owned(), value.to_owned())).collect())
+    fn layout(values: &[(&str, &str)]) -> ShardDefinition {
+        ShardDefinition(
+            values.iter().map(|&(what, value)| (what.to_owned(), value.to_owned())).collect(),
+        )
     }
 
     #[test]

@@ -32,7 +32,7 @@ use toast_format::model::sql::shown_qualified;
 const TRIES: u32 = 2;
 
 /// A node and a shard on it.
-type Place = (String, String);
+type ShardPlace = (String, String);
 
 /// A run on tables of Citus.
 pub(super) struct CitusRun<'a> {
@@ -116,7 +116,7 @@ impl CitusRun<'_> {
             return Err(last.into());
         }
         self.set(nodes, &shells).await?;
-        let mut results = Results::new(self.ui);
+        let mut results = ShardResults::new(self.ui);
         let (placements, ended) = self.convert(tables, &mut results).await;
         results.report(&placements, &shells, self.control.stopped(), output);
         ended
@@ -215,7 +215,7 @@ impl CitusRun<'_> {
     async fn convert(
         &self,
         tables: &[Oid],
-        results: &mut Results<'_>,
+        results: &mut ShardResults<'_>,
     ) -> (Vec<Node>, Result<(), RunError>) {
         let mut known = Vec::new();
         loop {
@@ -257,7 +257,7 @@ impl CitusRun<'_> {
     }
 
     /// Works on these shards, each node by itself.
-    async fn work(&self, nodes: Vec<Node>, results: &mut Results<'_>) -> Result<(), RunError> {
+    async fn work(&self, nodes: Vec<Node>, results: &mut ShardResults<'_>) -> Result<(), RunError> {
         let stop = self.control.stopping().cancelled();
         self.cluster(nodes)
             .each_node(&self.session, results, stop, async |connection, output| {
@@ -346,23 +346,23 @@ impl Sink<Swept> for NodeFailures {
 }
 
 /// The results of shards.
-struct Results<'a> {
+struct ShardResults<'a> {
     ui: &'a Ui,
     /// The last one of each.
-    of: BTreeMap<Place, Swept>,
-    tries: BTreeMap<Place, u32>,
+    of: BTreeMap<ShardPlace, Swept>,
+    tries: BTreeMap<ShardPlace, u32>,
     /// Why the last try of a shard failed.
-    why: BTreeMap<Place, Failed>,
+    why: BTreeMap<ShardPlace, Failed>,
     /// Failures that are not those of shards.
     others: Vec<Failed>,
 }
 
-impl Results<'_> {
-    fn new(ui: &Ui) -> Results<'_> {
+impl ShardResults<'_> {
+    fn new(ui: &Ui) -> ShardResults<'_> {
         let of = BTreeMap::new();
         let tries = BTreeMap::new();
         let why = BTreeMap::new();
-        Results { ui, of, tries, why, others: Vec::new() }
+        ShardResults { ui, of, tries, why, others: Vec::new() }
     }
 
     /// Whether a shard is worked on now, and not done.
@@ -448,7 +448,7 @@ fn reason(failed: &Failed) -> String {
     Message { at: Box::default(), ..failed.message.clone() }.to_string()
 }
 
-impl Sink<Swept> for Results<'_> {
+impl Sink<Swept> for ShardResults<'_> {
     fn found(&mut self, swept: Swept) -> io::Result<()> {
         let Some(shard) = &swept.report.subject.shard else { return Ok(()) };
         let place = (shard.node.clone(), swept.report.subject.relation.clone());

@@ -132,7 +132,7 @@ impl Database {
 }
 
 /// A server or a database.
-struct Target {
+struct FleetTarget {
     name: String,
     connection: ConnectionArgs,
     /// Connection options for the commands of findings.
@@ -142,7 +142,7 @@ struct Target {
 }
 
 /// The outcome of the run on a database.
-struct Outcome {
+struct DatabaseOutcome {
     name: String,
     place: String,
     exit: Exit,
@@ -222,7 +222,7 @@ impl Fleet<'_> {
                     ui.tell(Message::warning("named twice").of_target(&target.name));
                 }
                 Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
-                Err(failure) => outcomes.push(Outcome::failed(ui, line, failure)),
+                Err(failure) => outcomes.push(DatabaseOutcome::failed(ui, line, failure)),
             }
         }
         if waiting.is_empty() && outcomes.is_empty() {
@@ -246,13 +246,13 @@ impl Fleet<'_> {
             runtime.block_on(each_site(
                 waiting,
                 limits,
-                async |target: Target| {
+                async |target: FleetTarget| {
                     let name = target.name.clone();
                     let step = in_thread(scope, move || visits.visit(&target)).await;
                     step.unwrap_or_else(|error| {
                         let why = format!("could not start: {error}");
                         let failure = Failure::new(Exit::Incomplete, why);
-                        Step::Done(Outcome::failed(ui, name, failure))
+                        Step::Done(DatabaseOutcome::failed(ui, name, failure))
                     })
                 },
                 interrupt,
@@ -261,7 +261,7 @@ impl Fleet<'_> {
         });
         if stop.is_cancelled() {
             for target in rest {
-                printer.print(Outcome::before_its_turn(ui, target.name));
+                printer.print(DatabaseOutcome::before_its_turn(ui, target.name));
             }
             printer.worst = printer.worst.max(Exit::Stopped);
             ui.progress(format!("stopped; to continue: {}", command_line()));
@@ -300,7 +300,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn visit(&self, target: &Target) -> Step<Target, Outcome> {
+    fn visit(&self, target: &FleetTarget) -> Step<FleetTarget, DatabaseOutcome> {
         let _span = tracing::debug_span!("database", name = target.name).entered();
         let run = TargetRun::new(target.name.clone(), self.stop.clone());
         // each line of JSON has the document of one database
@@ -326,7 +326,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     }
 
     /// Finds the databases of a server.
-    fn expand(&self, target: &Target, ui: &Ui) -> Step<Target, Outcome> {
+    fn expand(&self, target: &FleetTarget, ui: &Ui) -> Step<FleetTarget, DatabaseOutcome> {
         match self.fleet.databases(target, ui) {
             Ok(mut databases) => {
                 let mut shared = self.shared();
@@ -336,16 +336,16 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
             Err(failure) => {
                 let name = target.name.clone();
                 let outcome = match failure.exit {
-                    Exit::Stopped => Outcome::before_its_turn(self.ui, name),
-                    _ => Outcome::failed(self.ui, name, failure),
+                    Exit::Stopped => DatabaseOutcome::before_its_turn(self.ui, name),
+                    _ => DatabaseOutcome::failed(self.ui, name, failure),
                 };
-                Step::Done(Outcome { kept: kept(ui), ..outcome })
+                Step::Done(DatabaseOutcome { kept: kept(ui), ..outcome })
             }
         }
     }
 
     /// Whether an earlier run has finished this database.
-    fn skips(&self, target: &Target) -> bool {
+    fn skips(&self, target: &FleetTarget) -> bool {
         let mut shared = self.shared();
         let is_finished =
             shared.finished.as_ref().is_some_and(|finished| finished.has(&target.name));
@@ -354,7 +354,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     }
 
     /// Runs the verb on a database.
-    fn outcome(&self, target: &Target, ui: &Ui) -> Outcome {
+    fn outcome(&self, target: &FleetTarget, ui: &Ui) -> DatabaseOutcome {
         let began = Instant::now();
         let checkpoint = self.fleet.writes.as_ref().and_then(|writes| writes.checkpoint);
         let database = Database {
@@ -378,7 +378,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         let name = target.name.clone();
         let place = target.place.clone();
         let took = began.elapsed();
-        Outcome { name, place, exit, error, kept, took }
+        DatabaseOutcome { name, place, exit, error, kept, took }
     }
 }
 
@@ -441,7 +441,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// The target that a line names, and the key of its server.
-    fn target(&self, line: Option<&str>) -> Result<(String, Target), Failure> {
+    fn target(&self, line: Option<&str>) -> Result<(String, FleetTarget), Failure> {
         let mut connection = self.connection.clone();
         connection.no_password = true;
         connection.of_fleet.defaults = vec![CONNECT_TIMEOUT];
@@ -465,7 +465,7 @@ impl<'a> Fleet<'a> {
         &self,
         connection: ConnectionArgs,
         is_database: bool,
-    ) -> Result<(String, Target), Failure> {
+    ) -> Result<(String, FleetTarget), Failure> {
         let resolved =
             connection.resolve(&ThisProcess::new()).map_err(|error| Failure::from(&error))?;
         let options = resolved.options().into_iter();
@@ -473,12 +473,16 @@ impl<'a> Fleet<'a> {
             options.map(|(option, value)| format!("{option} {}", shell_quoted(&value))).collect();
         let name = resolved.name();
         let place = place.join(" ");
-        let target = Target { name, connection, place, is_database };
+        let target = FleetTarget { name, connection, place, is_database };
         Ok((resolved.servers(), target))
     }
 
     /// The databases of a server, with a key that is the same under every name of the server.
-    fn databases(&self, target: &Target, ui: &Ui) -> Result<Vec<Pending<Target>>, Failure> {
+    fn databases(
+        &self,
+        target: &FleetTarget,
+        ui: &Ui,
+    ) -> Result<Vec<Pending<FleetTarget>>, Failure> {
         let (server, names) = terminal::runtime(1)?.block_on(async {
             let session = SessionOptions::read_only(self.verb);
             let connection = ui.connected(&target.connection, &session).await?;
@@ -512,20 +516,20 @@ impl<'a> Fleet<'a> {
     }
 }
 
-impl Outcome {
+impl DatabaseOutcome {
     /// It could not be begun.
-    fn failed(ui: &Ui, name: String, Failure { exit, message }: Failure) -> Outcome {
+    fn failed(ui: &Ui, name: String, Failure { exit, message }: Failure) -> DatabaseOutcome {
         let place = String::new();
         let error = Some(message.to_string());
         if exit != Exit::Stopped {
             ui.tell(message.of_target(&name));
         }
-        Outcome { name, place, exit, error, kept: Kept::default(), took: Duration::ZERO }
+        DatabaseOutcome { name, place, exit, error, kept: Kept::default(), took: Duration::ZERO }
     }
 
     /// The run was stopped before any work on it.
-    fn before_its_turn(ui: &Ui, name: String) -> Outcome {
-        Outcome::failed(ui, name, Failure::new(Exit::Stopped, "stopped before its turn"))
+    fn before_its_turn(ui: &Ui, name: String) -> DatabaseOutcome {
+        DatabaseOutcome::failed(ui, name, Failure::new(Exit::Stopped, "stopped before its turn"))
     }
 }
 
@@ -539,8 +543,8 @@ struct Printer<W: io::Write> {
 
 impl<W: io::Write> Printer<W> {
     /// Whether it is still read.
-    fn print(&mut self, outcome: Outcome) -> bool {
-        let Outcome { name, place, exit, error, kept, took } = outcome;
+    fn print(&mut self, outcome: DatabaseOutcome) -> bool {
+        let DatabaseOutcome { name, place, exit, error, kept, took } = outcome;
         self.worst = self.worst.max(exit);
         if let Some(mut overview) = kept.overview {
             overview.name(&name, &place);

@@ -223,12 +223,12 @@ pub(super) struct Progress {
     /// `Auto` is a bar.
     mode: ProgressArg,
     bar: ProgressBar,
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
     refused: Option<RefusedFile>,
     log: Option<LogFile>,
 }
 
-struct State {
+struct ProgressState {
     moment: ProgressMoment,
     began: Instant,
     scan_began: Instant,
@@ -260,7 +260,7 @@ impl Progress {
         let now = Instant::now();
         let last = (mode != ProgressArg::Json).then_some(now);
         let moment = ProgressMoment::default();
-        let state = State { moment, began: now, scan_began: now, last, logged: None };
+        let state = ProgressState { moment, began: now, scan_began: now, last, logged: None };
         Ok(Progress { ui: ui.clone(), mode, bar, state: Mutex::new(state), refused, log })
     }
 
@@ -288,7 +288,7 @@ impl Progress {
     }
 
     /// Changes what is known, and shows it if it is time.
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut ProgressState)) {
         let Ok(mut state) = self.state.lock() else { return };
         change(&mut state);
         if state.moment.relation.is_empty() {

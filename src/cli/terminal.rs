@@ -405,10 +405,10 @@ pub(super) struct ReadingProgress {
     ui: Ui,
     bar: ProgressBar,
     terminal: bool,
-    state: Mutex<State>,
+    state: Mutex<BlockProgress>,
 }
 
-struct State {
+struct BlockProgress {
     relation: String,
     blocks: u64,
     done: u64,
@@ -428,7 +428,7 @@ impl ReadingProgress {
             ui: ui.clone(),
             bar,
             terminal: ui.has_bar(),
-            state: Mutex::new(State {
+            state: Mutex::new(BlockProgress {
                 relation: String::new(),
                 blocks: 0,
                 done: 0,
@@ -443,8 +443,13 @@ impl Progress for ReadingProgress {
     fn begin(&self, relation: &str, blocks: u64) {
         let Ok(mut state) = self.state.lock() else { return };
         let now = Instant::now();
-        *state =
-            State { relation: printable(relation), blocks, done: 0, began: now, last_line: now };
+        *state = BlockProgress {
+            relation: printable(relation),
+            blocks,
+            done: 0,
+            began: now,
+            last_line: now,
+        };
         self.bar.reset();
         self.bar.set_length(blocks);
         self.bar.set_message(state.relation.clone());
@@ -465,7 +470,7 @@ impl Progress for ReadingProgress {
         } else if now - state.last_line >= LINE_EVERY {
             state.last_line = now;
             let percent = 100 * state.done / state.blocks.max(1);
-            let State { relation, done, blocks, .. } = &*state;
+            let BlockProgress { relation, done, blocks, .. } = &*state;
             let name = self.ui.target.iter().map(|target| format!("{}: ", target.name));
             let name = name.collect::<String>();
             let line = format!("{name}{relation}: {done} of {blocks} blocks read ({percent} %)\n");

@@ -247,7 +247,7 @@ pub(super) struct Tile {
 
 /// Where a tile is, in units of [`MAP`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Place {
+struct TilePlace {
     x: f64,
     y: f64,
     width: f64,
@@ -255,7 +255,7 @@ struct Place {
 }
 
 /// The whole treemap. Widths are printed as percentages, heights in pixels.
-const MAP: Place = Place { x: 0.0, y: 0.0, width: 720.0, height: 440.0 };
+const MAP: TilePlace = TilePlace { x: 0.0, y: 0.0, width: 720.0, height: 440.0 };
 /// The height of a name above the parts of a tile.
 const NAME: f64 = 17.0;
 /// The width of a character, about, and what a phone shows of the width.
@@ -277,7 +277,7 @@ pub(super) fn treemap(title: &str, shows: &str, tiles: &[Tile]) -> Markup {
     figure(title, shows, &svg)
 }
 
-fn drawn(tiles: &[Tile], place: Place, within: &str) -> Markup {
+fn drawn(tiles: &[Tile], place: TilePlace, within: &str) -> Markup {
     let mut tiles: Vec<&Tile> = tiles.iter().filter(|tile| tile.bytes > 0).collect();
     tiles.sort_by_key(|tile| std::cmp::Reverse(tile.bytes));
     let weights: Vec<f64> = tiles.iter().map(|tile| tile.bytes as f64).collect();
@@ -287,10 +287,10 @@ fn drawn(tiles: &[Tile], place: Place, within: &str) -> Markup {
     html! { @for (tile, place) in seen { (tile_markup(tile, place, within)) } }
 }
 
-fn tile_markup(tile: &Tile, place: Place, within: &str) -> Markup {
+fn tile_markup(tile: &Tile, place: TilePlace, within: &str) -> Markup {
     let name = printable(&tile.name);
     let path = if within.is_empty() { name.clone() } else { format!("{within}, {name}") };
-    let Place { x, y, width, height } = place;
+    let TilePlace { x, y, width, height } = place;
     let left = format!("{:.2}%", x / MAP.width * 100.0);
     let across = format!("{:.2}%", width / MAP.width * 100.0);
     let above = format!("{y:.1}");
@@ -298,7 +298,8 @@ fn tile_markup(tile: &Tile, place: Place, within: &str) -> Markup {
     let is_named = height >= NAME && named_width(&name) <= width;
     let wide = (named_width(&name) > width * ON_PHONE).then_some("wide");
     let has_parts = !tile.parts.is_empty() && width.min(height) >= WITH_PARTS;
-    let inner = Place { x: x + 2.0, y: y + NAME, width: width - 4.0, height: height - NAME - 2.0 };
+    let inner =
+        TilePlace { x: x + 2.0, y: y + NAME, width: width - 4.0, height: height - NAME - 2.0 };
     html! {
         g {
             title { (path) ": " (size(tile.bytes)) }
@@ -325,7 +326,7 @@ fn named_width(name: &str) -> f64 {
 
 /// Divides a rectangle among weights, the largest first, so that the parts are as square as possible (Bruls, Huizing and
 /// van Wijk, "Squarified Treemaps").
-fn squarified(weights: &[f64], whole: Place) -> Vec<Place> {
+fn squarified(weights: &[f64], whole: TilePlace) -> Vec<TilePlace> {
     let total: f64 = weights.iter().sum();
     let scale = whole.width.max(0.0) * whole.height.max(0.0) / total.max(f64::MIN_POSITIVE);
     let mut places = Vec::with_capacity(weights.len());
@@ -354,16 +355,16 @@ fn squarified(weights: &[f64], whole: Place) -> Vec<Place> {
         for &weight in row {
             let length = side * weight / sum;
             places.push(if is_tall {
-                Place { x: rest.x, y: rest.y + along, width: thick, height: length }
+                TilePlace { x: rest.x, y: rest.y + along, width: thick, height: length }
             } else {
-                Place { x: rest.x + along, y: rest.y, width: length, height: thick }
+                TilePlace { x: rest.x + along, y: rest.y, width: length, height: thick }
             });
             along += length;
         }
         rest = if is_tall {
-            Place { x: rest.x + thick, width: rest.width - thick, ..rest }
+            TilePlace { x: rest.x + thick, width: rest.width - thick, ..rest }
         } else {
-            Place { y: rest.y + thick, height: rest.height - thick, ..rest }
+            TilePlace { y: rest.y + thick, height: rest.height - thick, ..rest }
         };
         left = others;
     }
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_published_example_is_divided_as_published() {
-        let whole = Place { x: 0.0, y: 0.0, width: 6.0, height: 4.0 };
+        let whole = TilePlace { x: 0.0, y: 0.0, width: 6.0, height: 4.0 };
         let places = squarified(&[6.0, 6.0, 4.0, 3.0, 2.0, 2.0, 1.0], whole);
         let sides: Vec<(f64, f64)> = places
             .iter()

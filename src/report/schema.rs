@@ -36,7 +36,7 @@ mod derived {
         [
             ("inspect", root_schema::<inspect::document::Document>("toastctl.inspect/1")),
             ("advise-threshold", root_schema::<advise::result::Document>("toastctl.advise/1")),
-            ("check", root_schema::<CheckOutput>("toastctl.check/1")),
+            ("check", root_schema::<CheckLine>("toastctl.check/1")),
             ("keys", root_schema::<keys::result::KeysDocument>("toastctl.keys/1")),
             ("retoast", root_schema::<retoast::result::Report>("toastctl.retoast/1")),
             ("fleet", root_schema::<TargetReport>("toastctl.fleet/1")),
@@ -88,7 +88,7 @@ mod derived {
     #[derive(JsonSchema)]
     #[schemars(untagged)]
     #[allow(dead_code, reason = "it is written piece by piece")]
-    enum CheckOutput {
+    enum CheckLine {
         Document {
             #[schemars(extend("const" = check::finding::SCHEMA))]
             schema: &'static str,

@@ -148,7 +148,7 @@ const MOST_ROWS: usize = 8192;
 
 /// Sums over all rows to re-toast.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+struct RowSums {
     rows: f64,
     pages: f64,
     /// Rows that leave their page.
@@ -171,10 +171,10 @@ struct Sums {
     emptied: Emptied,
 }
 
-impl Sums {
+impl RowSums {
     /// Updates the pages of the sample, and scales the result to all rows.
-    fn new(found: &ForecastBasis<'_>) -> Sums {
-        let mut sums = Sums::default();
+    fn new(found: &ForecastBasis<'_>) -> RowSums {
+        let mut sums = RowSums::default();
         let sampled: usize = found.pages.iter().map(|page| page.rows.len()).sum();
         if sampled == 0 {
             return sums;
@@ -256,7 +256,7 @@ impl Sums {
 impl ForecastBasis<'_> {
     /// WAL, and growth at its peak.
     pub(crate) fn forecast(&self) -> (Forecast, Forecast) {
-        let sums = Sums::new(self);
+        let sums = RowSums::new(self);
         if sums.rows == 0.0 {
             return (Forecast::default(), Forecast::default());
         }
@@ -303,7 +303,7 @@ impl ForecastBasis<'_> {
         (wal, growth)
     }
 
-    fn sweep_wal(&self, sums: &Sums) -> f64 {
+    fn sweep_wal(&self, sums: &RowSums) -> f64 {
         let old_pages = sums.chunks.0 / f64::from(CHUNKS_PER_PAGE);
         let version = self.version_num;
         let is_indexed = !self.indexes.is_empty();
@@ -324,7 +324,7 @@ impl ForecastBasis<'_> {
     }
 
     /// What one batch leaves: a pass over a window.
-    fn batch(&self, sums: &Sums) -> f64 {
+    fn batch(&self, sums: &RowSums) -> f64 {
         let BatchSizes { window, passes, bytes } = self.batches;
         let pages = f64::from(window).min(sums.pages) / f64::from(passes.max(1));
         let each_page = (sums.external.0 + sums.tuple_before) / sums.pages;
@@ -332,7 +332,7 @@ impl ForecastBasis<'_> {
     }
 
     /// How often the whole table is vacuumed.
-    fn vacuums(&self, sums: &Sums) -> f64 {
+    fn vacuums(&self, sums: &RowSums) -> f64 {
         let batch = self.batch(sums);
         let limit = self.tuning(batch).table;
         let dead = sums.external.0 + sums.tuple_before;
@@ -341,11 +341,11 @@ impl ForecastBasis<'_> {
     }
 
     /// Rows that get new index entries.
-    fn entries(&self, sums: &Sums) -> f64 {
+    fn entries(&self, sums: &RowSums) -> f64 {
         if self.is_covered { sums.rows } else { sums.moved }
     }
 
-    fn index_wal(&self, index: &IndexFacts, sums: &Sums) -> f64 {
+    fn index_wal(&self, index: &IndexFacts, sums: &RowSums) -> f64 {
         let splits = match index.method {
             Method::Btree(_) => self.index_growth(index, sums) * BTREE_SPLIT,
             Method::Gin(_) | Method::Other => 0.0,
@@ -368,7 +368,7 @@ impl ForecastBasis<'_> {
         }
     }
 
-    fn index_growth(&self, index: &IndexFacts, sums: &Sums) -> f64 {
+    fn index_growth(&self, index: &IndexFacts, sums: &RowSums) -> f64 {
         let rows = self.entries(sums);
         match index.method {
             Method::Btree(entry) => {
@@ -384,7 +384,7 @@ impl ForecastBasis<'_> {
     }
 
     /// Images of full pages: those that are certain now, and of all pages.
-    fn images(&self, sums: &Sums, emptied: &Emptied, written: f64) -> (f64, f64) {
+    fn images(&self, sums: &RowSums, emptied: &Emptied, written: f64) -> (f64, f64) {
         if !self.images.are_written {
             return (0.0, 0.0);
         }
@@ -408,7 +408,7 @@ impl ForecastBasis<'_> {
     }
 
     /// The files after the sweep.
-    fn after(&self, sums: &Sums) -> After {
+    fn after(&self, sums: &RowSums) -> After {
         let page = self.page.bytes() as f64;
         let changes = || self.pages.iter().flat_map(|page| &page.rows);
         let old = self.chunk_pages(changes().map(|row| row.external.0)) * sums.rows * page;
@@ -460,7 +460,7 @@ impl ForecastBasis<'_> {
     }
 
     /// What compaction of the heap does, if it pays.
-    fn emptied(&self, sums: &Sums, growth: f64) -> Option<Emptied> {
+    fn emptied(&self, sums: &RowSums, growth: f64) -> Option<Emptied> {
         let spare = sums.emptied.pages * self.page.bytes() as f64;
         (spare >= MIN_GAIN * (self.sizes.heap as f64 + growth)).then_some(sums.emptied)
     }

@@ -83,7 +83,7 @@ struct Places {
 
 /// The sums over the rows of the sample so far.
 #[derive(Default)]
-struct Seen {
+struct ExplainedRows {
     done: Done,
     looked_up: u64,
     problems: Problems,
@@ -103,7 +103,7 @@ impl Reading<'_> {
         };
         let total = reader.block_count().await?;
         let plan = SamplePlan::new(advisor.options.sample, advisor.options.seed, total, 0.0);
-        let mut seen = Seen::default();
+        let mut seen = ExplainedRows::default();
         let sums = self.read(&plan, &mut reader, &mut seen).await?;
         let index = IndexShape::new(f64::from(levels.unwrap_or_default()), page);
         let complete = plan.sample.is_all() && plan.limit(&seen.done).is_none();
@@ -146,7 +146,7 @@ impl Reading<'_> {
         &self,
         plan: &SamplePlan,
         reader: &mut PageReader,
-        seen: &mut Seen,
+        seen: &mut ExplainedRows,
     ) -> Result<Clusters, LiveError> {
         let page = self.advisor.server.page_size;
         let mut sums = Clusters::new(self.columns.len());
@@ -208,7 +208,7 @@ impl Reading<'_> {
     async fn places(
         &self,
         blocks: &[Vec<SampledRow<'_>>],
-        seen: &mut Seen,
+        seen: &mut ExplainedRows,
     ) -> Result<HashMap<u64, Places>, LiveError> {
         let Some(toast) = &self.relation.toast else { return Ok(HashMap::new()) };
         let page = self.advisor.server.page_size;
@@ -235,7 +235,7 @@ impl Reading<'_> {
         &self,
         rows: &[SampledRow<'_>],
         places: &HashMap<u64, Places>,
-        seen: &mut Seen,
+        seen: &mut ExplainedRows,
     ) -> Cluster {
         let page = self.advisor.server.page_size;
         let ranges = Ranges::new(page);

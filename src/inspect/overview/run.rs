@@ -79,7 +79,7 @@ pub(crate) async fn run(
 }
 
 /// The result for a relation.
-enum Outcome {
+enum RelationOutcome {
     Read(Box<RelationReport>),
     /// It could not be read.
     Failed(Failed),
@@ -92,7 +92,7 @@ enum Outcome {
 /// What a worker sends to the output.
 enum Progress {
     Message(Message),
-    Relation(Listed, Outcome),
+    Relation(Listed, RelationOutcome),
 }
 
 async fn overview(
@@ -186,12 +186,12 @@ async fn overview(
 /// Passes the result for a relation to the output. Returns the relation if time was up.
 fn pass_on(
     listed: Listed,
-    outcome: Outcome,
+    outcome: RelationOutcome,
     database_bytes: Option<u64>,
     output: &mut dyn Sink<OverviewResult>,
 ) -> Result<Option<LeftOut>, RunError> {
     match outcome {
-        Outcome::Read(report) => {
+        RelationOutcome::Read(report) => {
             let root = listed.root.map(|(_, name)| name);
             let mut line = RelationLine::new(&report, root, database_bytes);
             line.figures.rows_read = Some(listed.rows_read);
@@ -199,20 +199,20 @@ fn pass_on(
             let result = OverviewResult::Relation(Box::new(line));
             output.found(result).map_err(RunError::Output)?;
         }
-        Outcome::Failed(failed) => {
+        RelationOutcome::Failed(failed) => {
             let reason = failed.message.text.lines().next().unwrap_or_default().to_owned();
             output.failed(failed);
             let Listed { name: relation, bytes, .. } = listed;
             let left_out = LeftOut { relation, bytes: Some(bytes), reason };
             output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
         }
-        Outcome::TimeUp(why) => {
+        RelationOutcome::TimeUp(why) => {
             if let Some(message) = why {
                 output.failed(Failed { kind: Kind::Incomplete, message });
             }
             return Ok(Some(left_out_by_time(listed)));
         }
-        Outcome::Fatal(failed) => return Err(failed.into()),
+        RelationOutcome::Fatal(failed) => return Err(failed.into()),
     }
     Ok(None)
 }
@@ -295,7 +295,7 @@ impl Worker {
                         Err(_) => time_up(&connection, &listed).await,
                     },
                 };
-                let is_last = matches!(outcome, Outcome::Fatal(_));
+                let is_last = matches!(outcome, RelationOutcome::Fatal(_));
                 let sent = self.messages.send(Progress::Relation(listed, outcome)).await;
                 if sent.is_err() || is_last {
                     return;
@@ -330,10 +330,10 @@ impl Worker {
         listed: &Listed,
         known: Option<Relation>,
         until: Option<Instant>,
-    ) -> Outcome {
+    ) -> RelationOutcome {
         let inspector = &self.inspector;
         let Some(leader) = inspector.connections.first() else {
-            return Outcome::Fatal(Failed::new(Kind::Lost, "no connection"));
+            return RelationOutcome::Fatal(Failed::new(Kind::Lost, "no connection"));
         };
         let described = match known {
             Some(relation) => Ok(Some(relation)),
@@ -345,7 +345,7 @@ impl Worker {
             Ok(Some(relation)) => relation,
             Ok(None) => {
                 let message = format!("{} was dropped during the run", listed.name);
-                return Outcome::Failed(Failed::new(Kind::Incomplete, message));
+                return RelationOutcome::Failed(Failed::new(Kind::Incomplete, message));
             }
             Err(error) => {
                 let connections = &inspector.connections;
@@ -361,27 +361,27 @@ impl Worker {
         }
         let Terms { sampling, precision, .. } = self.terms;
         match inspector.glance(&relation, Effort { sampling, precision, until }).await {
-            Ok(report) => Outcome::Read(Box::new(report)),
+            Ok(report) => RelationOutcome::Read(Box::new(report)),
             Err(error) => {
                 // what prevents pages of one heap from being read prevents it for all
                 let of_all = matches!(error, InspectError::NoPages { .. }) && relation.is_heap;
                 let failed = failed(inspector, &relation, error).await;
-                if of_all { Outcome::Fatal(failed) } else { sorted(failed) }
+                if of_all { RelationOutcome::Fatal(failed) } else { sorted(failed) }
             }
         }
     }
 }
 
 /// A relation that cannot be read does not affect the others.
-fn sorted(failed: Failed) -> Outcome {
+fn sorted(failed: Failed) -> RelationOutcome {
     match failed.kind {
-        Kind::Incomplete => Outcome::Failed(failed),
-        Kind::Usage | Kind::Lost | Kind::Stopped => Outcome::Fatal(failed),
+        Kind::Incomplete => RelationOutcome::Failed(failed),
+        Kind::Usage | Kind::Lost | Kind::Stopped => RelationOutcome::Fatal(failed),
     }
 }
 
 /// Ends what runs on the connection, and reports which session keeps the relation locked, if one does.
-async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
+async fn time_up(connection: &Connection, listed: &Listed) -> RelationOutcome {
     let _ = connection.canceller().cancel().await;
     let why = async {
         snapshot::abandon(connection.client()).await.ok()?;
@@ -389,7 +389,7 @@ async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
         Some(locks::explained(connection, listed.oid, message).await)
     };
     let why = timeout(CANCEL_PATIENCE, why).await.ok().flatten();
-    Outcome::TimeUp(why.filter(|message| message.detail.is_some()))
+    RelationOutcome::TimeUp(why.filter(|message| message.detail.is_some()))
 }
 
 #[cfg(test)]

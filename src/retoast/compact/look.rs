@@ -104,7 +104,7 @@ fn form_after_move(storage: Storage, of_column: Method, method: Option<Method>) 
 }
 
 /// The facts about an external value.
-struct Value {
+struct ExternalValue {
     column: usize,
     dropped: bool,
     number: u32,
@@ -122,7 +122,7 @@ impl Owners {
         &mut self,
         ctid: ItemPointer,
         width: u16,
-        values: &[Value],
+        values: &[ExternalValue],
         behind: &HashMap<u32, u32>,
         targets: &[Target],
         columns: &[Attribute],
@@ -281,7 +281,7 @@ impl TableRows<'_> {
     }
 
     /// A tuple's values in this TOAST relation.
-    fn values_of(&self, tuple: &HeapTuple<'_>, toast: Oid) -> Vec<Value> {
+    fn values_of(&self, tuple: &HeapTuple<'_>, toast: Oid) -> Vec<ExternalValue> {
         let mut values = Vec::new();
         let walk = Walk::new(tuple, &self.0.ready.relation.desc);
         for (column, walked) in walk.enumerate() {
@@ -295,7 +295,7 @@ impl TableRows<'_> {
                 && pointer.toast_relation == toast
             {
                 let stored = u64::from(pointer.stored_size());
-                values.push(Value {
+                values.push(ExternalValue {
                     column,
                     dropped: attribute.dropped,
                     number,
@@ -314,7 +314,7 @@ impl TableRows<'_> {
     fn values_by_functions(
         &self,
         row: &tokio_postgres::Row,
-    ) -> Result<(ItemPointer, Vec<Value>), LiveError> {
+    ) -> Result<(ItemPointer, Vec<ExternalValue>), LiveError> {
         let numbers: Vec<Option<u32>> = row.try_get(1)?;
         let methods: Vec<Option<&str>> = row.try_get(2)?;
         let answers = self.0.ready.targets.iter().zip(numbers.into_iter().zip(methods));
@@ -322,7 +322,7 @@ impl TableRows<'_> {
         let mut values = Vec::new();
         for (target, (number, method)) in answers {
             let Some(number) = number else { continue };
-            values.push(Value {
+            values.push(ExternalValue {
                 column: target.index,
                 dropped: false,
                 number,

@@ -31,7 +31,7 @@ use toast_format::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 const WAITS: u32 = 4;
 
 /// The statements of a batch.
-struct Statements {
+struct BatchStatements {
     prune: Statement,
     /// If rows are taken only in the versions that the scan has seen: locks them and returns their versions.
     lock: Option<Statement>,
@@ -179,7 +179,7 @@ impl Conversion<'_> {
     async fn make_room(
         &self,
         client: &Client,
-        statements: &Statements,
+        statements: &BatchStatements,
         range: &[&(dyn ToSql + Sync); 2],
     ) -> Result<(), RetoastError> {
         let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
@@ -205,7 +205,7 @@ impl Conversion<'_> {
         BatchEnd::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
-    async fn statements(&self, job: usize) -> Result<Statements, RetoastError> {
+    async fn statements(&self, job: usize) -> Result<BatchStatements, RetoastError> {
         let table = self.guard.ready.relation.quoted();
         let targets = &self.guard.ready.targets;
         let prune = sql::prune(&table);
@@ -224,7 +224,7 @@ impl Conversion<'_> {
             [&lock, &look].into_iter().flatten().map(|sql| (&**sql, &[Type::TEXT_ARRAY][..])),
         );
         let mut parsed = self.guard.statements(job, &texts).await?.into_iter();
-        Ok(Statements {
+        Ok(BatchStatements {
             prune: next_statement(&mut parsed)?,
             update: next_statement(&mut parsed)?,
             lock: if lock.is_some() { Some(next_statement(&mut parsed)?) } else { None },

@@ -22,14 +22,14 @@ pub const CHUNK: u32 = 256;
 /// The number of scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ScanPhase {
     Begin,
     Scanning,
     Ended(SweepEnd),
 }
 
 #[derive(Debug, Clone, Default)]
-struct Scan {
+struct ScanState {
     blocks: u32,
     next_block: u32,
     /// Whether it skips a part of the table, so that it proves nothing.
@@ -43,7 +43,7 @@ struct Scan {
 
 /// The batches of the current chunk.
 #[derive(Debug, Clone, Default)]
-struct Batches {
+struct ChunkBatches {
     queue: VecDeque<Batch>,
     /// The number of rows of the chunk.
     rows: usize,
@@ -66,9 +66,9 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Machine {
     tuning: Tuning,
-    phase: Phase,
-    scan: Scan,
-    batches: Batches,
+    phase: ScanPhase,
+    scan: ScanState,
+    batches: ChunkBatches,
     /// What each job does.
     work: Vec<JobState>,
     /// Rows per millisecond, smoothed.
@@ -95,9 +95,9 @@ impl Machine {
     pub fn new(tuning: Tuning) -> Machine {
         Machine {
             tuning,
-            phase: Phase::Begin,
-            scan: Scan::default(),
-            batches: Batches::default(),
+            phase: ScanPhase::Begin,
+            scan: ScanState::default(),
+            batches: ChunkBatches::default(),
             work: vec![JobState::Nothing; tuning.jobs.max(1)],
             speed: None,
             others: false,
@@ -175,10 +175,10 @@ impl Machine {
 
     pub fn next_action(&mut self) -> Action {
         let at_rest = self.work.iter().all(|work| *work == JobState::Nothing);
-        if !at_rest && (self.phase != Phase::Scanning || self.sleep.is_some()) {
+        if !at_rest && (self.phase != ScanPhase::Scanning || self.sleep.is_some()) {
             return Action::Wait;
         }
-        if let Phase::Ended(end) = self.phase {
+        if let ScanPhase::Ended(end) = self.phase {
             return Action::Finish(end);
         }
         if let Some((time, reason)) = self.sleep.take() {
@@ -187,7 +187,7 @@ impl Machine {
         if self.vacuums.due().is_some() {
             return self.vacuum();
         }
-        if self.phase == Phase::Begin {
+        if self.phase == ScanPhase::Begin {
             self.counts.scans += 1;
             return Action::BeginScan;
         }
@@ -268,14 +268,14 @@ impl Machine {
         let proved = self.may_prove();
         let partial = std::mem::take(&mut self.scan.partial);
         if proved {
-            self.phase = Phase::Ended(if self.scan.left.sum() == 0 {
+            self.phase = ScanPhase::Ended(if self.scan.left.sum() == 0 {
                 SweepEnd::Complete
             } else {
                 SweepEnd::Incomplete
             });
             return;
         }
-        self.phase = Phase::Begin;
+        self.phase = ScanPhase::Begin;
         self.vacuums.scan_ended();
         if self.scan.stored > 0 || partial {
             self.idle_scans = 0;
@@ -283,7 +283,7 @@ impl Machine {
         }
         self.idle_scans += 1;
         if self.idle_scans >= IDLE_SCANS {
-            self.phase = Phase::Ended(SweepEnd::Incomplete);
+            self.phase = ScanPhase::Ended(SweepEnd::Incomplete);
             return;
         }
         let wait = Duration::from_millis(100u64 << self.idle_scans.min(6));
@@ -292,7 +292,7 @@ impl Machine {
 
     /// Takes an event. `jitter` is between 0 and 1.
     pub fn note(&mut self, event: Event, jitter: f64) {
-        if matches!(self.phase, Phase::Ended(_)) {
+        if matches!(self.phase, ScanPhase::Ended(_)) {
             // jobs that are still running are waited for
             match event {
                 Event::BatchDone { job, .. }
@@ -305,13 +305,13 @@ impl Machine {
             return;
         }
         match event {
-            Event::Stop => self.phase = Phase::Ended(SweepEnd::Stopped),
+            Event::Stop => self.phase = ScanPhase::Ended(SweepEnd::Stopped),
             Event::Begun { blocks, bytes } => {
                 self.vacuums.scan_begins(bytes);
                 let next_block = std::mem::take(&mut self.start).min(blocks);
                 let partial = next_block > 0;
-                self.scan = Scan { blocks, next_block, partial, ..Scan::default() };
-                self.phase = Phase::Scanning;
+                self.scan = ScanState { blocks, next_block, partial, ..ScanState::default() };
+                self.phase = ScanPhase::Scanning;
             }
             Event::Scanned(rows) => {
                 let start = self.scan.next_block;
@@ -352,7 +352,7 @@ impl Machine {
             }
             Event::Failed(job) => {
                 drop(self.ended(job));
-                self.phase = Phase::Ended(SweepEnd::Stopped);
+                self.phase = ScanPhase::Ended(SweepEnd::Stopped);
             }
             Event::SnapshotLost => self.scan.snapshot_lost = true,
         }

@@ -95,7 +95,7 @@ impl GaveUp {
 
 /// State kept from one look at the other sessions to the next.
 #[derive(Debug, Default)]
-struct Seen {
+struct SessionsSeen {
     stuck: Stuck,
     /// Consecutive looks that found a session waiting for the statement.
     keeps: u32,
@@ -132,7 +132,7 @@ impl Guard<'_> {
         let pid = connection.process().await?;
         let looks_often = !patience.is_vacuum() || session.throttle.watches_slots();
         let look_every = if looks_often { LOOK_EVERY } else { LOOK_AT_VACUUM };
-        let mut seen = Seen::default();
+        let mut seen = SessionsSeen::default();
         let mut gave_up = None;
         let began = Instant::now();
         let mut failed: Option<RetoastError> = None;
@@ -174,7 +174,7 @@ impl Guard<'_> {
         pid: i32,
         patience: StatementKind,
         now: Duration,
-        seen: &mut Seen,
+        seen: &mut SessionsSeen,
     ) -> Result<Option<GaveUp>, RetoastError> {
         let throttle = self.session.throttle;
         if patience.may_end()

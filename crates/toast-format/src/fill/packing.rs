@@ -10,14 +10,14 @@ const MOST: usize = 20_000;
 /// single rows of a table.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    tuples: Vec<Tuple>,
+    tuples: Vec<PlacedTuple>,
     /// The number of groups seen, and one in how many of them is kept.
     groups: u64,
     every: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Tuple {
+struct PlacedTuple {
     group: u64,
     /// The block that contains it.
     block: u32,
@@ -40,7 +40,7 @@ impl Sample {
         if !group.is_multiple_of(self.every) {
             return;
         }
-        self.tuples.extend(taken.into_iter().map(|taken| Tuple { group, block, taken }));
+        self.tuples.extend(taken.into_iter().map(|taken| PlacedTuple { group, block, taken }));
         while self.tuples.len() > MOST && self.groups > self.every {
             self.every *= 2;
             let every = self.every;
@@ -58,7 +58,7 @@ impl Sample {
 
     /// The space that each tuple from `block` on takes, the last block first.
     fn blocks_since(&self, block: u32) -> Vec<u32> {
-        let mut tuples: Vec<Tuple> =
+        let mut tuples: Vec<PlacedTuple> =
             self.tuples.iter().filter(|tuple| tuple.block >= block).copied().collect();
         // the tuples of a group remain in their order
         tuples.sort_by_key(|tuple| std::cmp::Reverse(tuple.block));
