@@ -17,7 +17,7 @@ use toast_format::heap::problem::Problems;
 use toast_format::model::interval::Interval;
 
 /// Name and version of the JSON shape.
-pub const SCHEMA: &str = "toastctl.keys/1";
+pub const SCHEMA: &str = "toastctl.keys/2";
 
 /// What toastctl keys --format json prints. With --format jsonl each line is one column, to which the field schema is
 /// added. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of the table are

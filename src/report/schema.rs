@@ -26,21 +26,21 @@ mod derived {
     use serde_json::Value;
 
     use crate::check::finding::{Checked, FindingReport};
-    use crate::report::fleet::TargetReport;
-    use crate::report::retoast_progress::Line;
+    use crate::report::fleet::{self, TargetReport};
+    use crate::report::retoast_progress::{self, Line};
     use crate::server::about::ServerReport;
     use crate::{advise, check, inspect, keys, retoast};
 
     /// The schemas as the types have them, by name.
     pub fn derived() -> [(&'static str, Schema); 7] {
         [
-            ("inspect", root_schema::<inspect::document::Document>("toastctl.inspect/1")),
-            ("advise-threshold", root_schema::<advise::result::Document>("toastctl.advise/1")),
-            ("check", root_schema::<CheckLine>("toastctl.check/1")),
-            ("keys", root_schema::<keys::result::KeysDocument>("toastctl.keys/1")),
-            ("retoast", root_schema::<retoast::result::Report>("toastctl.retoast/1")),
-            ("fleet", root_schema::<TargetReport>("toastctl.fleet/1")),
-            ("retoast-progress", root_schema::<Line<'static>>("toastctl.retoast-progress/1")),
+            ("inspect", root_schema::<inspect::document::Document>(inspect::result::SCHEMA)),
+            ("advise-threshold", root_schema::<advise::result::Document>(advise::result::SCHEMA)),
+            ("check", root_schema::<CheckLine>(check::finding::SCHEMA)),
+            ("keys", root_schema::<keys::result::KeysDocument>(keys::result::SCHEMA)),
+            ("retoast", root_schema::<retoast::result::Report>(retoast::result::SCHEMA)),
+            ("fleet", root_schema::<TargetReport>(fleet::SCHEMA)),
+            ("retoast-progress", root_schema::<Line<'static>>(retoast_progress::SCHEMA)),
         ]
     }
 
