@@ -28,8 +28,12 @@ use crate::server::sink::{RunError, Sink};
 /// Keys that are named for people.
 const KEYS_SHOWN: usize = 12;
 
+/// A CSV file has no place for keys within keys.
+const FORMATS: &str = "table, json, jsonl, markdown or html";
+
 /// Arguments of `keys`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("format", |arg| arg.help(FORMATS).long_help(FORMATS)))]
 pub struct KeysArgs {
     #[command(flatten)]
     tables: TablesArg,

@@ -25,8 +25,11 @@ use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
 use toast_format::disk::ItemPointer;
 
+const FORMATS: &str = "table, json, jsonl, csv or markdown";
+
 /// Arguments of `value`.
 #[derive(Debug, Args)]
+#[command(mut_arg("format", |arg| arg.help(FORMATS).long_help(FORMATS)))]
 pub struct ValueArgs {
     /// table.column@(block,item), or tables to list
     ///
