@@ -285,12 +285,11 @@ impl ShardCopy {
             ..shard.clone()
         };
         let named = named_columns(&relation, columns)?;
+        let mut run = advisor
+            .begin(&shard, access)
+            .await
+            .map_err(|error| AdviseError::Live { relation: shard.display_name(), error })?;
         let read = async {
-            let name = shard.display_name();
-            let mut run = advisor
-                .begin(&shard, access)
-                .await
-                .map_err(|error| AdviseError::Live { relation: name, error })?;
             let (_, probe, columns) = run.probed(named).await?;
             let variants = advisor.variants(&relation, &columns, &facts)?;
             let bytes = probe.bytes_per_block(&looked_into(&variants, false));
@@ -319,13 +318,13 @@ impl ShardCopy {
             return Err(self.not_read(format!("{difference} {}", model.shard)));
         }
         let advisor = &*self.advisor;
+        let columns = named_columns(&relation, &model.columns)?;
+        let variants = advisor.variants(&relation, &columns, &facts)?;
+        let mut run = advisor
+            .begin(&relation, access)
+            .await
+            .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
         let read = async {
-            let columns = named_columns(&relation, &model.columns)?;
-            let variants = advisor.variants(&relation, &columns, &facts)?;
-            let mut run = advisor
-                .begin(&relation, access)
-                .await
-                .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
             let total_blocks = run.block_count().await?;
             if advisor.options.compresses_on_server(access) {
                 run.begin_trials(&variants).await?;

@@ -43,11 +43,7 @@ impl Advisor {
         if self.options.exact && self.server.in_recovery {
             return Err(AdviseError::ExactOnStandby);
         }
-        let result = self.read(relation, columns, access, wanted).await;
-        // Temporary tables go with the transaction. If this fails the connection is gone, as the
-        // next query will say.
-        let _ = snapshot::abandon(self.client()).await;
-        let mut reports = result?;
+        let mut reports = self.read(relation, columns, access, wanted).await?;
         let estimated = reports.iter().find_map(|report| report.compaction.as_ref());
         let mut problems = Problems::default();
         let compaction = self.compaction(relation, access, estimated, &mut problems).await;
@@ -83,9 +79,27 @@ impl Advisor {
             .reading(async || TableFacts::ask(self.client(), relation).await)
             .await
             .map_err(live)?;
-        let mut run = self.begin(relation, access).await.map_err(live)?;
+        let run = self.begin(relation, access).await.map_err(live)?;
+        let result = self.compare(run, access, &facts, named, known.as_ref(), wanted).await;
+        // Temporary tables go with the transaction. If this fails the connection is gone, as the
+        // next query will say.
+        let _ = snapshot::abandon(self.client()).await;
+        result
+    }
+
+    /// Compares settings of these columns in the transaction that was begun.
+    async fn compare(
+        &self,
+        mut run: Reading<'_>,
+        access: Access,
+        facts: &TableFacts,
+        named: Vec<usize>,
+        known: Option<&KnownUses>,
+        wanted: &WantedKeys,
+    ) -> Result<Vec<Report>, AdviseError> {
+        let relation = run.relation;
         let (total, probe, columns) = run.probed(named).await?;
-        let variants = self.variants(relation, &columns, &facts)?;
+        let variants = self.variants(relation, &columns, facts)?;
         let page = self.server.page_size;
         if self.options.compresses_on_server(access) {
             run.begin_trials(&variants).await?;
@@ -94,14 +108,14 @@ impl Advisor {
         let extract = wanted.what.as_ref().zip(variants.first());
         let bytes = probe.bytes_per_block(&looked_into(&variants, extract.is_some()));
         if let Some((what, v)) = extract {
-            let beforehand =
-                Beforehand { facts: &facts, total, bytes_per_block: bytes, known: known.as_ref() };
+            let beforehand = Beforehand { facts, total, bytes_per_block: bytes, known };
             run.extract(what, wanted, v, &beforehand).await?;
         }
         run.pluggable = pluggable(&variants, page);
         let plan = SamplePlan::new(sample, seed, total, bytes);
         tracing::debug!(
-            "{name}: {} columns; {} of {total} blocks, {:.1} % of their rows, {bytes:.0} bytes a block to fetch",
+            "{}: {} columns; {} of {total} blocks, {:.1} % of their rows, {bytes:.0} bytes a block to fetch",
+            relation.display_name(),
             columns.len(),
             plan.sample.chosen(),
             plan.fraction * 100.0
@@ -122,7 +136,7 @@ impl Advisor {
             relation,
             options: &self.options,
             server: &self.server,
-            facts: &facts,
+            facts,
             read,
             extraction: run.documents.extractions.first(),
             shards: None,
@@ -141,7 +155,11 @@ impl Advisor {
         } else {
             snapshot::begin(&self.connection).await?
         };
-        Reading::new(self, relation, access, moment.snapshot).await
+        let reading = Reading::new(self, relation, access, moment.snapshot).await;
+        if reading.is_err() {
+            let _ = snapshot::abandon(self.client()).await;
+        }
+        reading
     }
 
     /// What is compared for these columns.

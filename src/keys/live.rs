@@ -23,7 +23,8 @@ use crate::server::pages::Pages;
 use crate::server::probe::RowQuestion;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::sink::{RunError, Sink, until};
-use crate::server::{LiveError, snapshot, toasters};
+use crate::server::snapshot::{self, Moment};
+use crate::server::{LiveError, toasters};
 use crate::usage::keys::KnownUses;
 use toast_format::codec::Method;
 use toast_format::disk::{ByteOrder, ItemPointer};
@@ -95,8 +96,16 @@ impl Advisor {
             }
         };
         let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
+        let toasters = match pageinspect {
+            Some(_) => toasters::toasters(self.client(), &self.server).await.map_err(live)?,
+            None => Toasters::by_bytes(),
+        };
+        let moment = match pageinspect {
+            Some(_) => snapshot::begin(&self.connection).await.map_err(live)?,
+            None => begin_reading(&self.connection, relation, false).await.map_err(live)?,
+        };
         let reading = KeyReading { advisor: self, relation, columns, languages, request };
-        let reports = reading.read(pageinspect).await;
+        let reports = reading.read(pageinspect, &toasters, moment).await;
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
         let mut reports = reports.map_err(live)?;
@@ -146,21 +155,18 @@ impl KeyReading<'_> {
     }
 
     /// Reads the sample: from pages if possible, otherwise through functions.
-    async fn read(&self, pageinspect: Option<&Pageinspect>) -> Result<Vec<KeysReport>, LiveError> {
+    async fn read(
+        &self,
+        pageinspect: Option<&Pageinspect>,
+        toasters: &Toasters,
+        moment: Moment,
+    ) -> Result<Vec<KeysReport>, LiveError> {
         let KeyReading { advisor, relation, .. } = *self;
         let connection = &advisor.connection;
         let server = &advisor.server;
         let client = connection.client();
         let page = server.page_size;
         let toast = relation.toast.as_ref();
-        let toasters = match pageinspect {
-            Some(_) => toasters::toasters(client, server).await?,
-            None => Toasters::by_bytes(),
-        };
-        let moment = match pageinspect {
-            Some(_) => snapshot::begin(connection).await?,
-            None => begin_reading(connection, relation, false).await?,
-        };
         let snapshot = moment.snapshot;
         let pages = pageinspect.map(|_| &snapshot);
         let mut source = RowSource::open(server, connection, relation, pages).await?;
@@ -178,7 +184,7 @@ impl KeyReading<'_> {
             match &mut source {
                 RowSource::Pages(reader) => {
                     let pages = reader.read(&batch).await?;
-                    self.pages(&pages, &mut store, &toasters, &mut gathering).await?;
+                    self.pages(&pages, &mut store, toasters, &mut gathering).await?;
                 }
                 RowSource::Functions(reader) => {
                     for items in reader.addresses(&batch).await? {

@@ -50,6 +50,14 @@ const WRITING: [&[&str]; 4] = [
     &["reindex", "docs", "--indexes=all"],
 ];
 
+/// Of a table that the user may not read.
+const REFUSED: [&[&str]; 4] = [
+    &["inspect", "secret"],
+    &["keys", "secret", "-c", "doc"],
+    &["value", "secret.body"],
+    &["advise-threshold", "secret"],
+];
+
 #[test]
 fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
     let server = Server::start(&Options::default().set("autovacuum", "off").set("fsync", "off"));
@@ -75,6 +83,8 @@ fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
     };
     try_all("superuser without pageinspect", &database.url(), &READING);
     try_all("reader", &database.url_of(&reader), &READING);
+    database.psql("CREATE TABLE secret AS SELECT * FROM docs; ANALYZE secret");
+    try_all("reader", &database.url_of(&reader), &REFUSED);
     database.psql("CREATE EXTENSION pageinspect");
     try_all("superuser", &database.url(), &READING);
     for table in
