@@ -41,7 +41,7 @@ pub struct Sums {
     /// Bytes of chunks on pages, of all columns; and of the column.
     pub toast_bytes: f64,
     pub column_toast_bytes: f64,
-    /// Bytes of heap tuples that are written anew, chunks that are, and their bytes on pages.
+    /// What the conversion writes: bytes of heap tuples, the number of chunks, and their bytes on pages.
     pub new_heap_bytes: f64,
     pub new_chunks: f64,
     pub new_toast_bytes: f64,

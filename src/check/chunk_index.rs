@@ -185,7 +185,7 @@ impl ChunkIndex {
         })
     }
 
-    /// What is damaged in the TOAST relation itself, and how many findings are not told.
+    /// Findings about the TOAST relation itself, and the number of further ones that were not kept.
     pub fn findings(&self) -> (&[Finding], u64) {
         (&self.findings, self.more)
     }

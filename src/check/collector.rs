@@ -174,7 +174,7 @@ pub(super) struct CheckedBlocks {
     pub(super) elsewhere: u64,
     /// The end of the write-ahead log when the blocks were read, if the table's changes are in it.
     pub(super) lsn: Option<u64>,
-    /// Live chunks in blocks of the TOAST relation: whose, and inserted by whom.
+    /// Live chunks in blocks of the TOAST relation, each with its value ID and the transaction that inserted it.
     pub(super) chunks: Vec<(u64, TransactionId)>,
     /// Sound values of pluggable toasters, which the server may misread.
     pub(super) customs: Vec<(Place, CustomDatum)>,

@@ -255,7 +255,7 @@ impl TableCheck<'_> {
             tasks.push(tokio::spawn(worker.run(sender.clone())));
         }
         drop(sender);
-        let told = self.collect(receiver, which, &done).await;
+        let delivered = self.collect(receiver, which, &done).await;
         let mut ended: Result<bool, LiveError> = Ok(true);
         for task in tasks {
             let joined = task.await.map_err(std::io::Error::other)?;
@@ -266,7 +266,7 @@ impl TableCheck<'_> {
             };
         }
         progress.end();
-        told?;
+        delivered?;
         Ok(ended?)
     }
 
@@ -276,17 +276,17 @@ impl TableCheck<'_> {
         which: Which,
         done: &AtomicBool,
     ) -> std::io::Result<()> {
-        let mut told = Ok(());
+        let mut delivered = Ok(());
         while let Some(CheckedRange { blocks, result }) = receiver.recv().await {
             self.inspector.progress.advance(u64::from(blocks.end - blocks.start));
-            if told.is_ok() {
-                told = self.add(which, &blocks, result);
+            if delivered.is_ok() {
+                delivered = self.add(which, &blocks, result);
             }
-            if told.is_err() {
+            if delivered.is_err() {
                 done.store(true, Ordering::Relaxed);
             }
         }
-        told
+        delivered
     }
 
     fn add(
