@@ -393,11 +393,8 @@ pub(crate) async fn begin_reading(
 ) -> Result<Moment, LiveError> {
     let mode = if writes_copies { snapshot::TEMPORARY } else { snapshot::MODE };
     let client = connection.client();
-    if !may_select(connection, relation.oid).await? {
-        return Err(LiveError::Denied(format!("{} {}", relation.kind.name(), relation.name)));
-    }
     for _ in 0..TRIES {
-        let Some(lock) = lock(connection, relation.oid).await? else {
+        let Some(lock) = lock_for_rows(connection, relation).await? else {
             connection.begin(mode).await?;
             return snapshot::take(client).await;
         };
@@ -414,13 +411,30 @@ pub(crate) async fn begin_reading(
     Err(LiveError::OwnerCode(BUSY.into()))
 }
 
-/// Whether the user may read a column of the relation, or it was dropped.
-async fn may_select(connection: &Connection, relation: Oid) -> Result<bool, LiveError> {
+/// Like [`lock`], for a relation whose rows are read: the user must be allowed to read a column, or it was dropped.
+async fn lock_for_rows(
+    connection: &Connection,
+    relation: &Relation,
+) -> Result<Option<Lock>, LiveError> {
     let sql = "SELECT pg_catalog.has_any_column_privilege($1::pg_catalog.oid, 'SELECT')";
     let client = connection.client();
-    let may: Option<Option<bool>> =
-        connection.reading(async || client.value(sql, &[(&relation.0, Type::OID)]).await).await?;
-    Ok(may.flatten().unwrap_or(true))
+    connection
+        .reading(async || {
+            let may: Option<Option<bool>> =
+                client.value(sql, &[(&relation.oid.0, Type::OID)]).await?;
+            if may.flatten() == Some(false) {
+                return Err(LiveError::Denied(format!(
+                    "{} {}",
+                    relation.kind.name(),
+                    relation.name
+                )));
+            }
+            if connection.session().allows_owner_code {
+                return Ok(None);
+            }
+            lock_now(client, relation.oid).await
+        })
+        .await
 }
 
 /// How to lock the relation; `None` if its owner's code may run, or it was dropped.
