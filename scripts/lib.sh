@@ -16,7 +16,8 @@ fail() {
     exit 1
 }
 
-# Runs a command, and says $1 with the time so far every 15 seconds.
+# Runs a command, and says $1 with the time so far every 15 seconds, and how far it is if $how_far names a function
+# that prints it.
 not_silent() {
     doing=$1
     shift
@@ -24,7 +25,7 @@ not_silent() {
         seconds=0
         while sleep 1 && kill -0 $$ 2>/dev/null; do
             seconds=$((seconds + 1))
-            [ $((seconds % 15)) -ne 0 ] || say "  $doing ($seconds s)"
+            [ $((seconds % 15)) -ne 0 ] || say "  $doing ($seconds s$(${how_far:-true}))"
         done
     ) &
     saying=$!
@@ -33,6 +34,26 @@ not_silent() {
     kill $saying 2>/dev/null || true
     wait $saying 2>/dev/null || true
     return $code
+}
+
+# Runs cargo build with these options, and says every 15 seconds how many crates are done.
+cargo_build() {
+    crates=$(cargo tree --locked --edges no-dev --prefix none --format '{p}' 2>/dev/null | sed 's/ (.*//' | sort -u | wc -l)
+    build_messages=$(mktemp)
+    code=0
+    how_far=crates_done
+    not_silent 'still building' sh -c 'messages=$1; shift
+        cargo build --locked --message-format json-render-diagnostics "$@" >"$messages"' sh "$build_messages" "$@" || code=$?
+    how_far=
+    rm -f "$build_messages"
+    return $code
+}
+
+# Prints how many crates the build has finished; nothing while they are fetched.
+crates_done() {
+    finished=$(grep '"reason":"compiler-artifact"' "$build_messages" | grep -v '"custom-build"' |
+        sed 's/.*"package_id":"\([^"]*\)".*/\1/' | sort -u | wc -l)
+    [ "$finished" -eq 0 ] || printf ', %s of %s crates' "$finished" "$crates"
 }
 
 # The directory for fetched files. Servers do not run as root and cannot enter root's home, so root has another

@@ -5,7 +5,8 @@ use toast_format::disk::layout::PageSize;
 use toast_format::model::policy::MethodChoice;
 use toast_format::model::settings::{Settings, TupleTarget};
 use toast_format::model::sql::{
-    LONGEST_NAME, quote_identifier, quote_literal, quote_qualified, shown_qualified, truncated,
+    LONGEST_NAME, is_unprintable, quote_identifier, quote_literal, quote_qualified,
+    shown_qualified, truncated,
 };
 
 /// A column and its table, by their names in the catalog.
@@ -17,37 +18,66 @@ pub struct CommandTarget<'a> {
 }
 
 /// The statements that change the column's settings from `present` to `wanted`. A column with a policy is `EXTERNAL`,
-/// so that values which arrive compressed stay compressed and no others are compressed.
+/// so that values which arrive compressed stay compressed and no others are compressed. `partitions`: quoted names of the
+/// table's partitions, which get statements of their own; the table then has only the settings that new partitions follow.
 pub fn sql(
     target: CommandTarget<'_>,
+    partitions: &[String],
     present: &Settings,
     wanted: &Settings,
     page: PageSize,
 ) -> Vec<String> {
     let table = quote_qualified(target.schema, target.table);
-    let column = quote_identifier(target.column);
-    let storage = if wanted.is_stock() { wanted.storage } else { Storage::External };
     let mut out = Vec::new();
+    for SettingChange { action, is_of_column } in changes(target.column, present, wanted, page) {
+        if is_of_column || partitions.is_empty() {
+            out.push(format!("ALTER TABLE {table} {action};"));
+        }
+        for partition in partitions {
+            out.push(format!("ALTER TABLE {partition} {action};"));
+        }
+    }
+    out
+}
+
+/// An action of ALTER TABLE.
+struct SettingChange {
+    action: String,
+    /// Whether it changes a column; otherwise, a storage parameter, which partitioned tables do not have.
+    is_of_column: bool,
+}
+
+fn changes(
+    column: &str,
+    present: &Settings,
+    wanted: &Settings,
+    page: PageSize,
+) -> Vec<SettingChange> {
+    let column = quote_identifier(column);
+    let storage = if wanted.is_stock() { wanted.storage } else { Storage::External };
+    let mut changes = Vec::new();
     if storage != present.storage {
         let name = storage.name().to_ascii_uppercase();
-        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {name};"));
+        let action = format!("ALTER COLUMN {column} SET STORAGE {name}");
+        changes.push(SettingChange { action, is_of_column: true });
     }
     let compresses = matches!(storage, Storage::Extended | Storage::Main);
     if compresses
         && wanted.method != present.method
         && let MethodChoice::One(method) = wanted.method
     {
-        let name = method.name();
-        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET COMPRESSION {name};"));
+        let action = format!("ALTER COLUMN {column} SET COMPRESSION {}", method.name());
+        changes.push(SettingChange { action, is_of_column: true });
     }
     if wanted.target != present.target {
-        out.push(if wanted.target == TupleTarget::default_for(page) {
-            format!("ALTER TABLE {table} RESET (toast_tuple_target);")
+        let action = if wanted.target == TupleTarget::default_for(page) {
+            "RESET (toast_tuple_target)".to_owned()
         } else {
-            format!("ALTER TABLE {table} SET (toast_tuple_target = {});", wanted.target)
-        });
+            format!("SET (toast_tuple_target = {})", wanted.target)
+        };
+        changes.push(SettingChange { action, is_of_column: false });
     }
-    out
+    changes
 }
 
 /// The command that re-toasts the values of the column and of the columns `besides` as `wanted`, as a list of words.
@@ -100,6 +130,16 @@ pub(crate) fn table_words(schema: &str, table: &str) -> String {
     shell_quoted(&table_pattern(schema, table))
 }
 
+/// A table of the search path, as an argument of a command in a shell.
+pub(crate) fn name_words(table: &str) -> String {
+    shell_quoted(&pattern(table))
+}
+
+/// All tables of a schema, as an argument of a command in a shell.
+pub(crate) fn schema_words(schema: &str) -> String {
+    shell_quoted(&format!("{}.*", pattern(schema)))
+}
+
 fn table_pattern(schema: &str, table: &str) -> String {
     format!("{}.{}", pattern(schema), pattern(table))
 }
@@ -117,11 +157,32 @@ fn pattern(name: &str) -> String {
     if plain { name.to_owned() } else { quote_identifier(name) }
 }
 
-/// A word, quoted for a POSIX shell.
+/// A word, quoted for a POSIX shell, in printable characters: others are written as escapes of dollar-single-quotes, which
+/// POSIX has since 2024 and bash, ksh and zsh had before.
 pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = !word.is_empty()
         && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=".contains(&b));
-    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if plain {
+        return word.to_owned();
+    }
+    if !word.contains(is_unprintable) {
+        return format!("'{}'", word.replace('\'', r"'\''"));
+    }
+    let mut out = "$'".to_owned();
+    for c in word.chars() {
+        if is_unprintable(c) {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                out.push_str(&format!("\\{byte:03o}"));
+            }
+        } else {
+            if matches!(c, '\'' | '\\') {
+                out.push('\\');
+            }
+            out.push(c);
+        }
+    }
+    out.push('\'');
+    out
 }
 
 /// The placeholder in commands for a table of which only the file is known.
@@ -136,6 +197,14 @@ pub(crate) enum TableName {
     },
     /// The file or text from which its pages were read.
     File(String),
+    /// Some or all parts of a table: partitions or inheritance children.
+    Parts {
+        table: Box<TableName>,
+        parts: Vec<TableName>,
+        are_all: bool,
+        /// Whether they are inheritance children: statements about the table alone, such as VACUUM, leave them out.
+        are_children: bool,
+    },
 }
 
 impl TableName {
@@ -144,6 +213,7 @@ impl TableName {
         match self {
             TableName::Known { schema, name } => shown_qualified(schema, name),
             TableName::File(file) => file.clone(),
+            TableName::Parts { table, .. } => table.shown(),
         }
     }
 
@@ -152,6 +222,16 @@ impl TableName {
         match self {
             TableName::Known { schema, name } => table_words(schema, name),
             TableName::File(_) => UNKNOWN.to_owned(),
+            TableName::Parts { table, are_all: true, .. } => table.words(),
+            TableName::Parts { parts, .. } => listed(parts, TableName::words, " "),
+        }
+    }
+
+    /// The table in a command that takes it as a whole.
+    fn whole(&self) -> &TableName {
+        match self {
+            TableName::Parts { table, .. } => table,
+            table => table,
         }
     }
 
@@ -160,6 +240,8 @@ impl TableName {
         match self {
             TableName::Known { schema, name } => quote_qualified(schema, name),
             TableName::File(_) => UNKNOWN.to_owned(),
+            TableName::Parts { table, are_all: true, are_children: false, .. } => table.sql(),
+            TableName::Parts { parts, .. } => listed(parts, TableName::sql, ", "),
         }
     }
 
@@ -180,7 +262,7 @@ impl TableName {
     }
 
     pub(crate) fn advise(&self, column: Option<&str>) -> String {
-        let table = self.words();
+        let table = self.whole().words();
         match column {
             Some(column) => format!("toastctl advise-threshold {table} {}", column_words(column)),
             None => format!("toastctl advise-threshold {table}"),
@@ -189,7 +271,7 @@ impl TableName {
 
     /// The command that prints the migration which moves keys of a column's documents to columns of their own.
     pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
-        let table = self.words();
+        let table = self.whole().words();
         let column = column_words(column);
         // A word that begins with a hyphen would be parsed as an option.
         format!("toastctl keys {table} {column} --extract={} --emit sql", shell_quoted(keys))
@@ -198,24 +280,36 @@ impl TableName {
     /// The statements that create a trigger which gives a column its old value back if an UPDATE sets it to the same
     /// one, and remove the versions that UPDATEs have left. A row gets the TOAST pointer of its old version then.
     pub(crate) fn keep_unchanged(&self, column: &str) -> String {
-        let (schema, table) = match self {
+        let (schema, table) = match self.whole() {
             TableName::Known { schema, name } => (schema.as_str(), name.as_str()),
-            TableName::File(_) => ("public", UNKNOWN),
+            TableName::File(_) | TableName::Parts { .. } => ("public", UNKNOWN),
         };
         const SUFFIX: &str = "_unchanged";
         let name = format!("{table}_{column}");
         let name = format!("{}{SUFFIX}", truncated(&name, LONGEST_NAME - SUFFIX.len()));
         let function = quote_qualified(schema, &name);
         let trigger = quote_identifier(&name);
+        let tables = match self {
+            TableName::Parts { parts, are_children: true, .. } => parts.as_slice(),
+            table => std::slice::from_ref(table.whole()),
+        };
         let column = quote_identifier(column);
         let body = quote_literal(&format!(
             "BEGIN IF pg_catalog.record_image_eq(ROW(NEW.{column}), ROW(OLD.{column})) THEN NEW.{column} := OLD.{column}; \
              END IF; RETURN NEW; END"
         ));
+        let triggers = listed(
+            tables,
+            |table| {
+                format!(
+                    "CREATE TRIGGER {trigger} BEFORE UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION {function}();",
+                    table.sql()
+                )
+            },
+            " ",
+        );
         format!(
-            "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}; CREATE TRIGGER {trigger} BEFORE \
-             UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION {function}(); {}",
-            self.sql(),
+            "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}; {triggers} {}",
             self.vacuum()
         )
     }
@@ -228,13 +322,30 @@ impl TableName {
         format!("VACUUM FULL {};", self.sql())
     }
 
+    /// The statement that alters the table, or one for each part: partitions do not take over every setting.
     pub(crate) fn alter(&self, action: &str) -> String {
-        format!("ALTER TABLE {} {action};", self.sql())
+        match self {
+            TableName::Parts { parts, .. } => {
+                listed(parts, |part| format!("ALTER TABLE {} {action};", part.sql()), " ")
+            }
+            table => format!("ALTER TABLE {} {action};", table.sql()),
+        }
     }
 
     pub(crate) fn alter_column(&self, column: &str, action: &str) -> String {
-        self.alter(&format!("ALTER COLUMN {} {action}", quote_identifier(column)))
+        let action = format!("ALTER COLUMN {} {action}", quote_identifier(column));
+        match self {
+            // new partitions have the settings of the table
+            TableName::Parts { table, parts, .. } if !parts.contains(table) => {
+                format!("{} {}", table.alter(&action), self.alter(&action))
+            }
+            table => table.alter(&action),
+        }
     }
+}
+
+fn listed(parts: &[TableName], text: impl Fn(&TableName) -> String, between: &str) -> String {
+    parts.iter().map(text).collect::<Vec<_>>().join(between)
 }
 
 #[cfg(test)]
@@ -248,6 +359,19 @@ mod tests {
             method,
             target: TupleTarget::new(target, PageSize::DEFAULT).unwrap(),
             policy: policy.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_shell_reads_every_word_as_it_is() {
+        for word in
+            ["", "a b", "it's", "tab\there", "line\nend", "it's \\ a\u{202e}\u{7}1", "é\u{ad}é"]
+        {
+            let quoted = shell_quoted(word);
+            assert!(!quoted.contains(is_unprintable), "{quoted}");
+            let echo = format!("printf %s {quoted}; printf .");
+            let output = std::process::Command::new("bash").args(["-c", &echo]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{word}."), "{quoted}");
         }
     }
 
@@ -270,7 +394,7 @@ mod tests {
             (plain, settings(Storage::Extended, MethodChoice::Either, "best", 2032)),
             (plain, settings(Storage::Extended, MethodChoice::Either, "always", 2032)),
         ] {
-            for statement in sql(target, &present, &wanted, page) {
+            for statement in sql(target, &[], &present, &wanted, page) {
                 all.push_str(&statement);
                 all.push('\n');
             }
@@ -307,6 +431,6 @@ mod tests {
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
         toastctl retoast public.docs --column js --policy always --method either
         "#);
-        assert!(sql(plain, &present, &present, page).is_empty());
+        assert!(sql(plain, &[], &present, &present, page).is_empty());
     }
 }

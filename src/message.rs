@@ -56,7 +56,7 @@ impl fmt::Display for Location {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub struct Message {
     pub(crate) severity: Severity,
     pub(crate) at: Box<Location>,
     pub(crate) text: String,

@@ -51,11 +51,19 @@ fn tables_fit_the_terminal() {
     }
 }
 
+/// The document of a run, without the time at which it began.
+fn without_time(text: &str) -> String {
+    const BEGIN: &str = "\"time\":";
+    let Some((before, rest)) = text.split_once(BEGIN) else { return text.to_owned() };
+    let (_, after) = rest.split_once(',').unwrap();
+    format!("{before}{BEGIN} \"TIME\",{after}")
+}
+
 #[test]
 fn other_formats_do_not_depend_on_the_terminal() {
     for format in ["json", "jsonl", "csv", "markdown"] {
-        let text = of_file("inspect", 80, format);
-        assert_eq!(text, of_file("inspect", 160, format));
+        let text = without_time(&of_file("inspect", 80, format));
+        assert_eq!(text, without_time(&of_file("inspect", 160, format)));
         insta::assert_snapshot!(format, text);
     }
 }
@@ -76,7 +84,7 @@ fn a_sample_of_a_file() {
         ["inspect", "--relation-file", "fixtures/captures/pg15/states/heap.bin", "--columns"];
     let columns = ["@fixtures/captures/pg15/states/meta.json", "--sample", "3 blocks,seed=2"];
     let plain = toastctl_in("C", 80, &[args.as_slice(), &columns].concat());
-    assert!(plain.is_ascii() && plain.lines().count() == text.lines().count(), "{plain}");
+    assert!(plain.is_ascii() && plain.lines().all(|line| line.len() <= 80), "{plain}");
     insta::assert_snapshot!("sample_ascii", plain);
     let report: serde_json::Value = serde_json::from_str(&sampled("json", "100%")).unwrap();
     let tuples = &report["tables"][0]["details"]["tuples"];

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use super::calibration::{Calibrate, Calibrations};
 use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
-use super::recommend::Optimize;
+use super::recommend::{Optimize, PriceList};
 use super::result::Access;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::sink::Failed;
+use crate::server::toasters::{self, SetToaster};
 use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
 use toast_format::heap::progress::Progress;
@@ -38,6 +39,7 @@ pub struct Options {
     /// Whether these prices are kept in a file, so that those of one column are used for all.
     pub keeps_calibration: bool,
     pub optimize: Optimize,
+    pub prices: PriceList,
     pub reads_per_write: Option<f64>,
 }
 
@@ -52,11 +54,15 @@ impl Options {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TableFacts {
     pub(crate) counters: Counters,
+    /// Seconds in which they were counted: since they were reset, or since the cluster was created.
+    pub(crate) period: f64,
     pub(crate) compression: Compression,
     /// The statements on the table.
     pub(crate) statements: Statements,
     /// Whether WAL has what logical decoding needs (`wal_level`).
     pub(crate) logical: bool,
+    /// Columns with other toasters than the default one.
+    pub(crate) toasters: Vec<SetToaster>,
 }
 
 /// Since PostgreSQL 19, a slot may raise the level.
@@ -65,21 +71,30 @@ const LOGICAL: &str = "SELECT coalesce(pg_catalog.current_setting('effective_wal
 
 impl TableFacts {
     /// Asks the server, in a transaction of its own, for its last statement may fail.
-    pub(super) async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
-        let facts = TableFacts::without_statements(client, relation).await?;
+    pub(super) async fn ask(
+        client: &Client,
+        server: &Server,
+        relation: &Relation,
+    ) -> Result<TableFacts, LiveError> {
+        let facts = TableFacts::without_statements(client, server, relation).await?;
         Ok(TableFacts { statements: Statements::ask(client, relation).await?, ..facts })
     }
 
     /// The same without the statements.
     pub(super) async fn without_statements(
         client: &Client,
+        server: &Server,
         relation: &Relation,
     ) -> Result<TableFacts, LiveError> {
+        let counters = Counters::ask(client, relation).await?;
+        let period = counters.period(client).await?;
         Ok(TableFacts {
-            counters: Counters::ask(client, relation).await?,
+            counters,
+            period,
             compression: Compression::ask(client).await?,
             logical: client.value(LOGICAL, &[]).await? == Some(true),
             statements: Statements::NotInstalled,
+            toasters: toasters::set_for(client, server, relation.oid).await?,
         })
     }
 }
@@ -107,14 +122,24 @@ impl Advisor {
     ) -> Result<Advisor, Failed> {
         let server = connection.reading(async || Server::ask(connection.client()).await).await;
         let server = server.map_err(|error| Failed::incomplete(&error))?;
-        Ok(Advisor {
-            connection: Arc::new(connection),
+        Ok(Advisor::new(Arc::new(connection), server, options, progress))
+    }
+
+    /// Over a connection to this server.
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        server: Server,
+        options: Options,
+        progress: Arc<dyn Progress>,
+    ) -> Advisor {
+        Advisor {
+            connection,
             server,
             options,
             progress,
             calibrations: Arc::default(),
             nodes: Mutex::default(),
-        })
+        }
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -143,7 +143,7 @@ impl Advisor {
         let timed = timed.map_err(|error| error.to_string())?;
         let pricing =
             fitted(&timed, &groups, page).ok_or("the timings vary too much to fit prices")?;
-        tracing::debug!("calibrated with {} values: {pricing:?}", specimens.len());
+        tracing::debug!("CPU times are fitted to {} values", specimens.len());
         Ok(pricing)
     }
 

@@ -23,7 +23,7 @@ pub enum Calibrate {
     Auto,
     /// Fail where they cannot
     Always,
-    /// Assume the times of a common server
+    /// Use the built-in timings
     #[default]
     Never,
 }
@@ -185,6 +185,12 @@ pub(super) fn asked(group: &[Specimen], page: PageSize) -> Group {
 /// and whose pages are nearer to the CPU (`scripts/bench advice`).
 const FROM_TABLE: f64 = 1.2;
 
+/// The least error of the times measured on this many values: a few values stay in the CPU's caches while they are timed
+/// again and again, and others may be unlike them.
+fn least_error(values: usize) -> f64 {
+    0.5 / (values.max(1) as f64).sqrt()
+}
+
 /// The prices fitted to the times of these groups.
 pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) -> Option<Pricing> {
     let read_prices = Prices::default();
@@ -206,11 +212,12 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
     writes.retain(|one| one.ns > 0.0);
     let reads = fit(&reads)?;
     let writes = fit(&writes)?;
+    let least = least_error(groups.iter().map(|group| group.len()).sum());
     let pricing = Pricing {
         read: of_table(read_prices.times(reads.factors)),
         write: write_prices.times(writes.factors),
-        read_error: Some(reads.error),
-        write_error: Some(writes.error),
+        read_error: Some(reads.error.max(least)),
+        write_error: Some(writes.error.max(least)),
     };
     pricing.is_sound().then_some(pricing)
 }

@@ -1,10 +1,10 @@
 //! The settings that are compared for a column, and the tables under them; which columns; and why there is no advice.
 
-use super::tally::Variant;
+use super::tally::{OtherValues, Variant};
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::Compression;
-use crate::server::catalog::{Relation, is_toastable};
+use crate::server::catalog::{Relation, VIRTUAL, is_toastable};
 use crate::server::sink::{Failed, Kind};
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Length, Storage};
@@ -34,6 +34,9 @@ pub(crate) enum AdviseError {
     /// A shard, or all of a table of Citus, was not read.
     #[error("{relation}: {why}")]
     NotRead { relation: String, why: String },
+    /// It is a part of a table, and its columns or settings are not those of another part.
+    #[error("{relation}: {why}")]
+    Differs { relation: String, why: String },
     /// `--exact` where nothing can be written.
     #[error("--exact needs temporary tables, which a standby does not have")]
     ExactOnStandby,
@@ -58,7 +61,7 @@ impl From<&AdviseError> for Failed {
             AdviseError::NoRows { relation, why, hint } => {
                 Failed::new(Kind::Incomplete, why).placed(relation).hint(hint)
             }
-            AdviseError::NotRead { relation, why } => {
+            AdviseError::NotRead { relation, why } | AdviseError::Differs { relation, why } => {
                 Failed::new(Kind::Incomplete, why).placed(relation)
             }
             AdviseError::NotCalibrated { relation, why } => {
@@ -101,11 +104,13 @@ pub struct Abilities {
     pub page: PageSize,
 }
 
-/// The settings to compare with `present`, without repetition and without `present` itself.
+/// The settings to compare with `present`, without repetition and without `present` itself. `is_only_one`: whether no
+/// other column of the table can be toasted.
 fn candidates(
     present: Settings,
     narrowing: &Narrowing,
     abilities: Abilities,
+    is_only_one: bool,
 ) -> Result<Vec<Settings>, AdviseError> {
     let mut methods = narrowing.methods.iter();
     if !abilities.compression.lz4
@@ -114,7 +119,7 @@ fn candidates(
         return Err(AdviseError::NoLz4(method));
     }
     let mut all = if narrowing.is_empty() {
-        standard(present, abilities)
+        standard(present, abilities, is_only_one)
     } else {
         asked(present, narrowing)?
     };
@@ -174,11 +179,13 @@ fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, Sett
     }
 }
 
-/// The table after `ALTER TABLE` has given a column these settings.
-fn with_settings(stored: &Table, column: usize, settings: &Settings) -> Table {
+/// The table after `ALTER TABLE` has given these columns these settings.
+fn with_settings(stored: &Table, columns: &[usize], settings: &Settings) -> Table {
     let mut table = Table { target: settings.target, ..stored.clone() };
-    if let Some(own) = table.columns.get_mut(column) {
-        *own = own.with(settings);
+    for &column in columns {
+        if let Some(own) = table.columns.get_mut(column) {
+            *own = own.with(settings);
+        }
     }
     // ALTER TABLE makes one where a column may need it.
     table.has_toast_relation |= settings.storage != Storage::Plain;
@@ -208,11 +215,13 @@ fn columns_of_command(
     named
 }
 
-/// What is worth a look for most tables.
-fn standard(present: Settings, abilities: Abilities) -> Vec<Settings> {
+/// What is worth a look for most tables. A target is the table's, and values of other columns follow it too, as rows are
+/// updated: others are compared where there are none.
+fn standard(present: Settings, abilities: Abilities, is_only_one: bool) -> Vec<Settings> {
     let pglz = MethodChoice::One(Method::Pglz);
     let best = if abilities.compression.lz4 { MethodChoice::One(Method::Lz4) } else { pglz };
-    let target = TupleTarget::default_for(abilities.page);
+    let default = TupleTarget::default_for(abilities.page);
+    let target = if is_only_one { default } else { present.target };
     let plain =
         Settings { storage: Storage::Extended, method: best, target, policy: Policy::Always };
     let mut all = vec![
@@ -225,7 +234,8 @@ fn standard(present: Settings, abilities: Abilities) -> Vec<Settings> {
     let page = abilities.page;
     let wide = (page.bytes() / 2 - 16) as u32;
     let widest = page.toast_tuple_target_main() as u32;
-    for bytes in [256, wide, widest] {
+    let targets = if is_only_one { &[wide, widest][..] } else { &[] };
+    for &bytes in targets {
         if let Ok(target) = TupleTarget::new(bytes, page) {
             all.push(Settings { target, ..plain });
         }
@@ -266,6 +276,7 @@ pub(crate) fn named_columns(
         let mut columns = relation.desc.attributes.iter().enumerate();
         let why = match columns.find(|(_, column)| !column.dropped && column.name == *name) {
             None => "does not exist".to_owned(),
+            Some((_, column)) if column.is_virtual => VIRTUAL.to_owned(),
             Some((_, column)) if column.length != Length::Varlena => format!(
                 "has type {}, whose values have a fixed length and are never toasted",
                 column.type_name
@@ -330,10 +341,11 @@ pub struct Variants {
 }
 
 impl Variants {
-    /// For one column of a relation.
+    /// For one column of a relation, of those that are `advised` on.
     pub fn new(
         relation: &Relation,
         column: usize,
+        advised: &[usize],
         narrowing: &Narrowing,
         abilities: Abilities,
     ) -> Result<Variants, AdviseError> {
@@ -352,12 +364,30 @@ impl Variants {
             column,
             reads: vec![column],
             settings: stored_by,
-            table: with_settings(&stored, column, settings),
+            table: with_settings(&stored, &[column], settings),
             named: columns_of_command(relation, &stored, column, settings),
+            others: OtherValues::Stay,
         };
         let mut all = vec![variant(&present, None), variant(&present, Some(present))];
-        let wanted = candidates(present, narrowing, abilities)?;
+        let is_only_one = relation.toastable().count() == 1;
+        let wanted = candidates(present, narrowing, abilities, is_only_one)?;
         all.extend(wanted.iter().map(|settings| variant(settings, Some(*settings))));
+        if !is_only_one {
+            let alone = all.iter().skip(1);
+            let arriving = alone.map(|one| Variant { others: OtherValues::Arrive, ..one.clone() });
+            all.extend(arriving.collect::<Vec<Variant>>());
+        }
+        // those of the first column are those of all
+        if advised.len() > 1 && advised.first() == Some(&column) {
+            let mut named = advised.to_vec();
+            named.sort_unstable();
+            all.extend(wanted.iter().map(|settings| Variant {
+                table: with_settings(&stored, advised, settings),
+                named: named.clone(),
+                others: OtherValues::Follow,
+                ..variant(settings, Some(*settings))
+            }));
+        }
         let methods = unique(
             all.iter()
                 .filter_map(|v| v.settings)
@@ -412,7 +442,7 @@ mod tests {
     }
 
     fn names(narrowing: &Narrowing, lz4: bool) -> Vec<String> {
-        let all = candidates(present(), narrowing, abilities(lz4)).unwrap();
+        let all = candidates(present(), narrowing, abilities(lz4), true).unwrap();
         all.iter().map(ToString::to_string).collect()
     }
 
@@ -424,7 +454,6 @@ mod tests {
                 "extended lz4",
                 "external",
                 "main lz4",
-                "extended lz4 target 256",
                 "extended lz4 target 4080",
                 "extended lz4 target 8160",
                 "extended lz4 chunk-saving",
@@ -439,6 +468,18 @@ mod tests {
     }
 
     #[test]
+    fn a_higher_target_is_compared_where_it_concerns_one_column() {
+        let all = candidates(present(), &Narrowing::default(), abilities(true), false).unwrap();
+        let default = TupleTarget::default_for(PageSize::DEFAULT);
+        assert!(all.iter().all(|settings| settings.target == default), "{all:?}");
+        // nor is a lower one
+        let high = TupleTarget::new(4080, PageSize::DEFAULT).unwrap();
+        let present = Settings { target: high, ..present() };
+        let all = candidates(present, &Narrowing::default(), abilities(true), false).unwrap();
+        assert!(all.iter().all(|settings| settings.target == high), "{all:?}");
+    }
+
+    #[test]
     fn what_is_asked_for_is_combined_and_checked() {
         let narrowing = Narrowing {
             policies: vec![Policy::ChunkSaving { chunks: 1 }, Policy::Always],
@@ -450,7 +491,7 @@ mod tests {
             ["extended pglz chunk-saving target 4080", "extended pglz target 4080"]
         );
         let lz4 = Narrowing { methods: vec![MethodChoice::Either], ..Narrowing::default() };
-        let error = candidates(present(), &lz4, abilities(false)).unwrap_err();
+        let error = candidates(present(), &lz4, abilities(false), true).unwrap_err();
         assert_eq!(
             error.to_string(),
             "this server was built without lz4, so method \"either\" cannot be used: pglz is allowed"
@@ -460,7 +501,7 @@ mod tests {
             policies: vec![Policy::Best],
             ..Narrowing::default()
         };
-        let error = candidates(present(), &wrong, abilities(true)).unwrap_err();
+        let error = candidates(present(), &wrong, abilities(true), true).unwrap_err();
         assert_eq!(
             error.to_string(),
             "policy \"best\" needs storage extended or main, not external"

@@ -3,9 +3,11 @@
 
 use super::advisor::Advisor;
 use super::estimate::{Figure, Figures, Written};
+use super::recommend::size;
 use super::result::{Access, CompactionReport, FileCompaction, Files, IndexCompaction, TableFile};
 use crate::command::table_words;
 use crate::server::LiveError;
+use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::pages::AT_ONCE;
@@ -22,6 +24,10 @@ use toast_format::model::interval::Interval;
 use toast_format::model::pages::least_gain;
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::visibility::Snapshot;
+
+/// What a smaller value leaves between values that stay, if it has become much smaller: half a chunk, into which no whole
+/// one fits.
+const FRAGMENT: f64 = 1000.0;
 
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
 const BLOCKS: u32 = 2048;
@@ -155,27 +161,15 @@ fn found(
         }
     }
     let indexes: Vec<IndexCompaction> = indexes.iter().filter_map(|one| index(one, page)).collect();
-    let compact = match (heap_bytes > 0, toast_bytes > 0) {
-        (true, true) => Some(""),
-        (true, false) => Some(" --files heap"),
-        (false, true) => Some(" --files toast"),
-        (false, false) if indexes.is_empty() => return None,
-        (false, false) => None,
-    };
-    let words = table_words(&relation.schema, &relation.name);
-    let command = match compact {
-        Some(files) if indexes.is_empty() => format!("toastctl compact {words}{files}"),
-        Some(files) => format!("toastctl compact {words}{files} --reindex"),
-        None => format!("toastctl reindex {words}"),
-    };
-    Some(CompactionReport {
+    let report = CompactionReport {
         heap_bytes,
         toast_bytes,
         index_bytes: indexes.iter().map(|index| index.gives_back).sum(),
         files,
         indexes,
-        command,
-    })
+        command: String::new(),
+    };
+    report.with_command(relation)
 }
 
 /// What one file gives back, if a round of compaction does.
@@ -201,6 +195,53 @@ fn index(fill: &IndexFill, page: PageSize) -> Option<IndexCompaction> {
 }
 
 impl CompactionReport {
+    /// With the command for this table; `None` if nothing would be returned.
+    fn with_command(self, table: &Relation) -> Option<CompactionReport> {
+        let compact = match (self.heap_bytes > 0, self.toast_bytes > 0) {
+            (true, true) => Some(""),
+            (true, false) => Some(" --files heap"),
+            (false, true) => Some(" --files toast"),
+            (false, false) if self.indexes.is_empty() => return None,
+            (false, false) => None,
+        };
+        let words = table_words(&table.schema, &table.name);
+        let command = match compact {
+            Some(files) if self.indexes.is_empty() => format!("toastctl compact {words}{files}"),
+            Some(files) => format!("toastctl compact {words}{files} --reindex"),
+            None => format!("toastctl reindex {words}"),
+        };
+        Some(CompactionReport { command, ..self })
+    }
+
+    /// That of a table, from those of its parts.
+    pub(super) fn of_parts(
+        table: &Relation,
+        parts: Vec<CompactionReport>,
+    ) -> Option<CompactionReport> {
+        let mut all: Option<CompactionReport> = None;
+        for part in parts {
+            let Some(sum) = &mut all else {
+                all = Some(part);
+                continue;
+            };
+            sum.heap_bytes += part.heap_bytes;
+            sum.toast_bytes += part.toast_bytes;
+            sum.index_bytes += part.index_bytes;
+            sum.indexes.extend(part.indexes);
+            for more in part.files {
+                match sum.files.iter_mut().find(|file| file.file == more.file) {
+                    Some(file) => {
+                        file.blocks_read += more.blocks_read;
+                        file.blocks += more.blocks;
+                        file.expected = file.expected.plus(&more.expected);
+                    }
+                    None => sum.files.push(more),
+                }
+            }
+        }
+        all?.with_command(table)
+    }
+
     /// The command, with what it gives back, moves and writes.
     pub(crate) fn note(&self) -> String {
         let mut parts = Vec::new();
@@ -245,6 +286,15 @@ pub(super) struct CompactedFiles {
 }
 
 impl CompactedFiles {
+    /// The files that this user can compact.
+    pub(super) fn possible(server: &Server) -> CompactedFiles {
+        CompactedFiles { heap: server.compacts(), toast: server.compacts_toast() }
+    }
+
+    pub(super) fn are_both(self) -> bool {
+        self.heap && self.toast
+    }
+
     /// The option of `retoast` for it.
     fn option(self) -> Option<&'static str> {
         match (self.heap, self.toast) {
@@ -283,16 +333,16 @@ impl AfterCommand {
         }
     }
 
-    /// After a conversion with these figures; `today` has those of the values as they are. `compacts`: whether the server
-    /// shortens files at all.
+    /// After a conversion with these figures; `today` has those of the values as they are. `may`: the files that can be
+    /// compacted.
     pub(super) fn new(
         figures: &Figures,
         today: &Figures,
         files: &Files,
         page: PageSize,
-        compacts: bool,
+        may: CompactedFiles,
     ) -> AfterCommand {
-        let Written { heap_bytes, toast_bytes, index_bytes } = figures.written;
+        let Written { heap_bytes, values, toast_bytes, index_bytes } = figures.written;
         let now = [files.heap_bytes, files.toast_bytes, files.toast_index_bytes];
         let [heap_now, toast_now, index_now] = now.map(|bytes| bytes as f64);
         let before = &today.files;
@@ -315,8 +365,8 @@ impl AfterCommand {
         let (toast, cost) =
             toast.apply(Step::Update { old: old_values, new: toast_bytes, fresh, tuning });
         let compacted = CompactedFiles {
-            heap: compacts && heap.may_compact(),
-            toast: compacts && toast.may_compact(),
+            heap: may.heap && heap.may_compact(),
+            toast: may.toast && toast.may_compact(),
         };
         let mut entries = index_bytes * cost.newest / toast_bytes.max(1.0);
         let fresh_index = after.toast_index_bytes.value;
@@ -332,7 +382,14 @@ impl AfterCommand {
         let reindexes = index.is_bloated();
         let before_compaction = heap.bytes.plus(toast.bytes).plus(index.bytes).estimate;
         let heap = if compacted.heap { heap.apply(Step::Compact).0 } else { heap };
-        let toast = if compacted.toast { toast.apply(Step::Compact).0 } else { toast };
+        let kept_part = kept / (kept + toast_bytes).max(1.0);
+        let toast = if compacted.toast {
+            let less = (old_values - toast_bytes).max(0.0);
+            let likely = kept_part * less.min(values * FRAGMENT);
+            toast.apply(Step::Compact).0.with_fragments(2.0 * likely, &toast)
+        } else {
+            toast
+        };
         let index = if reindexes { index.apply(Step::Reindex).0 } else { index };
         let Interval { estimate, low, high } = heap.bytes.plus(toast.bytes).plus(index.bytes);
         AfterCommand {
@@ -346,6 +403,15 @@ impl AfterCommand {
             heap_bytes: heap.bytes.estimate,
             before_compaction: before_compaction.round() as u64,
         }
+    }
+
+    /// By how much the files are larger in the end than those of today's values without free space, or than these files if
+    /// they are smaller, as a part. An earlier command that left free space is no room for another one to grow.
+    pub(super) fn growth(&self, today: &Figures, files: &Files) -> Interval {
+        let now = today.files.total_bytes.value.estimate.min(files.total_bytes as f64).max(1.0);
+        let Interval { estimate, low, high } = self.bytes;
+        let bytes = Interval { estimate: estimate as f64, low: low as f64, high: high as f64 };
+        bytes.scaled(1.0 / now).plus(Interval::exact(-1.0))
     }
 
     /// What the command leaves of two relations together.
@@ -375,8 +441,9 @@ pub(super) fn estimated(
     files: &Files,
     page: PageSize,
     relation: &Relation,
+    may: CompactedFiles,
 ) -> Option<CompactionReport> {
-    let compacted = AfterCommand::new(today, today, files, page, true).compacted;
+    let compacted = AfterCommand::new(today, today, files, page, may).compacted;
     let option = compacted.option()?;
     let mut heap_bytes = 0;
     if compacted.heap {
@@ -402,14 +469,11 @@ fn gain(fresh: &Figure, now: u64) -> u64 {
     now.saturating_sub(fresh.value.estimate.round() as u64)
 }
 
-/// Megabytes, or kilobytes for little.
-pub(super) fn size(bytes: u64) -> String {
-    if bytes >= 10 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} kB", bytes >> 10) }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    const BOTH: CompactedFiles = CompactedFiles { heap: true, toast: true };
     use crate::advise::estimate::FileSizes;
     use toast_format::model::interval;
 
@@ -459,7 +523,7 @@ pub(super) mod tests {
             &converted(10.0, 100.0, 3.0, 0.0),
             &files,
             PageSize::DEFAULT,
-            true,
+            BOTH,
         );
         assert_eq!(left.options(), [] as [&str; 0]);
         assert_eq!(left.bytes, Interval::exact(113.0 * 8192.0).whole());
@@ -471,13 +535,19 @@ pub(super) mod tests {
     {
         let files = now(10, 10_000, 120);
         let figures = converted(10.0, 10_000.0, 120.0, 10_000.0);
-        let left = AfterCommand::new(&figures, &figures, &files, PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&figures, &figures, &files, PageSize::DEFAULT, BOTH);
         assert_eq!(left.options(), ["--compact=toast", "--reindex"]);
         assert!(left.before_compaction > 11_000 * 8192, "{left:?}");
         assert_eq!(left.bytes.estimate / 8192, 10_150 + 130);
         assert!(left.bytes.high < 10_280 * 8192 * 105 / 100, "{:?}", left.bytes);
         // where files do not become shorter, they stay so
-        let left = AfterCommand::new(&figures, &figures, &files, PageSize::DEFAULT, false);
+        let left = AfterCommand::new(
+            &figures,
+            &figures,
+            &files,
+            PageSize::DEFAULT,
+            CompactedFiles::default(),
+        );
         assert_eq!(left.compacted.option(), None);
         assert!(left.bytes.estimate > 11_000 * 8192, "{:?}", left.bytes);
     }
@@ -494,7 +564,7 @@ pub(super) mod tests {
             &rows(90.0, 90.0),
             &now(90, 0, 1),
             PageSize::DEFAULT,
-            true,
+            BOTH,
         );
         assert_eq!(left.options(), ["--compact=heap"]);
         assert!(left.before_compaction > 120 * 8192, "{left:?}");
@@ -505,7 +575,7 @@ pub(super) mod tests {
             &rows(9000.0, 9000.0),
             &now(9000, 0, 1),
             PageSize::DEFAULT,
-            true,
+            BOTH,
         );
         assert!(left.before_compaction < 9300 * 8192, "{left:?}");
         // one that does not become shorter stays as it grew
@@ -514,7 +584,7 @@ pub(super) mod tests {
             &rows(90.0, 90.0),
             &now(90, 0, 1),
             PageSize::DEFAULT,
-            false,
+            CompactedFiles::default(),
         );
         assert!(left.heap_bytes > 120.0 * 8192.0, "{left:?}");
     }
@@ -523,7 +593,7 @@ pub(super) mod tests {
     fn how_much_compaction_returns_of_a_heap_whose_rows_have_grown_is_less_sure() {
         let mut wanted = converted(620.0, 0.0, 1.0, 0.0);
         wanted.written.heap_bytes = blocks(620.0);
-        let left = AfterCommand::new(&wanted, &wanted, &now(570, 0, 1), PageSize::DEFAULT, true);
+        let left = AfterCommand::new(&wanted, &wanted, &now(570, 0, 1), PageSize::DEFAULT, BOTH);
         assert_eq!(left.options(), ["--compact=heap"]);
         let [low, estimate, high] =
             [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
@@ -534,7 +604,7 @@ pub(super) mod tests {
     fn compaction_pays_from_what_vacuum_truncates_for() {
         let wanted = converted(10.0, 100.0, 1.0, 0.0);
         fn option(figures: &Figures, files: Files) -> Option<&'static str> {
-            AfterCommand::new(figures, figures, &files, PageSize::DEFAULT, true).compacted.option()
+            AfterCommand::new(figures, figures, &files, PageSize::DEFAULT, BOTH).compacted.option()
         }
         assert_eq!(option(&wanted, now(10, 100, 1)), None);
         assert_eq!(option(&wanted, now(10, 107, 1)), None);

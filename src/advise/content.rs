@@ -7,6 +7,7 @@ use crate::server::pages::Pages;
 use crate::server::sampled::AskedRow;
 use toast_format::codec::items::Items;
 use toast_format::codec::{Method, datum, lz4_size};
+use toast_format::disk::custom::CustomPointer;
 use toast_format::disk::desc::{Length, Storage, TupleDesc};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
@@ -108,6 +109,8 @@ struct SampleValue<'p> {
     known: Known,
     /// Where it is, if it is out of line.
     pointer: Option<ToastPointer>,
+    /// The pointer of a pluggable toaster.
+    custom: Option<CustomPointer<'p>>,
 }
 
 /// The live rows of each of these pages of a relation.
@@ -158,6 +161,7 @@ fn row<'p>(
     };
     for walked in Walk::new(tuple, desc) {
         let (column, datum) = walked.map_err(|e| e.to_string())?;
+        let mut custom = None;
         let (value, content, pointer) = if column.dropped {
             (Incoming::Null, Content::None, None)
         } else {
@@ -180,11 +184,15 @@ fn row<'p>(
                     (value, content, None)
                 }
                 Datum::Varlena(Varlena::External(pointer)) => (value, Content::None, Some(pointer)),
+                Datum::Varlena(Varlena::Custom(pointer)) => {
+                    custom = Some(pointer);
+                    (value, Content::None, None)
+                }
                 _ => (value, Content::None, None),
             }
         };
         row.facts.values.push(value);
-        row.values.push(SampleValue { content, known: Known::new(&value), pointer });
+        row.values.push(SampleValue { content, known: Known::new(&value), pointer, custom });
     }
     Ok(row)
 }
@@ -204,6 +212,7 @@ pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> Sa
         content: Content::None,
         known: Known::new(value),
         pointer: None,
+        custom: None,
     };
     SampledRow {
         ctid: asked.ctid,
@@ -343,6 +352,11 @@ impl<'p> SampledRow<'p> {
             Content::Stream { method, stream, .. } => Some(datum::items(method, stream)),
             Content::None | Content::Raw(_) => None,
         }
+    }
+
+    /// The pointer of a value that a pluggable toaster has stored.
+    pub(super) fn custom(&self, column: usize) -> Option<CustomPointer<'p>> {
+        self.values.get(column)?.custom
     }
 
     /// Where a value is, if it is out of line.
@@ -545,6 +559,7 @@ mod tests {
             storage: types::by_oid(Oid(oid)).map_or(Storage::Extended, |known| known.storage),
             compression: None,
             dropped,
+            is_virtual: false,
             missing: None,
         });
         TupleDesc { attributes: attributes.collect(), ..TupleDesc::default() }

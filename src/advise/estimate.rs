@@ -201,7 +201,9 @@ pub struct PrefixRead {
 pub struct Written {
     /// Bytes of heap tuples.
     pub heap_bytes: f64,
-    /// Bytes of chunks on pages.
+    /// The number of values out of line.
+    pub values: f64,
+    /// Bytes of their chunks on pages.
     pub toast_bytes: f64,
     /// Bytes that the entries of these chunks take of the index.
     pub index_bytes: f64,
@@ -217,9 +219,10 @@ impl Figures {
             toast_index_bytes: self.files.toast_index_bytes.scaled(chunks),
             ..self.files
         };
-        let Written { heap_bytes, toast_bytes, index_bytes } = self.written;
+        let Written { heap_bytes, values, toast_bytes, index_bytes } = self.written;
         let written = Written {
             heap_bytes: heap_bytes * share(part.new_heap_bytes, all.new_heap_bytes),
+            values: values * share(part.new_values, all.new_values),
             toast_bytes: toast_bytes * share(part.new_toast_bytes, all.new_toast_bytes),
             index_bytes: index_bytes * share(part.new_chunks, all.new_chunks),
         };
@@ -299,6 +302,7 @@ impl Formulas {
         let index = self.index.pages_per_chunk * self.page;
         Written {
             heap_bytes: sums.new_heap_bytes * self.heap_pages * self.page * scale,
+            values: sums.new_values * scale,
             toast_bytes: sums.new_toast_bytes * self.toast_pack * scale,
             index_bytes: sums.new_chunks * index * scale,
         }
@@ -409,6 +413,36 @@ impl SampledVariant<'_> {
         let pages = chunks.map(|chunks| ToastIndex::new(page, chunks).pages as f64);
         pages.map(|pages| pages * page.bytes() as f64).sum()
     }
+
+    /// The sizes of the three files, each in whole pages.
+    fn whole_files(&self) -> WholeFiles {
+        let [heap, toast] = self.tally.filled();
+        WholeFiles {
+            heap: self.page_bytes(heap, Formulas::heap),
+            toast: self.page_bytes(toast, Formulas::toast),
+            index: self.index_bytes(),
+        }
+    }
+}
+
+/// Bytes of the heap, the TOAST relation and its index, in whole pages.
+#[derive(Clone, Copy)]
+struct WholeFiles {
+    heap: f64,
+    toast: f64,
+    index: f64,
+}
+
+impl WholeFiles {
+    fn total(self) -> f64 {
+        self.heap + self.toast + self.index
+    }
+}
+
+/// The interval with its estimate at this place.
+fn moved_to(estimate: f64, interval: Interval) -> Interval {
+    let by = estimate - interval.estimate;
+    Interval { estimate, low: interval.low + by, high: interval.high + by }
 }
 
 /// A variant compared with the present settings.
@@ -429,16 +463,18 @@ impl ComparedVariant<'_> {
         Some(ratio.at_least_zero().plus(Interval::exact(-1.0)))
     }
 
-    /// The size of a file. The point estimate counts whole pages; the interval moves with it.
-    fn file_bytes(&self, formula: Formula, point: f64) -> Figure {
-        let value = self.variant.total(formula);
-        let moved = point - value.estimate;
-        let mut value =
-            Interval { estimate: point, low: value.low + moved, high: value.high + moved };
-        if point > 0.0 {
+    /// The size of a file. The point estimates count whole pages, `now` and `before`; the intervals move with them. So
+    /// what is saved of small files is never more than there is.
+    fn file_bytes(&self, formula: Formula, now: f64, before: f64) -> Figure {
+        let mut value = moved_to(now, self.variant.total(formula));
+        if now > 0.0 {
             value = value.widened(ALLOWANCE, self.variant.scope.page.bytes() as f64);
         }
-        Figure { value: value.at_least_zero(), change: self.change(formula) }
+        let mut change = self.change(formula);
+        if before > 0.0 {
+            change = change.map(|change| moved_to(now / before - 1.0, change).at_least(-1.0));
+        }
+        Figure { value: value.at_least_zero(), change }
     }
 
     fn mean(&self, count: Formula, formula: Formula) -> Figure {
@@ -467,11 +503,9 @@ impl ComparedVariant<'_> {
         let variant = self.variant;
         let formulas = &variant.formulas;
         let Pricing { read_error, write_error, .. } = formulas.pricing;
-        let [heap, toast] = variant.tally.filled();
-        let heap = variant.page_bytes(heap, Formulas::heap);
-        let toast = variant.page_bytes(toast, Formulas::toast);
-        let index = variant.index_bytes();
-        let heap_bytes = self.file_bytes(Formulas::heap, heap);
+        let now = variant.whole_files();
+        let before = self.today.whole_files();
+        let heap_bytes = self.file_bytes(Formulas::heap, now.heap, before.heap);
         let chunks: Formula = |_, sums| sums.chunks;
         let all_chunks = variant.total(chunks).at_least_zero();
         let mut write_cpu_ns = self.cpu_time(Formulas::write_ns, write_error);
@@ -480,9 +514,9 @@ impl ComparedVariant<'_> {
         Figures {
             files: FileSizes {
                 heap_bytes,
-                toast_bytes: self.file_bytes(Formulas::toast, toast),
-                toast_index_bytes: self.file_bytes(Formulas::index, index),
-                total_bytes: self.file_bytes(Formulas::total, heap + toast + index),
+                toast_bytes: self.file_bytes(Formulas::toast, now.toast, before.toast),
+                toast_index_bytes: self.file_bytes(Formulas::index, now.index, before.index),
+                total_bytes: self.file_bytes(Formulas::total, now.total(), before.total()),
             },
             scan_buffers: heap_bytes.scaled(1.0 / variant.scope.page.bytes() as f64),
             chunks: Figure { value: all_chunks, change: self.change(chunks) },

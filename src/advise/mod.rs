@@ -8,6 +8,7 @@
 //! * [`tally`]: what the rows add up to under each candidate; [`estimate`]: the whole table's figures from that, with
 //!   confidence intervals; [`recommend`]: the Pareto front, the choice and its reasons.
 //! * [`calibration`]: CPU prices fitted to what this server takes; `calibrating`: values timed for that.
+//! * `together`: one command for columns that get the same settings.
 //! * `table`: the advice on one table; `shards`: on a table of Citus, whose shards are read one after another.
 //! * `compaction`: what a command leaves of the files, and what compaction alone would give back.
 //! * [`report`]: the candidates, and the report made of them; [`result`]: its type.
@@ -33,3 +34,4 @@ pub(crate) mod run;
 mod shards;
 mod table;
 pub mod tally;
+mod together;

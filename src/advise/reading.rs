@@ -216,7 +216,7 @@ impl Reading<'_> {
         let desc = &self.relation.desc;
         // a row with computed columns is made anew, without the dropped ones
         let whole = desc.attributes.iter().any(|column| column.dropped)
-            && !self.relation.computed.contains(&true);
+            && !desc.attributes.iter().any(|column| column.is_virtual);
         let asked =
             self.asked(&found.concat(), RowQuestion::Exactly { weighed: &weighed, whole }).await?;
         let rows: HashMap<ItemPointer, &AskedRow> =
@@ -286,27 +286,7 @@ impl Reading<'_> {
             self.take_apart(&pages);
             self.compress_rests().await?;
             for (rows, live) in pages.iter_mut().zip(live) {
-                self.rows_examined += rows.len() as u64;
-                for v in variants.iter().filter(|v| !v.methods.is_empty()) {
-                    let values = rows.iter().filter_map(|row| row.facts.values.get(v.column));
-                    self.done.raw += values.map(|value| sizes(*value).1 as u64).sum::<u64>();
-                }
-                self.pick(rows, variants);
-                for tally in &mut tallies {
-                    for row in rows.iter_mut() {
-                        let (facts, mut compressed) = row.parts(&mut self.compressor);
-                        tally.row(facts, &mut compressed);
-                    }
-                    tally.end_block(rows.len(), live);
-                }
-                for extraction in &mut self.documents.extractions {
-                    for row in rows.iter_mut() {
-                        let ctid = row.ctid;
-                        let (facts, mut compressed) = row.parts(&mut self.compressor);
-                        extraction.row(ctid, facts, &mut compressed);
-                    }
-                    extraction.end_block(rows.len(), live);
-                }
+                self.add_block(rows, live, variants, &mut tallies);
             }
             for extraction in &mut self.documents.extractions {
                 extraction.end_rows();
@@ -318,6 +298,37 @@ impl Reading<'_> {
         }
         batches.end();
         Ok(tallies)
+    }
+
+    /// Adds the rows of a block that are looked at, of `live` ones, to the tallies and to what is extracted.
+    fn add_block(
+        &mut self,
+        rows: &mut [SampledRow<'_>],
+        live: usize,
+        variants: &[Variants],
+        tallies: &mut [Tally],
+    ) {
+        self.rows_examined += rows.len() as u64;
+        for v in variants.iter().filter(|v| !v.methods.is_empty()) {
+            let values = rows.iter().filter_map(|row| row.facts.values.get(v.column));
+            self.done.raw += values.map(|value| sizes(*value).1 as u64).sum::<u64>();
+        }
+        self.pick(rows, variants);
+        for tally in tallies {
+            for row in rows.iter_mut() {
+                let (facts, mut compressed) = row.parts(&mut self.compressor);
+                tally.row(facts, &mut compressed);
+            }
+            tally.end_block(rows.len(), live);
+        }
+        for extraction in &mut self.documents.extractions {
+            for row in rows.iter_mut() {
+                let ctid = row.ctid;
+                let (facts, mut compressed) = row.parts(&mut self.compressor);
+                extraction.row(ctid, facts, &mut compressed);
+            }
+            extraction.end_block(rows.len(), live);
+        }
     }
 
     /// Picks values to be timed, from the first rows of each block, until there are enough.

@@ -3,31 +3,35 @@
 use super::advisor::{Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::Variants;
-use super::compaction::{AfterCommand, estimated, size};
+use super::compaction::{AfterCommand, CompactedFiles, estimated};
 use super::estimate::{Figures, Scope, figures};
 use super::extract::result::{ExtractionReport, extraction_report};
 use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
-use super::recommend::{Described, Goal, Weighed, reasons, recommend, weighting};
-use super::result::{
-    Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport,
-    Report, SampleReport, ShardsReport, WorkloadReport,
+use super::recommend::{
+    Described, Exclusion, Goal, Optimize, Recommendation, Weighed, reasons, recommend, size,
+    weighting,
 };
-use super::tally::{Sums, Tally, VariantTally};
+use super::result::{
+    Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, PartitionsReport,
+    RecommendationReport, Report, SampleReport, ShardsReport, WorkloadReport,
+};
+use super::tally::{OtherValues, Sums, Tally, VariantTally};
 use crate::command::{self, CommandTarget};
 use crate::server::about::{NEVER_TRUNCATES, Server};
-use crate::server::catalog::{Relation, WIDE_IDS};
+use crate::server::catalog::{Relation, RelationKind, WIDE_IDS};
 use crate::usage::statements::ColumnUse;
-use crate::usage::workload::{Workload, WorkloadSource};
+use crate::usage::workload::{KnownUse, UseCounts, Workload};
 use toast_format::codec::Method;
 use toast_format::disk::ValueIdType;
 use toast_format::disk::desc::{Length, Storage};
 use toast_format::disk::layout::PageSize;
 use toast_format::heap::problem::Problems;
+use toast_format::model::cost::Pricing;
 use toast_format::model::interval::Interval;
 use toast_format::model::policy::{MethodChoice, Policy};
-use toast_format::model::settings::Settings;
+use toast_format::model::settings::{Settings, TupleTarget};
 use toast_format::model::stored::Form;
 
 /// What was read of one relation, or of the shards of a table.
@@ -57,6 +61,9 @@ pub(super) struct Subject<'a> {
     pub(super) read: SampleRead,
     pub(super) extraction: Option<&'a Extraction>,
     pub(super) shards: Option<ShardsReport>,
+    pub(super) partitions: Option<PartitionsReport>,
+    /// The quoted names of these partitions.
+    pub(super) partition_names: Vec<String>,
 }
 
 /// A column, and what its sample adds up to.
@@ -68,6 +75,13 @@ pub(super) struct ColumnSample<'a> {
     pub(super) tally: &'a Tally,
     /// What CPU times rest on.
     pub(super) calibrated: &'a Calibrated,
+}
+
+/// What a sample adds up to under one variant.
+#[derive(Clone, Copy)]
+pub(super) struct SampledFigures<'a> {
+    pub(super) tally: &'a VariantTally,
+    pub(super) figures: &'a Figures,
 }
 
 /// What a candidate is.
@@ -100,11 +114,12 @@ pub(super) fn column_report(sample: ColumnSample<'_>) -> Report {
     let facts = subject.facts;
     let files = subject.read.files();
     let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
-    let goal = Goal { optimize, workload: workload(subject, &column_use) };
+    let workload = sample.workload(&column_use);
+    let goal = Goal { optimize, workload, prices: subject.options.prices };
     let uncompared = why_uncompared(sample);
     let candidates = sample.candidates(&goal, uncompared.is_none());
     let weighed: Vec<Weighed> = candidates.iter().map(|candidate| candidate.weighed).collect();
-    let choice = recommend(&weighed).choice;
+    let recommendation = recommend(&weighed);
     // of documents that pluggable toasters store no key was seen
     let extraction = match subject.extraction {
         Some(extraction) if uncompared.is_none() => extraction_of(sample, extraction),
@@ -115,23 +130,32 @@ pub(super) fn column_report(sample: ColumnSample<'_>) -> Report {
     notes.push(calibrated.report.note());
     let scale = sample.scale();
     let pluggable = subject.read.pluggable.iter().filter(|p| p.is_for(variants.column));
-    let recommended = if uncompared.is_none() { Some(choice) } else { None };
+    let recommended = if uncompared.is_none() { Some(recommendation.choice) } else { None };
     Report {
         table: relation.into(),
         column: variants.name.clone(),
         column_type: variants.type_name.clone(),
         sample: SampleReport::new(sample),
         citus: subject.shards.clone(),
+        partitions: subject.partitions.clone(),
+        part_changes: part_changes(&candidates, recommendation.choice),
         files,
         compaction: compaction_by_rows(sample, &candidates),
         optimize,
         workload: WorkloadReport {
-            reads_per_write: goal.workload.ratio(),
+            reads_per_day: goal.workload.reads,
+            writes_per_day: goal.workload.writes,
+            scans_per_day: goal.workload.scans,
             source: goal.workload.source.to_string(),
-            scan_weight: goal.workload.scan_weight(),
         },
         calibration: calibrated.report.clone(),
-        recommendation: RecommendationReport::new(sample, &candidates, &goal, uncompared),
+        recommendation: RecommendationReport::new(
+            sample,
+            &candidates,
+            recommendation,
+            &goal,
+            uncompared,
+        ),
         candidates: (0..candidates.len())
             .filter_map(|at| CandidateReport::new(sample, &candidates, at, recommended))
             .collect(),
@@ -142,9 +166,31 @@ pub(super) fn column_report(sample: ColumnSample<'_>) -> Report {
     }
 }
 
+/// What the choice makes of each relation, in fresh files, as a part of what it takes now.
+fn part_changes(candidates: &[Candidate<'_>], choice: usize) -> Vec<f64> {
+    let (Some(today), Some(chosen)) = (candidates.first(), candidates.get(choice)) else {
+        return Vec::new();
+    };
+    let before = part_sizes(today);
+    part_sizes(chosen).iter().zip(before).map(|(after, before)| after / before.max(1.0)).collect()
+}
+
+/// Bytes of each relation with these settings, in fresh files.
+fn part_sizes(candidate: &Candidate<'_>) -> Vec<f64> {
+    let parts = candidate.tally.parts();
+    let all = Sums::total(&parts);
+    let mut sizes = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let files = candidate.figures.of_part(part, &all).files;
+        let all = [files.heap_bytes, files.toast_bytes, files.toast_index_bytes];
+        sizes.push(all.iter().map(|figure| figure.value.estimate).sum());
+    }
+    sizes
+}
+
 impl SampleRead {
     /// Sizes of the files, of all relations together.
-    fn files(&self) -> Files {
+    pub(super) fn files(&self) -> Files {
         self.files.iter().fold(Files::default(), Files::plus)
     }
 }
@@ -156,7 +202,7 @@ impl<'a> ColumnSample<'a> {
         if blocks > 0.0 { f64::from(self.subject.read.total_blocks) / blocks } else { 0.0 }
     }
 
-    fn scope(&self) -> Scope {
+    pub(super) fn scope(&self) -> Scope {
         let read = &self.subject.read;
         Scope {
             total_blocks: read.total_blocks,
@@ -175,16 +221,38 @@ impl<'a> ColumnSample<'a> {
         }
     }
 
-    /// What the command for a candidate with these figures leaves: of each relation for itself, if there are several.
-    fn after_command(
+    /// The names of these columns, in the order of the table.
+    pub(super) fn names(&self, named: &[usize]) -> Vec<&'a str> {
+        let mut named = named.to_vec();
+        named.sort_unstable();
+        let columns = &self.subject.relation.desc.attributes;
+        let columns = named.iter().filter_map(|&at| columns.get(at));
+        columns.map(|column| column.name.as_str()).collect()
+    }
+
+    /// The `retoast` command for these columns: in one order, so that what is advised on several is one command.
+    pub(super) fn command(
         &self,
-        figures: &Figures,
-        tally: &VariantTally,
-        today: &Candidate<'_>,
+        named: &[usize],
+        wanted: &Settings,
+        after: &AfterCommand,
+    ) -> Vec<String> {
+        let names = self.names(named);
+        let Some((column, others)) = names.split_first() else { return Vec::new() };
+        let target = CommandTarget { column, ..self.target() };
+        command::command(target, others, (&self.variants.present, wanted), &after.options())
+    }
+
+    /// What the command for a candidate with these figures leaves: of each relation for itself, if there are several.
+    pub(super) fn after_command(
+        &self,
+        then: SampledFigures<'_>,
+        today: SampledFigures<'_>,
     ) -> AfterCommand {
         let Subject { read, server, .. } = self.subject;
         let page = server.page_size;
-        let compacts = server.compacts();
+        let may = CompactedFiles::possible(server);
+        let SampledFigures { tally, figures } = then;
         let parts = tally.parts();
         let parts_today = today.tally.parts();
         let all = Sums::total(&parts);
@@ -193,12 +261,67 @@ impl<'a> ColumnSample<'a> {
         let each = each.map(|((part, part_today), files)| {
             let figures = figures.of_part(part, &all);
             let today = today.figures.of_part(part_today, &all_today);
-            AfterCommand::new(&figures, &today, files, page, compacts)
+            AfterCommand::new(&figures, &today, files, page, may)
         });
         let together = if parts.len() > 1 { each.reduce(AfterCommand::plus) } else { None };
-        together.unwrap_or_else(|| {
-            AfterCommand::new(figures, &today.figures, &read.files(), page, compacts)
+        together
+            .unwrap_or_else(|| AfterCommand::new(figures, today.figures, &read.files(), page, may))
+    }
+
+    /// The workload as given, else from statements about the column, else from counters of the table.
+    fn workload(&self, column_use: &ColumnUse) -> Workload {
+        let Subject { facts, options, .. } = self.subject;
+        let scale = self.scale();
+        let today = self.tally.tallies().first();
+        let values = today.map_or(0.0, |today| today.values() * scale);
+        let out_of_line = today.map_or(0.0, |today| {
+            today.forms.get(Form::External) + today.forms.get(Form::ExternalCompressed)
+        });
+        let statements = match column_use {
+            ColumnUse::Counted { reads, writes, statements } => {
+                Some((UseCounts { reads: *reads, writes: *writes }, *statements))
+            }
+            _ => None,
+        };
+        Workload::new(&KnownUse {
+            reads_per_write: options.reads_per_write,
+            statements,
+            counters: &facts.counters,
+            period: facts.period,
+            values,
+            out_of_line: out_of_line * scale,
         })
+    }
+
+    /// Of the figures of all variants, those with the same settings where values of other columns arrive too.
+    fn arriving<'f>(&self, all: &'f [Figures], tally: &VariantTally) -> Option<&'f Figures> {
+        let settings = tally.variant.settings?;
+        let mut pairs = self.tally.tallies().iter().zip(all);
+        let found = pairs.find(|(one, _)| {
+            one.variant.others == OtherValues::Arrive && one.variant.settings == Some(settings)
+        });
+        found.map(|(_, figures)| figures)
+    }
+
+    /// Excludes candidates that are out of proportion to what PostgreSQL's defaults store.
+    fn exclude(&self, all: &mut [Candidate<'_>], optimize: Optimize) {
+        let Subject { facts, server, .. } = self.subject;
+        let defaults = Settings {
+            storage: Storage::Extended,
+            method: MethodChoice::One(facts.compression.default),
+            target: TupleTarget::default_for(server.page_size),
+            policy: Policy::Always,
+        };
+        let is_default =
+            |one: &&Candidate<'_>| one.kind != CandidateKind::Today && one.settings == defaults;
+        // where today's values are as the settings store them, there is no candidate of its own for these
+        let present = if self.variants.present == defaults { all.first() } else { None };
+        let Some(defaults) = all.iter().find(is_default).or(present).map(|one| one.weighed) else {
+            return;
+        };
+        for candidate in all {
+            candidate.weighed.measure_by(&defaults, optimize);
+        }
     }
 
     /// Today, the present settings if they would store values differently, and the others. Only today if nothing is
@@ -209,9 +332,14 @@ impl<'a> ColumnSample<'a> {
         let page = self.subject.server.page_size.bytes() as f64;
         let scale = self.scale();
         let estimated = figures(self.tally, &self.scope(), &self.calibrated.pricing);
+        // measured times differ from call to call: they are shown, and choose nothing
+        let weighty = figures(self.tally, &self.scope(), &Pricing::default());
+        let before = weighty.first().copied().unwrap_or_default();
         let fresh_today = estimated.first().copied().unwrap_or_default().read_buffers;
         let mut all: Vec<Candidate<'a>> = Vec::with_capacity(estimated.len());
-        for (tally, mut figures) in self.tally.tallies().iter().zip(estimated) {
+        let tallies = self.tally.tallies();
+        for ((tally, mut figures), own) in tallies.iter().zip(estimated).zip(&weighty) {
+            let arriving = self.arriving(&weighty, tally);
             let settings = tally.variant.settings.unwrap_or(*present);
             let (kind, name) = match all.first() {
                 None => (CandidateKind::Today, "today".to_owned()),
@@ -220,13 +348,34 @@ impl<'a> ColumnSample<'a> {
                 Some(today) if today.tally.clusters == tally.clusters => continue,
                 Some(_) => (CandidateKind::AsSet, format!("{settings} (as set)")),
             };
+            if tally.variant.others != OtherValues::Stay {
+                continue;
+            }
             let is_today = kind == CandidateKind::Today;
             let rank = if is_today { None } else { Some(rank(&settings, present)) };
-            let weighed = Weighed::new(&figures, tally.refused > 0.0, rank, goal);
             let after = all.first().map_or_else(
                 || AfterCommand::unchanged(&files),
-                |today| self.after_command(&figures, tally, today),
+                |today| {
+                    let then = SampledFigures { tally, figures: &figures };
+                    let today = SampledFigures { tally: today.tally, figures: &today.figures };
+                    self.after_command(then, today)
+                },
             );
+            let exclusion = if is_today {
+                None
+            } else if tally.refused > 0.0 {
+                Some(Exclusion::Refused)
+            } else {
+                // files that this user cannot compact keep their size: the values are judged
+                let is_compacted = CompactedFiles::possible(self.subject.server).are_both();
+                let growth =
+                    if is_compacted { after.growth(&before, &files) } else { Interval::default() };
+                Exclusion::new(&figures, growth, goal)
+            };
+            let mut weighed = Weighed::new(own, &before, exclusion, rank, goal);
+            if let Some(arriving) = arriving {
+                weighed = weighed.no_better_than(arriving, &before, goal);
+            }
             let fresh = figures.files.heap_bytes.value.estimate;
             let values = tally.values() * scale;
             let more =
@@ -241,30 +390,19 @@ impl<'a> ColumnSample<'a> {
             }
             all.push(Candidate { kind, settings, name, tally, figures, after, weighed });
         }
+        self.exclude(&mut all, goal.optimize);
         all
     }
 }
 
 impl Candidate<'_> {
-    fn described<'c>(&'c self, files: &Files) -> Described<'c> {
-        let after = self.after.bytes.estimate as f64;
-        let now = files.total_bytes;
-        Described {
-            name: &self.name,
-            figures: &self.figures,
-            disk_change: if now == 0 { 0.0 } else { after / now as f64 - 1.0 },
-        }
+    fn described(&self) -> Described<'_> {
+        Described { name: &self.name, figures: &self.figures, weighed: &self.weighed }
     }
 
     /// The `retoast` command, with the other columns that it must name.
     fn command(&self, sample: ColumnSample<'_>) -> Vec<String> {
-        let ColumnSample { subject, variants, .. } = sample;
-        let columns = &subject.relation.desc.attributes;
-        let others = self.tally.variant.named.iter().filter(|&&column| column != variants.column);
-        let others: Vec<&str> =
-            others.filter_map(|&column| Some(columns.get(column)?.name.as_str())).collect();
-        let settings = (&variants.present, &self.settings);
-        command::command(sample.target(), &others, settings, &self.after.options())
+        sample.command(&self.tally.variant.named, &self.settings, &self.after)
     }
 
     fn is_plain(&self, method: Method) -> bool {
@@ -331,37 +469,56 @@ impl CandidateReport {
             refused_rows: (tally.refused * scale).round() as u64,
             refusal: tally.refusal.clone(),
             caveats,
+            excluded: candidate.weighed.exclusion.map(|exclusion| exclusion.to_string()),
         })
     }
 }
+
+/// What to do about a materialized view, which has no command.
+const VIEW: &str = " The rows of a materialized view cannot be updated: convert the tables that it reads, then REFRESH \
+                    it. That copies values as they are compressed there; only values that its query computes \
+                    follow its own settings.";
 
 impl RecommendationReport {
     /// `uncompared`: why there is no recommendation.
     fn new(
         sample: ColumnSample<'_>,
         all: &[Candidate<'_>],
+        recommendation: Recommendation,
         goal: &Goal,
         uncompared: Option<String>,
     ) -> RecommendationReport {
-        let files = sample.subject.read.files();
-        let weighed: Vec<Weighed> = all.iter().map(|one| one.weighed).collect();
-        let recommendation = recommend(&weighed);
+        let read = &sample.subject.read;
         let chosen = all.get(recommendation.choice);
-        let changed = chosen.filter(|chosen| chosen.kind != CandidateKind::Today);
-        let described: Vec<Described<'_>> = all.iter().map(|one| one.described(&files)).collect();
+        let is_view = sample.subject.relation.kind == RelationKind::MaterializedView;
+        let better = chosen.filter(|chosen| chosen.kind != CandidateKind::Today);
+        let changed = if is_view { None } else { better };
+        let described: Vec<Described<'_>> = all.iter().map(Candidate::described).collect();
         let is_compared = uncompared.is_none();
+        let as_set = all.iter().find(|candidate| candidate.kind == CandidateKind::AsSet);
+        let as_set = as_set.map(|candidate| candidate.settings.to_string());
+        let mut reasons = uncompared.unwrap_or_else(|| {
+            let on_disk = read.files().total_bytes;
+            reasons(&described, recommendation, goal, on_disk, as_set.as_deref(), read.complete)
+        });
+        if is_view && better.is_some() {
+            reasons.push_str(VIEW);
+        }
         RecommendationReport {
             candidate: recommendation.choice,
             weighting: if is_compared { weighting(goal) } else { String::new() },
-            reasons: uncompared.unwrap_or_else(|| reasons(&described, recommendation)),
+            reasons,
             sql: changed.map_or_else(Vec::new, |chosen| {
                 let present = &sample.variants.present;
-                let page = sample.subject.server.page_size;
-                command::sql(sample.target(), present, &chosen.settings, page)
+                let Subject { server, partition_names, .. } = sample.subject;
+                let page = server.page_size;
+                command::sql(sample.target(), partition_names, present, &chosen.settings, page)
             }),
             command: changed.map_or_else(Vec::new, |chosen| chosen.command(sample)),
-            after_bytes: chosen
-                .map_or_else(|| Interval::exact(files.total_bytes), |chosen| chosen.after.bytes),
+            after_bytes: changed.map_or_else(
+                || Interval::exact(read.files().total_bytes),
+                |chosen| chosen.after.bytes,
+            ),
         }
     }
 }
@@ -372,7 +529,11 @@ fn extraction_of(sample: ColumnSample<'_>, extraction: &Extraction) -> Option<Ex
     let present = &sample.variants.present;
     let table = extraction.table();
     let target = CommandTarget { schema: &table.schema, table: &table.name, ..sample.target() };
-    let compaction: &[&str] = if server.compacts() { &["--compact"] } else { &[] };
+    let compaction: &[&str] = match CompactedFiles::possible(server) {
+        CompactedFiles { toast: true, .. } => &["--compact"],
+        CompactedFiles { heap: true, .. } => &["--compact=heap"],
+        _ => &[],
+    };
     let words = command::command(target, &[], (present, present), compaction);
     let command = command::shell_line(&words);
     extraction_report(extraction, &sample.scope(), &command, server.has_toasters)
@@ -383,21 +544,6 @@ fn is_sliced(type_name: &str) -> bool {
     let name = type_name.split('(').next().unwrap_or_default();
     !type_name.ends_with("[]")
         && matches!(name, "text" | "bytea" | "character varying" | "character")
-}
-
-/// The workload as given, else from statements about the column, else from counters of the table.
-fn workload(subject: &Subject<'_>, column_use: &ColumnUse) -> Workload {
-    let counted = &subject.facts.counters;
-    let (reads_per_write, source) =
-        match (subject.options.reads_per_write, column_use, counted.reads_per_write()) {
-            (Some(given), ..) => (Some(given), WorkloadSource::Given),
-            (None, ColumnUse::Counted { reads, writes, statements }, _) => {
-                (Some(reads / writes.max(1.0)), WorkloadSource::Statements(*statements))
-            }
-            (None, _, Some((ratio, bound))) => (Some(ratio), WorkloadSource::Statistics(bound)),
-            (None, ..) => (None, WorkloadSource::Assumed),
-        };
-    Workload { reads_per_write, source, scanned: counted.scanned_part() }
 }
 
 /// Why `pg_stat_statements`, though there, is not used.
@@ -419,7 +565,13 @@ fn why_uncompared(sample: ColumnSample<'_>) -> Option<String> {
     let custom = today.forms.get(Form::Custom);
     let unknown = today.unknown;
     if custom <= 0.0 {
-        return None;
+        let set = &sample.subject.facts.toasters;
+        let set = set.iter().find(|toaster| toaster.column == sample.variants.name)?;
+        return Some(format!(
+            "No recommendation: toaster {} is set for the column, and toastctl does not estimate what it would make of the \
+             values.",
+            set.name
+        ));
     }
     let mut text = format!(
         "No recommendation: pluggable toasters store {custom:.0} of the column's values in the sample, and toastctl does \
@@ -459,10 +611,12 @@ fn compaction_by_rows(
     candidates: &[Candidate<'_>],
 ) -> Option<CompactionReport> {
     let Subject { relation, server, read, .. } = sample.subject;
-    if relation.desc.id_type != ValueIdType::Oid || !server.compacts() {
+    let is_view = relation.kind == RelationKind::MaterializedView;
+    if relation.desc.id_type != ValueIdType::Oid || is_view || !server.compacts() {
         return None;
     }
-    estimated(&candidates.first()?.figures, &read.files(), server.page_size, relation)
+    let may = CompactedFiles::possible(server);
+    estimated(&candidates.first()?.figures, &read.files(), server.page_size, relation, may)
 }
 
 fn notes(sample: ColumnSample<'_>, candidates: &[Candidate<'_>]) -> Vec<String> {
@@ -480,6 +634,13 @@ fn notes(sample: ColumnSample<'_>, candidates: &[Candidate<'_>]) -> Vec<String> 
     );
     if !server.vacuum_truncates {
         notes.push(format!("{NEVER_TRUNCATES}, so files cannot be compacted here."));
+    }
+    if server.compacts() && !server.compacts_toast() {
+        notes.push(
+            "This user cannot compact TOAST relations: a superuser can, with the extension pageinspect, and from PostgreSQL \
+             17 on whoever has the privileges of pg_read_all_data too."
+                .to_owned(),
+        );
     }
     if read.access == Access::Functions {
         notes.push(without_pages(relation));
@@ -583,7 +744,8 @@ fn without_pages(relation: &Relation) -> String {
     if columns.iter().any(|column| !column.dropped && column.missing.is_some()) {
         unseen.push("whether a value that equals its column's default is stored in the row");
     }
-    if columns.iter().any(|column| column.dropped) && relation.computed.contains(&true) {
+    if columns.iter().any(|column| column.dropped) && columns.iter().any(|column| column.is_virtual)
+    {
         unseen.push("the size of dropped columns");
     } else if columns.iter().any(|column| column.dropped && column.length == Length::Varlena) {
         unseen.push("the size of dropped columns in the TOAST relation");
@@ -613,7 +775,13 @@ mod tests {
         };
         let same = figures(100.0, 900.0);
         let number = |wanted: &Settings, figures: &Figures| {
-            let after = AfterCommand::new(figures, &same, &FILES, page, true);
+            let after = AfterCommand::new(
+                figures,
+                &same,
+                &FILES,
+                page,
+                CompactedFiles { heap: true, toast: true },
+            );
             growth_caveats(figures, &after, &FILES, false).len()
                 + settings_caveats(wanted, &present, page).len()
         };

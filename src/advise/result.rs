@@ -21,7 +21,7 @@ use toast_format::model::settings::Settings;
 use toast_format::model::stored::Form;
 
 /// Name and version of the JSON shape.
-pub const SCHEMA: &str = "toastctl.advise/1";
+pub const SCHEMA: &str = "toastctl.advise/2";
 
 /// What toastctl advise-threshold --format json prints. Sizes are bytes. With --format jsonl each line is one column, to
 /// which the field schema is added.
@@ -51,6 +51,11 @@ pub struct Report {
     /// For a table of Citus, the shards that were sampled, each in proportion to its size; null for other tables. The table's
     /// figures include all copies of these shards.
     pub citus: Option<ShardsReport>,
+    /// For a partitioned table, the partitions that were sampled, each in proportion to its size; null for other tables.
+    pub partitions: Option<PartitionsReport>,
+    /// What the recommendation makes of each relation that was read, as a part of its present size.
+    #[serde(skip)]
+    pub(super) part_changes: Vec<f64>,
     /// Sizes of the relation's files at this moment, with dead rows and free space.
     pub files: Files,
     /// What compaction alone would give back, whatever the settings; null if that is not worth it.
@@ -123,6 +128,18 @@ pub struct ShardsReport {
     pub not_read: u64,
     /// The sampled shards and their copies, all of which the figures include. Copies are not read, and assumed to be equal.
     pub copies: u64,
+}
+
+/// The partitions of a table that is advised on as a whole.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub struct PartitionsReport {
+    /// Partitions that were sampled.
+    pub partitions: u64,
+    /// Partitions that could not be read; the errors say why. No figure includes them.
+    pub not_read: u64,
+    /// Partitions whose columns or settings are not those of the others, each with the difference. No figure includes
+    /// them.
+    pub different: Vec<String>,
 }
 
 /// Sizes of files.
@@ -262,13 +279,15 @@ impl CalibrationReport {
 
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub struct WorkloadReport {
-    /// Rows read for each row written.
-    pub reads_per_write: f64,
+    /// Values read a day.
+    pub reads_per_day: f64,
+    /// Values written a day.
+    pub writes_per_day: f64,
+    /// Scans of the table a day that do not need the column.
+    pub scans_per_day: f64,
     /// `assumed`, `given`, `pg_stat_user_tables` or `pg_stat_statements`.
     #[schemars(extend("enum" = ["assumed", "given", "pg_stat_user_tables", "pg_stat_statements"]))]
     pub source: String,
-    /// Weight of scans that do not need the column; size and time have one half each.
-    pub scan_weight: f64,
 }
 
 /// A column's settings.
@@ -323,6 +342,8 @@ pub struct CandidateReport {
     pub refusal: Option<String>,
     /// Its other consequences.
     pub caveats: Vec<String>,
+    /// Why it is not recommended, whatever its figures: `grows the table by 12 %`; null if nothing excludes it.
+    pub excluded: Option<String>,
 }
 
 /// How a candidate compares with the others.

@@ -15,7 +15,7 @@ use super::shards::{self, Sharded};
 use crate::drive::{Order, Schedule, each_relation};
 use crate::message::Message;
 use crate::server::catalog::{self, Relation, RelationKind};
-use crate::server::select::{self, How, Selection, is_literal, select, select_with_citus};
+use crate::server::select::{self, How, Reach, Selection, is_literal, select, select_within};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 
@@ -69,14 +69,16 @@ async fn all_with_citus(
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let database = &advisor.server.database;
-    let found =
-        connection.reading(async || select_with_citus(connection, database, tables).await).await;
-    let found = found.map_err(|error| Failed::from(&error))?;
-    let sharded = shards::tables(advisor, &found.on_nodes, address).await?;
+    let found = connection
+        .reading(async || select_within(Reach::Nodes, connection, database, tables, &[]).await)
+        .await;
+    let mut found = found.map_err(|error| Failed::from(&error))?;
+    let mut sharded = shards::tables(advisor, &found.on_nodes, address).await?;
     if sharded.is_empty() && found.found.is_empty() && !found.on_nodes.is_empty() {
         let message = "the metadata of Citus has no shard of this table";
         return Err(Failed::new(Kind::Incomplete, message).into());
     }
+    sharded.extend(shards::partitioned(advisor, &mut found.found, tables.is_empty()).await?);
     // shards are read on their nodes
     let why_no_pages = if found.found.is_empty() {
         sharded.iter().find_map(Sharded::why_no_pages)
@@ -305,8 +307,7 @@ fn largest<R, O: Sink<R> + ?Sized>(
     tables.truncate(LARGEST);
     if count > LARGEST {
         output.message(Message::notice(format!(
-            "these are the {LARGEST} largest of {count} tables, with {:.0} % of their bytes; others are \
-             advised on by name",
+            "showing the {LARGEST} largest of {count} tables ({:.0} % of the space); name a table for advice on it",
             total_bytes(&tables) as f64 / all.max(1) as f64 * 100.0
         )));
     }

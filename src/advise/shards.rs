@@ -1,7 +1,8 @@
-//! The advice on a table of Citus: its shards are read one after another, each in proportion to its size, and what they add
-//! up to is reported as one table. Of a shard with copies one is read.
+//! The advice on a table in parts, which are the shards of a table of Citus, or the partitions of any other: they are read
+//! one after another, each in proportion to its size, and what they add up to is reported as one table. Of a shard with
+//! copies one is read.
 //!
-//! Shards are compared under the same variants only if their columns and settings are the same. One that differs, or that
+//! Parts are compared under the same variants only if their columns and settings are the same. One that differs, or that
 //! cannot be read, is named, and no figure includes it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,22 +13,42 @@ use super::calibration::Calibrated;
 use super::candidate::{AdviseError, Variants, named_columns};
 use super::plan::{Done, SamplePlan};
 use super::report::{SampleRead, Subject};
-use super::result::{Access, CalibrationSource, Report, ShardsReport};
+use super::result::{
+    Access, CalibrationSource, CompactionReport, PartitionsReport, Report, ShardsReport,
+};
 use super::table::{looked_into, pluggable, reports};
 use super::tally::Tally;
 use crate::message::{Location, Message};
 use crate::server::catalog::{self, Relation, is_toastable};
 use crate::server::citus::{self, Node, Placement, SHARD_MOVED, by_reason};
 use crate::server::connect::SessionOptions;
+use crate::server::listing::{self, Listed, Root};
+use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind};
 use crate::server::{LiveError, snapshot};
-use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
 use toast_format::disk::Oid;
 use toast_format::heap::problem::{Place, Problem, Problems};
 
-/// A table of Citus.
+/// What the parts of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemberKind {
+    Shard,
+    Partition,
+}
+
+impl MemberKind {
+    fn name(self) -> &'static str {
+        match self {
+            MemberKind::Shard => "shard",
+            MemberKind::Partition => "partition",
+        }
+    }
+}
+
+/// A table of Citus, or a partitioned table.
 pub(super) struct Sharded {
+    kind: MemberKind,
     /// The table itself, which has no rows. Its size is set to that of all copies of its shards, with TOAST.
     pub(super) table: Relation,
     /// Whether it is a partition of one that was named.
@@ -54,6 +75,16 @@ struct Reached {
 }
 
 impl Sharded {
+    /// The parts with the largest of them first.
+    fn largest_first(&self) -> Vec<&ShardCopy> {
+        let mut shards: Vec<&ShardCopy> = self.shards.iter().collect();
+        let largest = shards.iter().enumerate().max_by_key(|(_, s)| s.relation.bytes_with_toast());
+        if let Some((at, _)) = largest {
+            shards.swap(0, at);
+        }
+        shards
+    }
+
     /// As [`Advisor::why_no_pages`], of the first node where they cannot be read.
     pub(super) fn why_no_pages(&self) -> Option<NoPages> {
         self.shards.iter().find_map(|shard| shard.advisor.why_no_pages())
@@ -97,8 +128,83 @@ impl Sharded {
             }
         }
         table.bytes = shards.iter().map(ShardCopy::bytes_of_copies).fold(0, u64::saturating_add);
-        Some(Sharded { table, is_partition, shards, lost })
+        Some(Sharded { kind: MemberKind::Shard, table, is_partition, shards, lost })
     }
+
+    /// The partitioned table `root`. `advisor` is connected to the server.
+    fn of_partitions(
+        root: &Root,
+        partitions: Vec<Relation>,
+        advisor: &Arc<Advisor>,
+    ) -> Option<Sharded> {
+        let first = partitions.first()?;
+        let table = Relation {
+            oid: root.oid,
+            schema: root.schema.clone(),
+            name: root.name.clone(),
+            bytes: partitions.iter().map(Relation::bytes_with_toast).sum(),
+            toast: None,
+            ..first.clone()
+        };
+        let shards = partitions.into_iter().map(|relation| ShardCopy {
+            node: String::new(),
+            advisor: Arc::clone(advisor),
+            relation,
+            copies: 1,
+        });
+        Some(Sharded {
+            kind: MemberKind::Partition,
+            table,
+            is_partition: false,
+            shards: shards.collect(),
+            lost: Vec::new(),
+        })
+    }
+}
+
+/// The partitioned tables of which partitions were found that are not named themselves; these are no longer among those
+/// that were found. `every`: of all tables, else of those that are named. Partitions that another session has locked remain,
+/// to be refused by name.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub(super) async fn partitioned(
+    first: &Advisor,
+    found: &mut Vec<Selected>,
+    every: bool,
+) -> Result<Vec<Sharded>, Failed> {
+    let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
+    let listed = listing::list(&first.connection, &oids).await;
+    let mut listed = listed.map_err(|error| Failed::incomplete(&error))?;
+    listing::roll_up(&mut listed, found, every, false);
+    let mut roots: Vec<(Root, Vec<Oid>)> = Vec::new();
+    for Listed { oid, root, locked, .. } in listed {
+        let Some(root) = root.filter(|root| root.is_partitioned && !locked) else { continue };
+        match roots.iter_mut().find(|(known, _)| known.oid == root.oid) {
+            Some((_, parts)) => parts.push(oid),
+            None => roots.push((root, vec![oid])),
+        }
+    }
+    if roots.is_empty() {
+        return Ok(Vec::new());
+    }
+    let connection = Arc::clone(&first.connection);
+    let options = first.options.clone();
+    let progress = Arc::clone(&first.progress);
+    let advisor = Advisor::new(connection, first.server.clone(), options, progress);
+    let advisor = Arc::new(Advisor { calibrations: Arc::clone(&first.calibrations), ..advisor });
+    let mut tables = Vec::new();
+    for (root, parts) in roots {
+        let asked = first
+            .connection
+            .reading(async || catalog::describe_all(first.client(), &parts).await)
+            .await;
+        let mut partitions = asked.map_err(|error| Failed::incomplete(&error))?;
+        partitions.sort_by_key(|partition| oids.iter().position(|oid| *oid == partition.oid));
+        tables.extend(Sharded::of_partitions(&root, partitions, &advisor));
+        found.retain(|found| !parts.contains(&found.oid));
+    }
+    Ok(tables)
 }
 
 /// The tables of Citus, without partitioned ones, whose partitions have the rows. Nodes are reached at `address`
@@ -236,11 +342,14 @@ impl ShardCopy {
     }
 
     fn place(&self) -> String {
-        format!("{} on {}", self.relation.display_name(), self.node)
+        let name = self.relation.display_name();
+        if self.node.is_empty() { name } else { format!("{name} on {}", self.node) }
     }
 
     fn lost(&self, error: &AdviseError) -> Failed {
-        Failed::from(error).of_shard(&self.node, &self.relation.display_name())
+        let failed = Failed::from(error);
+        let name = self.relation.display_name();
+        if self.node.is_empty() { failed.placed(&name) } else { failed.of_shard(&self.node, &name) }
     }
 
     fn not_read(&self, why: String) -> AdviseError {
@@ -259,7 +368,9 @@ impl ShardCopy {
             else {
                 return Ok(None);
             };
-            let facts = TableFacts::without_statements(advisor.client(), &relation).await?;
+            let facts =
+                TableFacts::without_statements(advisor.client(), &advisor.server, &relation)
+                    .await?;
             Ok::<_, LiveError>(Some((relation, facts)))
         };
         let found = advisor.connection.reading(ask).await;
@@ -315,7 +426,8 @@ impl ShardCopy {
         let (relation, facts, access) = self.now().await?;
         let layout = ShardDefinition::new(&self.advisor, &relation, &facts);
         if let Some(difference) = layout.difference(&model.layout) {
-            return Err(self.not_read(format!("{difference} {}", model.shard)));
+            let why = format!("{difference} {}", model.shard);
+            return Err(AdviseError::Differs { relation: relation.display_name(), why });
         }
         let advisor = &*self.advisor;
         let columns = named_columns(&relation, &model.columns)?;
@@ -357,10 +469,15 @@ struct Added {
     calibrated: Option<Vec<Calibrated>>,
     nodes: BTreeSet<String>,
     shards: u64,
+    kind: MemberKind,
+    /// Those that were read, in their order.
+    relations: Vec<Relation>,
+    /// Partitions that differ from the others, with the difference.
+    different: Vec<String>,
 }
 
 impl Added {
-    fn to(model: &Model, shard: &ShardCopy) -> Added {
+    fn to(kind: MemberKind, model: &Model, shard: &ShardCopy) -> Added {
         let page = shard.advisor.server.page_size;
         let fillfactor = model.relation.fillfactor();
         let variants = model.variants.iter();
@@ -384,6 +501,9 @@ impl Added {
             calibrated: None,
             nodes: BTreeSet::new(),
             shards: 0,
+            kind,
+            relations: Vec::new(),
+            different: Vec::new(),
         }
     }
 
@@ -394,17 +514,22 @@ impl Added {
         for (tally, part) in self.tallies.iter_mut().zip(&tallies) {
             tally.add_part(part, weight, copies);
         }
-        // reads of other copies are not known
-        self.counters = self.counters.plus(&match copies {
-            1 => facts.counters,
-            _ => Counters { live: facts.counters.live, ..Counters::default() },
-        });
+        self.counters = match (self.kind, copies) {
+            (MemberKind::Partition, _) => self.counters.plus_with_chunks(&facts.counters),
+            (MemberKind::Shard, 1) => self.counters.plus(&facts.counters),
+            // reads of other copies are not known
+            (MemberKind::Shard, _) => {
+                let live = facts.counters.live;
+                self.counters.plus(&Counters { live, ..Counters::default() })
+            }
+        };
         self.logical |= facts.logical;
         self.total_blocks += u64::from(read.total_blocks) * copies as u64;
         self.read.add(read, copies);
         self.calibrated = self.calibrated.take().or(calibrated);
         self.nodes.insert(shard.node.clone());
         self.shards += 1;
+        self.relations.push(shard.relation.clone());
     }
 }
 
@@ -431,7 +556,7 @@ impl SampleRead {
 }
 
 impl Advisor {
-    /// The named columns of a table of Citus, or without any those that hold most, biggest first, each with its advice.
+    /// The named columns of a table in parts, or without any those that hold most, biggest first, each with its advice.
     pub(super) async fn sharded(
         &self,
         sharded: &Sharded,
@@ -439,25 +564,17 @@ impl Advisor {
     ) -> Result<Vec<Report>, AdviseError> {
         let table = &sharded.table;
         let name = table.display_name();
-        if self.options.keeps_calibration {
+        let kind = sharded.kind;
+        if self.options.keeps_calibration && kind == MemberKind::Shard {
             return Err(AdviseError::Unfit(format!(
                 "--calibration keeps the times of one server, and the shards of {name} may be on several: omit it"
             )));
         }
-        let ask = async || {
-            let facts = TableFacts::without_statements(self.client(), table).await?;
-            Ok::<_, LiveError>((facts, Statements::ask(self.client(), table).await?))
-        };
+        let ask = async || TableFacts::ask(self.client(), &self.server, table).await;
         let asked = self.connection.reading(ask).await;
-        let (own, statements) =
-            asked.map_err(|error| AdviseError::Live { relation: name.clone(), error })?;
+        let own = asked.map_err(|error| AdviseError::Live { relation: name.clone(), error })?;
         let mut lost = sharded.lost.clone();
-        let mut shards: Vec<&ShardCopy> = sharded.shards.iter().collect();
-        if let Some((at, _)) =
-            shards.iter().enumerate().max_by_key(|(_, s)| s.relation.bytes_with_toast())
-        {
-            shards.swap(0, at);
-        }
+        let shards = sharded.largest_first();
         let page = self.server.page_size.bytes() as u64;
         let blocks: u64 = shards.iter().map(|shard| shard.relation.bytes / page).sum();
         let mut model = None;
@@ -465,7 +582,7 @@ impl Advisor {
         for shard in rest.by_ref() {
             match shard.model(table, columns, blocks_of(&name, blocks)?).await {
                 Ok(found) => {
-                    model = Some((Added::to(&found, shard), found, shard));
+                    model = Some((Added::to(kind, &found, shard), found, shard));
                     break;
                 }
                 Err(error) if is_of_shard(&error) => lost.push(shard.lost(&error)),
@@ -473,7 +590,7 @@ impl Advisor {
             }
         }
         let Some((mut added, model, first)) = model else {
-            return Err(nothing_read(&name, &lost));
+            return Err(nothing_read(kind, &name, &lost));
         };
         let mut measured = None;
         for shard in std::iter::once(first).chain(rest) {
@@ -484,29 +601,63 @@ impl Advisor {
                     }
                     added.add(shard, part);
                 }
+                Err(AdviseError::Differs { relation, why }) if kind == MemberKind::Partition => {
+                    added.different.push(format!("{relation}: {why}"));
+                }
                 Err(error) if is_of_shard(&error) => lost.push(shard.lost(&error)),
                 Err(error) => return Err(error),
             }
         }
         if added.shards == 0 {
-            return Err(nothing_read(&name, &lost));
+            return Err(nothing_read(kind, &name, &lost));
         }
         let facts = TableFacts {
             counters: added.counters,
+            period: model.facts.period,
             compression: model.facts.compression,
-            statements,
+            statements: own.statements.clone(),
             logical: added.logical,
+            toasters: model.facts.toasters.clone(),
         };
         let mut notes = notes(&added, &lost, measured);
-        if let Some(difference) = ShardDefinition::new(self, table, &own).difference(&model.layout)
-        {
-            notes.push(format!(
-                "The settings of the table itself, which Citus gives to shards that it moves or splits, are not those of \
-                 its shards: {difference} {}. The command sets both.",
-                model.shard
-            ));
+        if kind == MemberKind::Shard {
+            let own = ShardDefinition::new(self, table, &own);
+            notes.extend(own.difference(&model.layout).map(|difference| {
+                format!(
+                    "The settings of the table itself, which Citus gives to shards that it moves or splits, are not those \
+                     of its shards: {difference} {}. The command sets both.",
+                    model.shard
+                )
+            }));
         }
-        added.reports(&name, &model, first, &facts, &lost, &notes)
+        let relations = added.relations.clone();
+        let mut reports = added.reports(&name, &model, first, &facts, &lost, &notes)?;
+        if kind == MemberKind::Partition {
+            self.add_compaction(&model.relation, &relations, &mut reports).await?;
+        }
+        Ok(reports)
+    }
+
+    /// Adds what compaction of all partitions alone would return.
+    async fn add_compaction(
+        &self,
+        table: &Relation,
+        partitions: &[Relation],
+        reports: &mut [Report],
+    ) -> Result<(), AdviseError> {
+        let mut found = Vec::new();
+        let mut problems = Problems::default();
+        for partition in partitions {
+            let access = self.access(partition).await?;
+            found.extend(self.compaction(partition, access, None, &mut problems).await);
+        }
+        let compaction = CompactionReport::of_parts(table, found);
+        for report in reports {
+            report.problems.merge_new(problems.clone());
+            report.notes.extend(compaction.as_ref().map(CompactionReport::note));
+            report.compaction.clone_from(&compaction);
+        }
+        Ok(())
     }
 }
 
@@ -525,6 +676,11 @@ impl Added {
         read.total_blocks = blocks_of(name, self.total_blocks)?;
         read.complete &= lost.is_empty();
         read.problems.merge(problems(lost));
+        let kind = self.kind;
+        let mut partition_names = Vec::new();
+        if kind == MemberKind::Partition {
+            partition_names.extend(self.relations.iter().map(Relation::quoted));
+        }
         let weight = f64::from(read.done.blocks) / f64::from(read.total_blocks.max(1));
         self.tallies.iter_mut().for_each(|tally| tally.scale(weight));
         let subject = Subject {
@@ -533,12 +689,18 @@ impl Added {
             server: &first.advisor.server,
             facts,
             extraction: None,
-            shards: Some(ShardsReport {
+            shards: (kind == MemberKind::Shard).then_some(ShardsReport {
                 shards: self.shards,
                 nodes: self.nodes.len() as u64,
                 not_read: lost.len() as u64,
                 copies: read.files.len() as u64,
             }),
+            partitions: (kind == MemberKind::Partition).then_some(PartitionsReport {
+                partitions: self.shards,
+                not_read: lost.len() as u64,
+                different: self.different,
+            }),
+            partition_names,
             read,
         };
         let calibrated = self.calibrated.unwrap_or_default();
@@ -546,14 +708,17 @@ impl Added {
         for report in &mut reports {
             report.compaction = None;
             report.notes.extend_from_slice(notes);
-            if changes_storage(report) {
+            if kind == MemberKind::Partition {
+                report.notes.extend(growing(report, &self.relations));
+            } else if changes_storage(report) {
                 report.recommendation.sql.clear();
                 report.notes.push(NO_STORAGE.to_owned());
             }
             if !lost.is_empty() {
                 let caveat = format!(
-                    "{} of its shards were not read, and are not in these figures",
-                    lost.len()
+                    "{} of its {}s were not read, and are not in these figures",
+                    lost.len(),
+                    kind.name()
                 );
                 let changes =
                     report.candidates.iter_mut().filter(|candidate| !candidate.marks.today);
@@ -574,9 +739,34 @@ fn changes_storage(report: &Report) -> bool {
     chosen != today
 }
 
-fn nothing_read(name: &str, lost: &[Failed]) -> AdviseError {
+/// The part by which a partition grows that is worth a note.
+const GROWS: f64 = 0.05;
+/// Partitions that a note names.
+const NAMED: usize = 4;
+
+/// The partitions that would grow, although the table as a whole would not.
+fn growing(report: &Report, partitions: &[Relation]) -> Option<String> {
+    let parts = partitions.iter().zip(&report.part_changes);
+    let growing: Vec<String> = parts
+        .filter(|(_, change)| **change > 1.0 + GROWS)
+        .map(|(partition, change)| {
+            format!("{} by {:.0} %", partition.display_name(), (change - 1.0) * 100.0)
+        })
+        .collect();
+    if growing.is_empty() || report.recommendation.candidate == 0 {
+        return None;
+    }
+    let named = growing.get(..NAMED.min(growing.len())).unwrap_or_default().join(", ");
+    let more = match growing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("Not all partitions are alike: with these settings some grow, {named}{more}."))
+}
+
+fn nothing_read(kind: MemberKind, name: &str, lost: &[Failed]) -> AdviseError {
     let why = problems(lost).kept().first().map(ToString::to_string).unwrap_or_default();
-    let why = format!("no shard could be read: {why}");
+    let why = format!("no {} could be read: {why}", kind.name());
     AdviseError::NotRead { relation: name.to_owned(), why }
 }
 
@@ -584,7 +774,10 @@ fn nothing_read(name: &str, lost: &[Failed]) -> AdviseError {
 fn is_of_shard(error: &AdviseError) -> bool {
     matches!(
         error,
-        AdviseError::Live { .. } | AdviseError::NoRows { .. } | AdviseError::NotRead { .. }
+        AdviseError::Live { .. }
+            | AdviseError::NoRows { .. }
+            | AdviseError::NotRead { .. }
+            | AdviseError::Differs { .. }
     )
 }
 
@@ -612,11 +805,21 @@ fn problems(lost: &[Failed]) -> Problems {
 }
 
 fn notes(added: &Added, lost: &[Failed], measured: Option<String>) -> Vec<String> {
-    let mut notes = vec![
-        "The figures are for all shards together; each was sampled in proportion to its size. What compaction alone would \
-         return is not estimated: toastctl inspect shows it for each shard."
-            .to_owned(),
-    ];
+    let mut notes = vec![match added.kind {
+        MemberKind::Shard => {
+            "The figures are for all shards together; each was sampled in proportion to its size. What compaction alone \
+             would return is not estimated: toastctl inspect shows it for each shard."
+                .to_owned()
+        }
+        MemberKind::Partition => {
+            "The figures are for all partitions together; each was sampled in proportion to its size.".to_owned()
+        }
+    }];
+    for different in &added.different {
+        notes.push(format!(
+            "Not in these figures, although the command names the whole table: {different}."
+        ));
+    }
     if added.read.files.len() as u64 > added.shards {
         notes.push(
             "Of each shard with copies, one copy was read. The figures are for all copies, assuming that they are equal."
@@ -631,9 +834,10 @@ fn notes(added: &Added, lost: &[Failed], measured: Option<String>) -> Vec<String
     }
     if !lost.is_empty() {
         notes.push(format!(
-            "{} of {} shards were not read; they may differ, and no figure includes them.",
+            "{} of {} {}s were not read; they may differ, and no figure includes them.",
             lost.len(),
-            lost.len() as u64 + added.shards
+            lost.len() as u64 + added.shards,
+            added.kind.name()
         ));
     }
     notes

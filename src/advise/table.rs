@@ -12,6 +12,7 @@ use super::reading::Reading;
 use super::report::{ColumnSample, Subject, column_report};
 use super::result::{Access, CompactionReport, Report};
 use super::tally::Tally;
+use super::together;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::owner_facts::begin_reading;
@@ -30,6 +31,16 @@ impl Advisor {
     ) -> Result<Vec<Report>, AdviseError> {
         let what = self.options.extract.clone();
         self.wanting(relation, columns, &WantedKeys { what, ..WantedKeys::default() }).await
+    }
+
+    /// As [`Advisor::relation`], without a look at what compaction would return.
+    pub(crate) async fn settings(
+        &self,
+        relation: &Relation,
+        columns: &[String],
+    ) -> Result<Vec<Report>, AdviseError> {
+        let access = self.access(relation).await?;
+        self.read(relation, columns, access, &WantedKeys::default()).await
     }
 
     /// As [`Advisor::relation`], with this extracted.
@@ -76,7 +87,7 @@ impl Advisor {
         };
         let facts = self
             .connection
-            .reading(async || TableFacts::ask(self.client(), relation).await)
+            .reading(async || TableFacts::ask(self.client(), &self.server, relation).await)
             .await
             .map_err(live)?;
         let run = self.begin(relation, access).await.map_err(live)?;
@@ -140,6 +151,8 @@ impl Advisor {
             read,
             extraction: run.documents.extractions.first(),
             shards: None,
+            partitions: None,
+            partition_names: Vec::new(),
         };
         Ok(reports(&subject, &variants, &tallies, &calibrated))
     }
@@ -173,7 +186,7 @@ impl Advisor {
         let narrowing = &self.options.narrowing;
         columns
             .iter()
-            .map(|&column| Variants::new(relation, column, narrowing, abilities))
+            .map(|&column| Variants::new(relation, column, columns, narrowing, abilities))
             .collect()
     }
 }
@@ -198,9 +211,11 @@ pub(super) fn reports(
     tallies: &[Tally],
     calibrated: &[Calibrated],
 ) -> Vec<Report> {
-    let mut reports = Vec::with_capacity(variants.len());
+    let mut samples = Vec::with_capacity(variants.len());
     for ((variants, tally), calibrated) in variants.iter().zip(tallies).zip(calibrated) {
-        reports.push(column_report(ColumnSample { subject, variants, tally, calibrated }));
+        samples.push(ColumnSample { subject, variants, tally, calibrated });
     }
+    let mut reports: Vec<Report> = samples.iter().map(|sample| column_report(*sample)).collect();
+    together::join(&samples, &mut reports);
     reports
 }

@@ -11,7 +11,7 @@ use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, WriteWork};
 use toast_format::model::index_entry::too_large;
 use toast_format::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
-use toast_format::model::policy::Policy;
+use toast_format::model::policy::{Policy, VARLENA_HEADER_SIZE};
 use toast_format::model::settings::Settings;
 use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
@@ -41,8 +41,10 @@ pub struct Sums {
     /// Bytes of chunks on pages, of all columns; and of the column.
     pub toast_bytes: f64,
     pub column_toast_bytes: f64,
-    /// What the conversion writes: bytes of heap tuples, the number of chunks, and their bytes on pages.
+    /// What the conversion writes: bytes of heap tuples, the number of values out of line and of their chunks, and the
+    /// bytes of these on pages.
     pub new_heap_bytes: f64,
+    pub new_values: f64,
     pub new_chunks: f64,
     pub new_toast_bytes: f64,
     /// Reading the column's values, after an update in place: without pages of the heap and of the index.
@@ -67,6 +69,7 @@ impl Sums {
         self.toast_bytes += other.toast_bytes * weight;
         self.column_toast_bytes += other.column_toast_bytes * weight;
         self.new_heap_bytes += other.new_heap_bytes * weight;
+        self.new_values += other.new_values * weight;
         self.new_chunks += other.new_chunks * weight;
         self.new_toast_bytes += other.new_toast_bytes * weight;
         self.read = self.read.plus(other.read.scaled(weight));
@@ -258,6 +261,18 @@ pub struct SampleRow {
     pub tuple_length: u32,
 }
 
+/// What happens to values of columns that a command does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OtherValues {
+    /// They stay where they are.
+    #[default]
+    Stay,
+    /// They arrive with the row, so that what is stored does not depend on where and how they are stored now.
+    Arrive,
+    /// They stay where they are, and all columns that are advised on get the settings.
+    Follow,
+}
+
 /// What is compared: the present state of a column, or other settings for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
@@ -272,6 +287,7 @@ pub struct Variant {
     /// The columns that `retoast` is to bring there: it leaves rows alone in which they are already stored so. Of none,
     /// all rows are written anew.
     pub named: Vec<usize>,
+    pub others: OtherValues,
 }
 
 impl Variant {
@@ -298,6 +314,9 @@ impl Variant {
                 *value = value.fresh();
             }
         }
+        if self.others == OtherValues::Arrive {
+            arriving.iter_mut().for_each(|value| *value = value.fresh());
+        }
         let keeps_any = row.values.iter().any(|value| matches!(value, Incoming::Kept { .. }));
         if self.named.is_empty() || !keeps_any {
             Operation::Update
@@ -313,6 +332,28 @@ impl Variant {
             && self.named.iter().all(|&column| {
                 stored.get(column).zip(placed.get(column)).is_none_or(|(s, p)| same_form(s, p))
             })
+    }
+}
+
+/// Compresses values of columns that are not named to what they are compressed to where they are stored: these are not
+/// fetched.
+struct SizesStored<'a, C> {
+    /// The values as they are stored; `None` if those that are not named do not arrive.
+    values: Option<&'a [Incoming]>,
+    named: &'a [usize],
+    compressor: &'a mut C,
+}
+
+impl<C: Compressor> Compressor for SizesStored<'_, C> {
+    fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32> {
+        let values = if self.named.contains(&index) { None } else { self.values };
+        match values.and_then(|values| values.get(index)) {
+            Some(&Incoming::Compressed { size, .. }) => Some(size),
+            Some(&Incoming::Kept { stored, compressed, .. }) => {
+                compressed.then_some(stored.saturating_add(VARLENA_HEADER_SIZE))
+            }
+            _ => self.compressor.compressed_size(index, method),
+        }
     }
 }
 
@@ -588,32 +629,28 @@ impl VariantTally {
         compressor: &mut impl Compressor,
     ) {
         let variant = &self.variant;
-        let length;
-        let mut is_new = false;
-        let placed = if variant.settings.is_none() || variant.complies(judged, compressor) {
-            length = row.tuple_length;
-            as_stored(&row.values, page)
+        let toasted = if variant.settings.is_none() || variant.complies(judged, compressor) {
+            None
         } else {
             let operation = variant.arriving(row, &mut self.arriving);
-            match variant.table.toast(&self.arriving, operation, compressor) {
-                Ok(toasted) if variant.leads_to(judged, &toasted.values) => {
-                    length = row.tuple_length;
-                    as_stored(&row.values, page)
-                }
-                Ok(toasted) => {
-                    is_new = true;
-                    length = toasted.tuple_length;
-                    toasted.values
-                }
+            let stored = (variant.others == OtherValues::Arrive).then_some(row.values.as_slice());
+            let mut sizes = SizesStored { values: stored, named: &variant.named, compressor };
+            match variant.table.toast(&self.arriving, operation, &mut sizes) {
+                Ok(toasted) if variant.leads_to(judged, &toasted.values) => None,
+                Ok(toasted) => Some(toasted),
                 Err(error) => {
+                    // As it is: the row cannot be stored otherwise.
                     self.block_refused += 1.0;
                     self.refusal.get_or_insert(error.to_string());
-                    // As it is: the row cannot be stored otherwise.
-                    length = row.tuple_length;
-                    as_stored(&row.values, page)
+                    None
                 }
             }
         };
+        let is_new = toasted.is_some();
+        let (length, placed) = toasted.map_or_else(
+            || (row.tuple_length, as_stored(&row.values, page)),
+            |toasted| (toasted.tuple_length, toasted.values),
+        );
         if let Some(Incoming::Opaque { outside: None, .. }) = row.values.get(variant.column) {
             self.unknown += 1.0;
         }
@@ -643,6 +680,7 @@ impl VariantTally {
             self.block.toast_bytes += bytes;
             self.block.chunks += f64::from(value.chunks);
             if is_written {
+                self.block.new_values += f64::from(u8::from(external));
                 self.block.new_chunks += f64::from(value.chunks);
                 self.block.new_toast_bytes += bytes;
             }

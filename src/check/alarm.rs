@@ -66,6 +66,8 @@ pub(crate) struct Counts {
     notices: u64,
     /// Tables or files of which something was not checked.
     pub(crate) incomplete: u64,
+    /// Tables or files that were checked, in part at least.
+    pub(crate) relations: u64,
 }
 
 impl Counts {
@@ -81,7 +83,7 @@ impl Counts {
         self.errors + self.warnings
     }
 
-    fn figure(&self, figure: Figure) -> u64 {
+    pub(crate) fn figure(&self, figure: Figure) -> u64 {
         match figure {
             Figure::Errors => self.errors,
             Figure::Warnings => self.warnings,

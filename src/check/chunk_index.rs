@@ -21,6 +21,8 @@ use toast_format::model::visibility::Visibility;
 const MAX_CHUNKS: usize = 1 << 27;
 /// Findings in TOAST relations that are kept until it is known which belong to values.
 const MAX_FINDINGS: usize = 100_000;
+/// The longest value with a header of one byte (`VARATT_SHORT_MAX`).
+const LONGEST_SHORT: usize = 0x7F;
 const FROZEN_TRANSACTION_ID: TransactionId = TransactionId(2);
 /// After these it is not known whose chunk a tuple is.
 const LOST: [Code; 4] =
@@ -262,6 +264,25 @@ pub fn append_chunk(
         }
         _ => false,
     }
+}
+
+/// The data of the chunk at `tid`, whose page is `bytes`, and whether its length is another than that of its tuple: then it is
+/// all that follows up to the tuple's end.
+pub(super) fn chunk_data(
+    bytes: &[u8],
+    tid: ItemPointer,
+    id_type: ValueIdType,
+) -> Option<(Vec<u8>, bool)> {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+    let (tuple, _) = chunk_tuple(&page, page.line_pointer(tid.item)?)?;
+    let own = tuple.data.get(id_type.data_offset()..)?;
+    if Varlena::parse(own, tuple.order).is_ok_and(|(_, used)| used == own.len()) {
+        let mut data = Vec::new();
+        return append_chunk(bytes, tid, id_type, &mut data).then_some((data, false));
+    }
+    let short = if tuple.order == ByteOrder::Little { 1 } else { 0x80 };
+    let is_short = own.len() <= LONGEST_SHORT && own.first()? & short != 0;
+    Some((own.get(if is_short { 1 } else { 4 }..)?.to_vec(), true))
 }
 
 /// Calls `each` with the value and the `xmin` of every live chunk of a page.

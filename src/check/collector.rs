@@ -1,6 +1,6 @@
 //! Collects what a check finds on the pages of a table, and checks values once they are reassembled.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use super::code::Code;
 use super::content::check_content;
@@ -62,7 +62,7 @@ impl<S: ChunkStore + Send> Customs for StoredCustoms<'_, S> {
         with_text: bool,
     ) -> Option<Result<u64, ToastError>> {
         let StoredCustoms { toasters, page, .. } = *self;
-        let store = &mut *self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = &mut *self.store.lock();
         let mut store = Counting { store, chunks: 0 };
         let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
         let read = reassembler.value(value).and_then(|logical| {

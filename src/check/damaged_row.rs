@@ -1,6 +1,6 @@
 //! A row with damaged values: how it is found again, and who else refers to its values (pure).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::code::Code;
 use super::content::check_content;
@@ -30,9 +30,15 @@ const LONGEST_GUARD: usize = 60;
 
 /// The tuple at `ctid`, whose page is `bytes`.
 pub(super) fn tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<HeapTuple<'_>> {
+    let (own, order) = tuple_bytes_at(bytes, ctid)?;
+    HeapTuple::parse(own, order).ok()
+}
+
+/// The bytes of the tuple at `ctid`, whose page is `bytes`, and their order.
+pub(super) fn tuple_bytes_at(bytes: &[u8], ctid: ItemPointer) -> Option<(&[u8], ByteOrder)> {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
     let pointer = page.line_pointer(ctid.item)?;
-    HeapTuple::parse(page.tuple_bytes(pointer).ok()?, page.byte_order()).ok()
+    Some((page.tuple_bytes(pointer).ok()?, page.byte_order()))
 }
 
 /// The tuple at `ctid` with all bytes up to the next tuple, and their number, if that is more than its line pointer says.
@@ -475,16 +481,20 @@ pub(super) fn references_on_page(
     let unreadable = Unreadable::new(subject, visible, block, bytes);
     let mut is_whole = !unreadable.page && unreadable.items.is_empty();
     for (ctid, item) in scan::items(block, &page) {
-        let tuple = match item {
-            Item::Tuple(tuple, _) => tuple,
-            _ => continue,
-        };
+        let Item::Tuple(tuple, _) = item else { continue };
         let is_refused = subject.has_refused_xid(&tuple);
         let seen = if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
         if seen == Visibility::Dead && !is_refused {
             continue;
         }
         let is_live = seen != Visibility::Dead && !is_refused;
+        let version = Reference {
+            ctid,
+            xmin: tuple.xmin.0,
+            xmax: tuple.xmax.0,
+            newer: tuple.ctid,
+            ..Reference::default()
+        };
         let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
         while let Some(walked) = walk.next() {
             let Ok((attribute, datum)) = walked else {
@@ -503,24 +513,17 @@ pub(super) fn references_on_page(
                     });
                     let value_id = pointer.value_id.0;
                     let pointer = Some(pointer);
-                    all.push(Reference {
-                        ctid,
-                        column: attribute.name.clone(),
-                        value_id,
-                        pointer,
-                        rewrite,
-                    });
+                    let column = attribute.name.clone();
+                    all.push(Reference { column, value_id, pointer, rewrite, ..version.clone() });
                 }
                 Datum::Varlena(Varlena::Custom(pointer)) => {
                     match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
                         Ok(description) if description.toaster.handler != Handler::Unknown => {
                             let values = description.parts.iter().filter_map(|part| part.value);
                             for value in values.filter(|value| is_asked(value.value_id)) {
-                                let value_id = value.value_id.0;
                                 let column = attribute.name.clone();
-                                let pointer = None;
-                                let rewrite = None;
-                                all.push(Reference { ctid, column, value_id, pointer, rewrite });
+                                let value_id = value.value_id.0;
+                                all.push(Reference { column, value_id, ..version.clone() });
                             }
                         }
                         _ => is_whole = false,
@@ -607,23 +610,94 @@ pub(super) fn by_key(
     key: &[usize],
 ) -> Option<String> {
     let tuple = tuple_at(bytes, ctid)?;
-    let mut conditions = vec![None; key.len()];
-    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+    let mut conditions = Vec::with_capacity(key.len());
+    for (column, content) in key_contents(&tuple, subject, key)? {
+        let text = String::from_utf8(value_text::text(column.type_oid, content, tuple.order)?);
+        let text = text.ok().filter(|text| !text.contains('\0'))?;
+        conditions.push(format!("{} = {}", quote_identifier(&column.name), quote_literal(&text)));
+    }
+    let all = conditions.join(" AND ");
+    (1..=LONGEST_KEY).contains(&all.len()).then_some(all)
+}
+
+/// The columns of a row's key, whose indexes are `key`, and what is in them; `None` where one is NULL or cannot be read.
+fn key_contents<'s, 't>(
+    tuple: &'t HeapTuple<'_>,
+    subject: &Subject<'s>,
+    key: &[usize],
+) -> Option<Vec<(&'s Attribute, &'t [u8])>> {
+    let mut contents = vec![None; key.len()];
+    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
     while let Some(Ok((column, datum))) = walk.next() {
         let index = walk.index() - 1;
         let Some(at) = key.iter().position(|own| *own == index) else { continue };
         let content = match datum {
             Datum::Fixed(content) | Datum::CString(content) => content,
-            Datum::Varlena(ref value) => value.inline_content()?,
+            Datum::Varlena(value) => value.inline_content()?,
             Datum::Null | Datum::Missing => return None,
         };
-        let text = String::from_utf8(value_text::text(column.type_oid, content, tuple.order)?);
-        let text = text.ok().filter(|text| !text.contains('\0'))?;
-        let condition = format!("{} = {}", quote_identifier(&column.name), quote_literal(&text));
-        *conditions.get_mut(at)? = Some(condition);
+        *contents.get_mut(at)? = Some((column, content));
     }
-    let all = conditions.into_iter().collect::<Option<Vec<String>>>()?.join(" AND ");
-    (1..=LONGEST_KEY).contains(&all.len()).then_some(all)
+    contents.into_iter().collect()
+}
+
+/// Rows by the contents of a unique key, which is one of these.
+#[derive(Debug)]
+pub(super) struct RowsByKey {
+    /// The columns of each key, by their indexes.
+    keys: Vec<Vec<usize>>,
+    rows: HashMap<(usize, Vec<Vec<u8>>), ItemPointer>,
+}
+
+impl RowsByKey {
+    pub(super) fn new(keys: Vec<Vec<usize>>) -> RowsByKey {
+        RowsByKey { keys, rows: HashMap::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Enters the row at `ctid`, whose page is `bytes`.
+    pub(super) fn enter(&mut self, bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) {
+        let Some(tuple) = tuple_at(bytes, ctid) else { return };
+        for (at, key) in self.keys.iter().enumerate() {
+            if let Some(contents) = owned_key(&tuple, subject, key) {
+                self.rows.insert((at, contents), ctid);
+            }
+        }
+    }
+
+    /// Calls `each` with every row that was entered and another live one, on this page, with the same key.
+    pub(super) fn twins_on_page(
+        &self,
+        subject: &Subject<'_>,
+        visible: &impl Visible,
+        block: BlockNumber,
+        bytes: &[u8],
+        mut each: impl FnMut(ItemPointer, ItemPointer),
+    ) {
+        if self.is_empty() {
+            return;
+        }
+        scan::each_tuple(block, bytes, visible, |ctid, tuple, _, seen| {
+            if seen != Visibility::Live {
+                return;
+            }
+            for (at, key) in self.keys.iter().enumerate() {
+                let contents = owned_key(tuple, subject, key);
+                let own = contents.and_then(|contents| self.rows.get(&(at, contents)));
+                if let Some(own) = own.filter(|own| **own != ctid) {
+                    each(*own, ctid);
+                }
+            }
+        });
+    }
+}
+
+fn owned_key(tuple: &HeapTuple<'_>, subject: &Subject<'_>, key: &[usize]) -> Option<Vec<Vec<u8>>> {
+    let contents = key_contents(tuple, subject, key)?;
+    Some(contents.into_iter().map(|(_, content)| content.to_vec()).collect())
 }
 
 /// `bpchar`, whose cast to text drops blanks.
@@ -640,9 +714,13 @@ fn fixed(column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<String> {
 }
 
 /// A pointer to a value, in a row that is not known to be dead.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Reference {
     pub(super) ctid: ItemPointer,
+    /// The row's transaction IDs, and where its newer version is (`t_ctid`), as they stand in the tuple.
+    pub(super) xmin: u32,
+    pub(super) xmax: u32,
+    pub(super) newer: ItemPointer,
     pub(super) column: String,
     pub(super) value_id: u64,
     /// `None` of a pluggable toaster's.
@@ -650,6 +728,14 @@ pub(super) struct Reference {
     /// The statement that stores the value anew; `None` if none can: the row is not live, or the value a
     /// pluggable toaster's.
     pub(super) rewrite: Option<String>,
+}
+
+impl Reference {
+    /// Whether the row of `other` is a newer version of this one.
+    fn is_older_than(&self, other: &Reference) -> bool {
+        self.ctid != other.ctid
+            && (self.newer == other.ctid || self.xmax > 2 && self.xmax == other.xmin)
+    }
 }
 
 /// A finding for each live row of `source` whose value another one has too.
@@ -660,8 +746,15 @@ pub(super) fn shared_values(source: &str, mut pointing: Vec<Reference>) -> Vec<F
     for same in pointing.chunk_by(|a, b| a.value_id == b.value_id) {
         for (at, one) in same.iter().enumerate() {
             let Some(other) = same.get(usize::from(at == 0)) else { continue };
-            let with =
-                format!("value {} of {} in the row at {}", one.value_id, other.column, other.ctid);
+            let version = if one.is_older_than(other) {
+                ", a newer version of it"
+            } else if other.is_older_than(one) {
+                ", an older version of it"
+            } else {
+                ""
+            };
+            let Reference { value_id, column, ctid, .. } = other;
+            let with = format!("value {value_id} of {column} in the row at {ctid}{version}");
             findings.push(finding::shared(source, one.ctid, &one.column, &with));
         }
     }

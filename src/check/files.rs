@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use super::chunk_index::{ChunkIndex, Orphan};
 use super::code::Code;
 use super::files_evidence::{FileEvidence, save};
-use super::files_heap::{HeapScan, tell_truncated, unreadable};
+use super::files_heap::{HeapScan, truncated_blocks, unreadable};
 use super::finding::{
-    CheckError, Checked, Finding, MAX_KNOWN, chunks_without_row, place_at, zeros,
+    CheckError, Checked, Finding, MAX_KNOWN, chunks_without_row, place_at, without_rows, zeros,
 };
 use super::relation_run::{RelationRun, Tell};
 use super::salvage_dir::SalvageDir;
 use super::subject::{Depth, PageOwner, Subject, XidLimits};
 use super::value::Toast;
-use super::visibility_map::{LostBlocks, lost_in_file};
+use super::visibility_map::{LostBlocks, VisibilityMap, map_of_file};
 use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
 use toast_format::disk::desc::TupleDesc;
@@ -51,6 +51,8 @@ pub fn relation_file(
 ) -> Result<Checked, CheckError> {
     let name = target.heap.display().to_string();
     let types = Types::default();
+    // the map of a server that was not shut down may be ahead of the table
+    let map = if target.needs_recovery() { VisibilityMap::default() } else { map_of_file(target)? };
     let subject = Subject {
         source: &name,
         pages: PageOwner::Table,
@@ -67,6 +69,8 @@ pub fn relation_file(
             next_multi: Some(ids.next_multi),
         }),
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
+        wal_end: target.wal_end(),
+        map: Some(&map),
         is_newer: target.is_of_newer_server(),
         ignores_hoff: false,
         checksums: target.verifies_checksums(),
@@ -75,8 +79,15 @@ pub fn relation_file(
     };
     let mut run = RelationRun::new(&name, salvage, tell);
     note_state(target, &mut run.checked);
+    run.unjudged = target.is_backup().then_some(0);
     check_heap_and_chunks(target, &subject, options.threads, progress, &mut run)?;
     let mut checked = run.checked;
+    if let Some(count) = run.unjudged {
+        checked.leave_out(format!(
+            "this is a base backup before recovery (backup_label): WAL may replace any page, so that nothing is judged as damage \
+             and {count} findings are not listed; start a server on a copy of the backup, and check that"
+        ));
+    }
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
         checked.note(format!(
@@ -125,7 +136,7 @@ fn check_heap_and_chunks(
     };
     scan.run(threads, progress, out)?;
     let twice = out.end_rows();
-    let lost = lost_blocks(target, name, out)?;
+    let lost = lost_blocks(target, subject, out)?;
     if !twice.is_empty() {
         out.tell_all(FileEvidence::open(target, subject, &chunks)?.shared_values(&twice)?)?;
     }
@@ -136,6 +147,9 @@ fn check_heap_and_chunks(
     let mut front = out.rows.zeros.in_front();
     front.retain(|block| lost.zeros.binary_search(block).is_err());
     let is_lost = has_orphans && is_first_toast(target, subject.toast);
+    if is_lost && !out.rows.zeros.has_used() {
+        out.tell(without_rows(name))?;
+    }
     out.tell_all(zeros(name, &front, is_lost))?;
     if let Some(path) = target.toast {
         let (findings, more) = chunks.findings();
@@ -148,21 +162,18 @@ fn check_heap_and_chunks(
     save(FileEvidence::open(target, subject, &chunks)?, out)
 }
 
-/// Reports blocks that had rows, according to the visibility map. The map of a server that was not shut down may be ahead of
-/// the table.
+/// Reports blocks that had rows, according to the visibility map.
 fn lost_blocks(
     target: &FileTarget<'_>,
-    name: &str,
+    subject: &Subject<'_>,
     out: &mut RelationRun<'_>,
 ) -> Result<LostBlocks, CheckError> {
     if let Some(left_out) = out.rows.zeros.left_out() {
         out.checked.leave_out(left_out);
     }
-    if target.needs_recovery() {
-        return Ok(LostBlocks::default());
-    }
-    let lost = lost_in_file(target, &out.rows.zeros.blocks())?;
-    out.tell_all(lost.findings(name))?;
+    let Some(map) = subject.map else { return Ok(LostBlocks::default()) };
+    let lost = map.lost_in_file(target, &out.rows.zeros.blocks())?;
+    out.tell_lost(lost.findings(subject.source))?;
     Ok(lost)
 }
 
@@ -235,6 +246,7 @@ fn learn(
         desc: &desc,
         pages: PageOwner::Toast,
         toast: Toast::None,
+        map: None,
         ..*heap
     };
     let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
@@ -252,7 +264,7 @@ fn learn(
     }
     progress.end();
     out.checked.looked.toast_blocks += u64::from(blocks);
-    tell_truncated(&name, &file, out)?;
+    out.tell_all(truncated_blocks(&name, &file))?;
     index.sort();
     if index.is_full() {
         out.checked.note(format!("{name} has more chunks than can be checked without its index"));
@@ -268,7 +280,7 @@ fn orphans(
     chunks: &ChunkIndex,
     out: &mut RelationRun<'_>,
 ) -> Result<bool, CheckError> {
-    if out.rows.is_incomplete || out.checked.errors > 0 || chunks.is_full() {
+    if out.rows.is_incomplete || chunks.is_full() {
         let is_full = chunks.is_full() || out.rows.known.len() >= MAX_KNOWN;
         out.checked.orphans_unseen(name, is_full);
         return Ok(false);

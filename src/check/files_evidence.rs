@@ -86,7 +86,7 @@ impl<'a> FileEvidence<'a> {
                 let Some(file) = &mut self.toast else { return };
                 // what hint bits say of chunks counts, whatever their transactions are
                 let desc = &self.toast_desc;
-                (file, Subject { source: &toast, desc, xids: None, ..*self.subject })
+                (file, Subject { source: &toast, desc, xids: None, map: None, ..*self.subject })
             }
         };
         for block in blocks {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
+
+use parking_lot::Mutex;
 
 use super::chunk_index::{ChunkIndex, append_chunk};
 use super::code::Code;
@@ -52,7 +54,7 @@ impl HeapScan<'_, '_> {
         if file.read(BlockNumber(0), &mut page)? {
             check_page_size(&page, name)?;
         }
-        tell_truncated(name, &file, out)?;
+        out.tell_lost(truncated_blocks(name, &file))?;
         progress.begin(name, u64::from(blocks));
         let done = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(4 * threads.max(1));
@@ -176,7 +178,7 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
             for value in std::mem::take(&mut collector.externals) {
                 match toast {
                     Some(toast) => {
-                        let mut toast = toast.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut toast = toast.lock();
                         toast.check_value(&value, page, &mut self.chunks, &mut collector);
                     }
                     None => collector.blocks.looked.values += 1,
@@ -195,16 +197,10 @@ pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding
     Finding::new(Code::Unreadable, place, "a page", error)
 }
 
-/// Tells of blocks that the file should have.
-pub(super) fn tell_truncated(
-    name: &str,
-    file: &RelationFile,
-    out: &mut RelationRun<'_>,
-) -> Result<(), CheckError> {
-    for (block, error) in file.truncated_blocks() {
-        out.tell(unreadable(name, block, &error.to_string()))?;
-    }
-    Ok(())
+/// Findings for blocks that the file should have.
+pub(super) fn truncated_blocks(name: &str, file: &RelationFile) -> Vec<Finding> {
+    let blocks = file.truncated_blocks().into_iter();
+    blocks.map(|(block, error)| unreadable(name, block, &error.to_string())).collect()
 }
 
 /// The TOAST relation's file, read by the check's own index. The last few pages are kept.

@@ -13,6 +13,14 @@ use crate::server::citus::ShardLine;
 use toast_format::disk::{BlockNumber, ItemPointer, ValueId};
 use toast_format::heap::problem::Place;
 
+/// The statistics catalogs, whose rows ANALYZE can recompute.
+pub(super) const PG_STATISTIC: &str = "pg_catalog.pg_statistic";
+pub(super) const PG_STATISTIC_EXT_DATA: &str = "pg_catalog.pg_statistic_ext_data";
+
+/// What to do about damaged values in them.
+const STATISTICS: &str = "Statistics can be recomputed: DELETE the row by its ctid, then ANALYZE the table that it \
+     describes. --salvage prints both statements.";
+
 /// Something that is not as a server leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -57,6 +65,16 @@ impl Finding {
     pub(super) fn tid(&self) -> Option<ItemPointer> {
         let (block, item) = self.place.block.zip(self.place.item)?;
         Some(ItemPointer { block, item })
+    }
+
+    /// What to do. `has_toasters`: on a server with pluggable TOAST.
+    pub fn hint(&self, has_toasters: bool) -> &'static str {
+        let is_statistics =
+            [PG_STATISTIC, PG_STATISTIC_EXT_DATA].contains(&self.place.source.as_str());
+        if is_statistics && (Code::Method..=Code::Content).contains(&self.code) {
+            return STATISTICS;
+        }
+        self.code.hint(has_toasters)
     }
 
     /// Whether both are the same damage at the same place, as seen at two times.
@@ -279,14 +297,14 @@ impl Checked {
         let why = match self.errors {
             0 if is_full => "there are too many",
             0 => UNREAD,
-            _ => "damage hides what rows refer to",
+            _ => "some references are damaged",
         };
         self.orphans_unknown(&format!("all values of {toast}"), why);
     }
 
     /// Notes that it is not known of some values whether a row refers to them. `values` names them.
     pub(super) fn orphans_unknown(&mut self, values: &str, why: &str) {
-        self.note(format!("whether rows refer to {values} is not known: {why}"));
+        self.note(format!("cannot tell whether rows refer to {values}: {why}"));
         self.is_incomplete = true;
     }
 }
@@ -348,7 +366,7 @@ impl FindingReport {
             expected: expected.clone(),
             found: found.clone(),
             row: row.clone(),
-            hint: code.hint(has_toasters),
+            hint: finding.hint(has_toasters),
             sql: sql.clone(),
         }
     }
@@ -374,6 +392,12 @@ pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> 
         count => format!("zeros, in {count} blocks in all"),
     };
     Some(Finding::new(code, place, "rows", found))
+}
+
+/// The finding for a table in which no block is in use, although its TOAST relation has values.
+pub(super) fn without_rows(source: &str) -> Finding {
+    let expected = "rows that refer to the values of its TOAST relation";
+    Finding::new(Code::Emptied, Place::new(source), expected, "no block in use")
 }
 
 /// The place of a tuple of `source`.

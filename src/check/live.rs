@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::code::Code;
 use super::collector::CheckedBlocks;
-use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, zeros};
+use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, without_rows, zeros};
 use super::live_batches::{BatchWorker, CheckedRange};
 use super::live_check::{About, BATCH, IGNORES_HOFF, LiveCheck};
 use super::live_chunks::{self, InRelation};
@@ -135,7 +135,9 @@ impl TableCheck<'_> {
             run.checked.leave_out(left_out);
         }
         let lost = self.first.lost_blocks(&run.rows.zeros.blocks()).await?;
-        run.tell_all(lost.findings(&self.first.name(Which::Heap)))?;
+        run.tell_lost(lost.findings(&self.first.name(Which::Heap)))?;
+        let lost = self.first.lost_file(Which::Heap).await?;
+        run.tell_lost(lost)?;
         // a damaged block was in use
         if !run.rows.zeros.has_used() && run.checked.errors == 0 {
             self.emptied().await?;
@@ -164,8 +166,11 @@ impl TableCheck<'_> {
         }
         let blocks = toast.bytes / server.page_size.bytes() as u64;
         let reads_misread = server.version_num >= IGNORES_HOFF;
+        let lost = self.first.lost_file(Which::Toast).await?;
+        self.run.tell_all(lost)?;
+        let checked = &mut self.run.checked;
         let rows = &self.run.rows;
-        if rows.is_incomplete || checked.errors > 0 {
+        if rows.is_incomplete {
             checked.orphans_unseen(&name, rows.known.len() >= MAX_KNOWN);
         } else if rows.remarks.by_address.count > 0 {
             checked.orphans_by_address(&name);
@@ -367,7 +372,10 @@ impl TableCheck<'_> {
         let mut found = None;
         for _ in 0..2 {
             let Some(standing) = check.standing().await? else { return Ok(()) };
-            let counted = standing.counted.filter(|(rows, blocks)| *rows > 0.0 && *blocks > 0);
+            // a block of zeros in the table may never have had rows
+            let counted = standing
+                .counted
+                .filter(|(rows, blocks)| *blocks > 0 && (*rows > 0.0 || standing.blocks == 0));
             let Some((rows, blocks)) = counted else { return Ok(()) };
             let all: Vec<BlockNumber> = (0..standing.blocks).map(BlockNumber).collect();
             for some in all.chunks(BATCH as usize) {
@@ -392,10 +400,10 @@ impl TableCheck<'_> {
             let place = Place::new(check.name(Which::Heap));
             found = Some(Finding::new(Code::Emptied, place, expected, zeros));
         }
-        Ok(self.run.tell_all(found)?)
+        Ok(self.run.tell_lost(found)?)
     }
 
-    /// Reports blocks of zeros in front of used ones, where there are values without a row. A server that extends a table by
+    /// Reports blocks of zeros in front of used ones, or that no block is in use, where there are values without a row. A server that extends a table by
     /// many blocks leaves such blocks too. It is certain that rows stood there only if the TOAST relation was never
     /// rewritten, because VACUUM FULL and the like leave values without a row.
     async fn lost_rows(&mut self) -> Result<(), CheckError> {
@@ -411,7 +419,11 @@ impl TableCheck<'_> {
             };
             still.extend(result.zeros.blocks());
         }
-        Ok(self.run.tell_all(zeros(&check.name(Which::Heap), &still, is_first))?)
+        let name = check.name(Which::Heap);
+        if is_first && !self.run.rows.zeros.has_used() && self.run.checked.errors == 0 {
+            self.run.tell(without_rows(&name))?;
+        }
+        Ok(self.run.tell_all(zeros(&name, &still, is_first))?)
     }
 
     /// Tells values of the TOAST relation that no row refers to.
@@ -424,7 +436,11 @@ impl TableCheck<'_> {
         let marks = std::mem::take(&mut self.marks);
         let is_logged = self.start.lsn.is_some();
         match live_orphans::decide(&mut self.first, marks, left, is_logged).await? {
-            Decided::Found(findings) => {
+            Decided::Found(mut findings) => {
+                if self.run.checked.errors > 0 {
+                    // the index may know a damaged chunk by the ID that it had
+                    findings.retain(|finding| finding.code != Code::IndexEntryMissing);
+                }
                 if !findings.is_empty() {
                     self.lost_rows().await?;
                 }

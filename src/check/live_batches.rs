@@ -22,7 +22,7 @@ use toast_format::heap::problem::Place;
 /// How often what looks wrong is looked at again, at the most, until two looks agree.
 pub(super) const LOOKS: usize = 4;
 /// How long a page may be half written.
-const TORN: Duration = Duration::from_millis(100);
+pub(super) const TORN: Duration = Duration::from_millis(100);
 
 /// The result of one batch.
 pub(super) struct CheckedRange {

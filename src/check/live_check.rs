@@ -2,8 +2,9 @@
 //! TOAST index, many at a time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 
 use super::chunk_index::live_chunks;
@@ -14,12 +15,12 @@ use super::reading::seen_chunk;
 use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks};
 use crate::server::about::Server;
-use crate::server::catalog::{self, Relation, RelationKind};
+use crate::server::catalog::{self, Relation};
 use crate::server::checking::{self, Standing, StorageTraits};
 use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
-use crate::server::chunks::{ChunkPages, LiveChunks};
+use crate::server::chunks::{ChunkPages, LiveChunks, in_parts_of};
 use crate::server::connect::Connection;
-use crate::server::pages::{PageReader, is_about_data};
+use crate::server::pages::{HintedXids, PageReader, is_about_data};
 use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::TupleDesc;
@@ -73,8 +74,6 @@ pub struct LiveCheck {
     pub(super) lock_mode: &'static str,
     /// Whether statements on the table may be sent, apart from those that read pages and chunks.
     pub(super) reads_rows: bool,
-    /// Whether a query takes the lock, because LOCK TABLE is refused for this relation.
-    locks_by_query: bool,
 }
 
 impl LiveCheck {
@@ -86,7 +85,6 @@ impl LiveCheck {
         LiveCheck {
             connection,
             about,
-            locks_by_query: relation.kind != RelationKind::Table,
             toast_desc: TupleDesc::toast_relation(relation.desc.id_type),
             relation,
             by_index: true,
@@ -165,9 +163,7 @@ impl LiveCheck {
         }
         for _ in 0..TRIES {
             let mode = self.lock_mode;
-            let by_query = &mut self.locks_by_query;
-            let begun =
-                checking::begin(&self.connection, &self.relation, page, mode, by_query).await;
+            let begun = checking::begin(&self.connection, &self.relation, page, mode).await;
             match begun {
                 Ok(Some(standing)) if self.fingerprint.as_ref() == Some(&standing.fingerprint) => {
                     return Ok(Some(standing));
@@ -281,6 +277,8 @@ impl LiveCheck {
                 next_multi: None,
             }),
             commit_status: None,
+            wal_end: None,
+            map: None,
             is_newer: server.untested().is_some(),
             // chunks are fetched by it all the same
             ignores_hoff: which == Which::Heap && server.version_num >= IGNORES_HOFF,
@@ -300,10 +298,13 @@ impl LiveCheck {
     ) -> Result<Subject<'a>, LiveError> {
         let mut subject = self.subject(standing, which, name);
         if let Some(limits) = &mut subject.xids {
-            let [next, multi] = checking::next_ids(self.connection.client()).await?;
-            limits.next_multi = Some(multi);
+            let next = checking::next_written(self.connection.client()).await?;
+            limits.next_multi = Some(next.multi);
             if is_read {
-                (limits.next, limits.is_exact) = (next, true);
+                limits.next = next.xid;
+                limits.is_exact = true;
+                // changes of others are not in it
+                subject.wal_end = standing.lsn.and(next.wal_end);
             }
         }
         Ok(subject)
@@ -316,14 +317,7 @@ impl LiveCheck {
         which: Which,
     ) -> Result<PageReader, LiveError> {
         let server = &self.about.server;
-        let pageinspect = server
-            .pageinspect
-            .as_ref()
-            .ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
-        let relation = self.quoted(which);
-        let snapshot = standing.snapshot.clone();
-        let connection = Arc::clone(&self.connection);
-        PageReader::new(connection, pageinspect, server.page_size, relation, snapshot).await
+        server.page_reader(&self.connection, self.quoted(which), &standing.snapshot).await
     }
 
     async fn pages(
@@ -342,12 +336,16 @@ impl LiveCheck {
         if there.is_empty() {
             return Ok((CheckedBlocks::default(), Vec::new()));
         }
+        // its bits are cleared before a page is changed, and set after that
+        let map = self.visibility_map(which, &there).await?;
         let pages = reader.read(&there).await?;
         let mut fates = pages.transactions().clone();
-        let aborted = pages.said_to_be_aborted();
-        snapshot::learn(self.connection.client(), &mut fates, &aborted).await?;
+        let HintedXids { aborted, committed } = pages.hinted();
+        let client = self.connection.client();
+        snapshot::learn(client, &mut fates, &Vec::from_iter(aborted)).await?;
+        snapshot::learn_aborted(client, &mut fates, &Vec::from_iter(committed)).await?;
         let subject = self.subject_now(standing, which, &name, true).await?;
-        let subject = Subject { commit_status: Some(&fates), ..subject };
+        let subject = Subject { commit_status: Some(&fates), map: Some(&map), ..subject };
         let store = Mutex::new(self.chunk_store(standing));
         let About { toasters, server, .. } = &*self.about;
         let customs = StoredCustoms { store: &store, toasters, page: server.page_size };
@@ -415,16 +413,7 @@ impl LiveCheck {
         result: &mut CheckedBlocks,
     ) -> Result<(), LiveError> {
         let About { server, storage, .. } = &*self.about;
-        let client = self.connection.client();
-        client.batch_execute("SAVEPOINT toastctl_file").await?;
-        let range = block.0..block.0.saturating_add(1);
-        let read = storage.on_disk(client, server, &self.quoted(which), range).await;
-        client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_file").await?;
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(LiveError::Server(error)) if error.as_db_error().is_some() => Vec::new(),
-            Err(error) => return Err(error),
-        };
+        let bytes = self.on_disk(which, block).await?;
         let mut collector = Collector::new(subject, None);
         let subject = Subject { checksums: storage.checksums, ..*subject };
         if bytes.len() == server.page_size.bytes() {
@@ -477,12 +466,14 @@ impl LiveCheck {
         let (with, without): (Vec<External>, Vec<External>) =
             values.into_iter().partition(|value| collector.wants_content(value));
         let page = self.about.server.page_size;
-        for part in parts(&without, OUTLINES, CHUNKS, |value| {
+        for part in in_parts_of(&without, OUTLINES, CHUNKS, |value| {
             u64::from(page.chunks(value.pointer.stored_size()))
         }) {
             self.by_outlines(part, collector).await?;
         }
-        for part in parts(&with, VALUES, BYTES, |value| u64::from(value.pointer.stored_size())) {
+        for part in
+            in_parts_of(&with, VALUES, BYTES, |value| u64::from(value.pointer.stored_size()))
+        {
             self.some(part, true, collector).await?;
         }
         Ok(())
@@ -578,31 +569,10 @@ impl LiveCheck {
         &self,
         ask: impl AsyncFnOnce() -> Result<T, LiveError>,
     ) -> Result<Result<T, String>, LiveError> {
-        match self.in_savepoint(ask).await? {
+        match snapshot::in_savepoint(self.connection.client(), ask).await? {
             Ok(found) => Ok(Ok(found)),
             Err(error) if is_unreadable(&error) => Ok(Err(LiveError::Server(error).to_string())),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The result of a statement, or the error with which the server refuses it; the transaction continues.
-    pub(super) async fn in_savepoint<T>(
-        &self,
-        ask: impl AsyncFnOnce() -> Result<T, LiveError>,
-    ) -> Result<Result<T, tokio_postgres::Error>, LiveError> {
-        let client = self.connection.client();
-        client.batch_execute("SAVEPOINT toastctl_attempt").await?;
-        match ask().await {
-            Ok(found) => {
-                client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
-                Ok(Ok(found))
-            }
-            Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
-                let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await;
-                // If the session has ended, the first error says why.
-                if undone.is_err() { Err(error.into()) } else { Ok(Err(error)) }
-            }
-            Err(error) => Err(error),
         }
     }
 
@@ -686,27 +656,6 @@ fn ids(values: &[External]) -> Vec<u64> {
     let mut ids: Vec<u64> = values.iter().map(|value| value.pointer.value_id.0).collect();
     ids.dedup();
     ids
-}
-
-/// Parts of `values` of at most so many, which have at most `most` together of what `size` counts,
-/// unless a part is one value.
-fn parts(
-    values: &[External],
-    count: usize,
-    most: u64,
-    size: impl Fn(&External) -> u64,
-) -> impl Iterator<Item = &[External]> {
-    let mut rest = values;
-    std::iter::from_fn(move || {
-        let mut sum = 0;
-        let fits = rest.iter().take(count).take_while(|value| {
-            sum += size(value);
-            sum <= most
-        });
-        let (part, left) = rest.split_at(fits.count().max(1).min(rest.len()));
-        rest = left;
-        (!part.is_empty()).then_some(part)
-    })
 }
 
 /// Whether the server cannot read the data, or the answer would be longer than it can make one, as damage may have it

@@ -15,7 +15,7 @@ use super::subject::{Subject, Which};
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::ChunkRow;
 use crate::server::pages::Pages;
-use crate::server::{LiveError, owner_facts};
+use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::model::sql::quote_identifier;
@@ -112,11 +112,17 @@ impl LiveCheck {
         let end = reader.block_count().await?;
         let name = self.name(which);
         let subject = self.subject_now(standing, which, &name, false).await?;
-        let mut blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
-        blocks.retain(|block| block.0 < end);
+        let mut blocks: Box<dyn Iterator<Item = BlockNumber> + Send> = match blocks {
+            Some(blocks) => Box::new(blocks.into_iter().filter(move |block| block.0 < end)),
+            None => Box::new((0..end).map(BlockNumber)),
+        };
         let mut lost = Vec::new();
-        for some in blocks.chunks(BATCH as usize) {
-            let pages = reader.read(some).await?;
+        loop {
+            let some: Vec<BlockNumber> = blocks.by_ref().take(BATCH as usize).collect();
+            if some.is_empty() {
+                break;
+            }
+            let pages = reader.read(&some).await?;
             pages.iter().for_each(|(block, bytes)| take(&subject, block, bytes, &pages));
             lost.extend(pages.unreadable.iter().map(|(block, _)| *block));
         }
@@ -139,15 +145,19 @@ impl LiveCheck {
     }
 
     /// A page as its file has it; empty where the role may not read that.
-    async fn on_disk(&self, which: Which, block: BlockNumber) -> Result<Vec<u8>, LiveError> {
+    pub(super) async fn on_disk(
+        &self,
+        which: Which,
+        block: BlockNumber,
+    ) -> Result<Vec<u8>, LiveError> {
         let About { server, storage, .. } = &*self.about;
         let client = self.connection.client();
         let relation = self.quoted(which);
         let blocks = block.0..block.0.saturating_add(1);
-        Ok(self
-            .in_savepoint(async || storage.on_disk(client, server, &relation, blocks).await)
-            .await?
-            .unwrap_or_default())
+        let read = snapshot::in_savepoint(client, async || {
+            storage.on_disk(client, server, &relation, blocks).await
+        });
+        Ok(read.await?.unwrap_or_default())
     }
 }
 
@@ -196,20 +206,17 @@ impl Evidence for LiveEvidence<'_> {
         if !check.reads_rows {
             return Ok(None);
         }
+        let column = quote_identifier(column);
+        // A cast could be a function of the type's owner. A composite value may be NULL in parts.
         let sql = format!(
-            "SELECT pg_catalog.convert_to(({})::pg_catalog.text, pg_catalog.getdatabaseencoding()) \
+            "SELECT CASE WHEN pg_catalog.num_nulls({column}) = 0 THEN pg_catalog.convert_to( \
+                 pg_catalog.concat({column}), pg_catalog.getdatabaseencoding()) END \
              FROM ONLY {} WHERE ctid = '{ctid}'",
-            quote_identifier(column),
             check.quoted(Which::Heap)
         );
         let client = check.connection.client();
-        let text = check
-            .in_savepoint(async || {
-                let rows = client.query_typed(&sql, &[]).await?;
-                Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
-            })
-            .await?;
-        Ok(text.unwrap_or_default())
+        let read = snapshot::in_savepoint(client, async || Ok(client.value(&sql, &[]).await?));
+        Ok(read.await?.unwrap_or_default().flatten())
     }
 
     async fn by_index(

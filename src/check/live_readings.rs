@@ -75,13 +75,9 @@ impl LiveCheck {
             compared.sql(&format!("t.{}", quote_identifier(&column.name))),
             self.quoted(Which::Heap)
         );
-        self.attempt(async || {
-            let address = ctid.to_string();
-            let rows =
-                self.connection.client().query_typed(&sql, &[(&address, Type::TEXT)]).await?;
-            Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
-        })
-        .await
+        let client = self.connection.client();
+        let address = ctid.to_string();
+        self.attempt(async || Ok(client.value(&sql, &[(&address, Type::TEXT)]).await?)).await
     }
 }
 

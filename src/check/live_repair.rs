@@ -2,23 +2,26 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use tokio_postgres::error::SqlState;
+
 use super::chunk_index::ChunkTuple;
 use super::code::Code;
 use super::damaged_row::{
-    DamagedRow, DamagedValue, RewriteTarget, damaged_row_at, live_pointers, references_on_page,
-    value_ids,
+    DamagedRow, DamagedValue, RewriteTarget, RowsByKey, damaged_row_at, live_pointers,
+    references_on_page, value_ids,
 };
 use super::live_check::{LiveCheck, is_unreadable};
 use super::reading::{ValueReading, is_read, is_sound};
 use super::relation_run::TableDamage;
 use super::repair::{RepairFacts, Unread, may_crash_at_pglz};
+use super::repair_comments::commented;
 use super::repair_script;
 use super::salvage::RowFindings;
 use super::subject::Which;
 use super::value::{ChunkForm, uses_all};
-use crate::server::LiveError;
-use crate::server::checking::Standing;
+use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
+use crate::server::{LiveError, snapshot};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::model::sql::{quote_identifier, quote_qualified};
@@ -59,6 +62,9 @@ impl LiveCheck {
             let script = damage.left_over(|code, _| code != Code::ToastCatalog);
             return Ok(Repairs { script, risk: None });
         }
+        if let Some(why) = self.no_statement() {
+            return Ok(Repairs { script: vec![commented(&why)], risk: Some(why) });
+        }
         let repairs = self
             .reading_rows(async |check, standing| {
                 check.script(standing, rows, referred, damage).await
@@ -79,6 +85,7 @@ impl LiveCheck {
             table: self.quoted(Which::Heap),
             oid: self.relation.oid,
             schema: format!("{}.", quote_identifier(&self.relation.schema)),
+            is_catalog: self.relation.schema == "pg_catalog",
             toast: toast.map(|toast| (quote_qualified("pg_toast", &toast.name), toast.oid)),
             has_toasters: self.about.server.has_toasters,
             index: damage.index.clone(),
@@ -89,6 +96,7 @@ impl LiveCheck {
             page_size: self.about.server.page_size,
             may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),
             columns: self.column_rules().await?,
+            obstacle: self.obstacle().await?,
             unread: Unread { wrong_checksums: damage.wrong_checksums, ..Unread::default() },
             ..RepairFacts::default()
         };
@@ -102,12 +110,15 @@ impl LiveCheck {
         facts.unreadable_chunks =
             self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
         let mut rows = self.rows(standing, rows, &facts.columns.generated).await?;
+        facts.statistics = self.statistics(&rows).await?;
         let mut ids = value_ids(&rows);
         let led_to = self.chunks_by_index(&ids).await?;
         ids.extend(led_to.keys());
         ids.sort_unstable();
         ids.dedup();
-        let miscounted = self.chunks_and_rows(standing, &ids, referred, &mut facts).await?;
+        let by_key = self.rows_by_key(standing, &rows).await?;
+        let miscounted =
+            self.chunks_and_rows(standing, &ids, referred, &by_key, &mut facts).await?;
         self.read_values(&mut rows, &led_to, &facts).await?;
         let mut readings = rows.iter().flat_map(|row| &row.values).flat_map(|v| &v.reading);
         let is_hidden = readings.any(|reading| reading.is_hidden);
@@ -133,7 +144,7 @@ impl LiveCheck {
             facts.unreadable_chunks.iter().filter(|chunk| chunk.is_live).map(|chunk| chunk.ctid);
         let removed: HashSet<ItemPointer> = removed.collect();
         let none = HashSet::new();
-        let is_zeroed = !facts.has_toasters && !facts.unread.wrong_checksums;
+        let is_zeroed = !facts.has_toasters && !facts.unread.wrong_checksums && !facts.is_catalog;
         damage.left_over(|code, place| {
             let (items, blocks) = if place.source == heap {
                 (&rows, facts.unread.heap_blocks.as_slice())
@@ -179,10 +190,11 @@ impl LiveCheck {
         standing: &Standing,
         ids: &[u64],
         referred: &[u64],
+        by_key: &RowsByKey,
         facts: &mut RepairFacts,
     ) -> Result<Miscounted, LiveError> {
         let mut found = Miscounted::default();
-        if ids.is_empty() && !facts.index.is_damaged {
+        if ids.is_empty() && !facts.index.is_damaged && by_key.is_empty() {
             return Ok(found);
         }
         let mut counts = vec![0_u32; referred.len()];
@@ -212,9 +224,13 @@ impl LiveCheck {
         let written = RewriteTarget { table: &facts.table, generated: &facts.columns.generated };
         let all = &mut facts.references;
         let unread = &mut facts.unread.rows;
+        let twins = &mut facts.twins;
         let lost = self
             .each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
                 *unread |= !references_on_page(written, subject, pages, block, bytes, ids, all);
+                by_key.twins_on_page(subject, pages, block, bytes, |own, other| {
+                    twins.insert(own, other);
+                });
                 live_pointers(subject, pages, block, bytes, |pointer| {
                     if !self.is_own(pointer) {
                         others += 1;
@@ -232,6 +248,26 @@ impl LiveCheck {
         facts.unread.rows |= !lost.is_empty();
         facts.is_toast_doubtful = others >= own_pointers;
         Ok(found)
+    }
+
+    /// Damaged rows by the unique keys of the table.
+    async fn rows_by_key(
+        &self,
+        standing: &Standing,
+        rows: &[DamagedRow],
+    ) -> Result<RowsByKey, LiveError> {
+        let keys = checking::unique_keys(self.connection.client(), self.relation.oid).await?;
+        let keys = keys.into_iter().map(|key| key.columns).collect();
+        let mut by_key = RowsByKey::new(keys);
+        let mut blocks: Vec<BlockNumber> = rows.iter().map(|row| row.ctid.block).collect();
+        blocks.dedup();
+        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
+            for row in rows.iter().filter(|row| row.ctid.block == block) {
+                by_key.enter(bytes, subject, row.ctid);
+            }
+        })
+        .await?;
+        Ok(by_key)
     }
 
     /// Reads damaged values by SQL where that does not crash, and compares the index with their chunks.
@@ -349,9 +385,12 @@ impl LiveCheck {
             value.fresh, facts.table, row.ctid
         );
         let client = self.connection.client();
-        let read = self.in_savepoint(async || Ok(client.query_typed(&sql, &[]).await?)).await?;
-        Ok(match read {
+        let read =
+            snapshot::in_savepoint(client, async || Ok(client.query_typed(&sql, &[]).await?));
+        Ok(match read.await? {
             Ok(rows) => (!rows.is_empty()).then_some(true),
+            // it was copied, and an array has elements of another type
+            Err(error) if error.code() == Some(&SqlState::DATATYPE_MISMATCH) => Some(true),
             Err(error) => is_unreadable(&error).then_some(false),
         })
     }

@@ -118,10 +118,8 @@ impl LiveCheck {
         if blocks.is_empty() {
             return Ok(());
         }
-        let key = checking::primary_key(self.connection.client(), self.relation.oid).await?;
-        if key.is_empty() {
-            return Ok(());
-        }
+        let keys = checking::unique_keys(self.connection.client(), self.relation.oid).await?;
+        let Some(key) = keys.into_iter().find(|key| key.is_primary) else { return Ok(()) };
         blocks.sort_unstable();
         blocks.dedup();
         findings.sort_by_key(|finding| finding.place.block);
@@ -130,7 +128,7 @@ impl LiveCheck {
             let own = findings.iter_mut().skip(start);
             for finding in own.take_while(|finding| finding.place.block == Some(block)) {
                 let Some(item) = finding.place.item else { continue };
-                finding.row = by_key(bytes, subject, ItemPointer { block, item }, &key);
+                finding.row = by_key(bytes, subject, ItemPointer { block, item }, &key.columns);
             }
         })
         .await

@@ -1,7 +1,7 @@
 //! A page: its header, checksum and line pointers, and the tuples that these lead to (pure;
 //! `PageIsVerifiedExtended`, `verify_heapam`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::code::Code;
 use super::finding::Finding;
@@ -11,7 +11,7 @@ use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use toast_format::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
 };
-use toast_format::disk::tuple::{HeapTuple, infomask};
+use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask};
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, max_align};
 use toast_format::heap::problem::Place;
 use toast_format::heap::scan::Visible;
@@ -36,6 +36,7 @@ impl Subject<'_> {
         found: &mut impl PageFindings,
     ) {
         let Some(page) = self.check_page_header(block, bytes, found) else { return };
+        self.check_changes(block, &page, found);
         let mut tuples: Vec<(u16, LinePointer)> = Vec::new();
         let mut chains = Chains::default();
         for (item, pointer) in page.line_pointers() {
@@ -84,7 +85,24 @@ impl Subject<'_> {
         self.check_chains(block, &page, &chains, visible, found);
     }
 
-    /// No tuple of an all-visible page is deleted, or of an aborted transaction, as hint bits have it.
+    /// The WAL has every change of a page, and a change clears the page's bits in the visibility map.
+    fn check_changes(&self, block: BlockNumber, page: &Page<'_>, found: &mut impl PageFindings) {
+        let lsn = page.header().lsn;
+        if let Some(end) = self.wal_end.filter(|end| lsn > *end) {
+            let place = Place { byte: Some(0), ..self.page_place(block) };
+            let expected =
+                format!("an LSN up to the end of the WAL, {:X}/{:X}", end >> 32, end as u32);
+            let got = format!("{:X}/{:X}", lsn >> 32, lsn as u32);
+            found.finding(Finding::new(Code::PageLsn, place, expected, got));
+        }
+        if !page.all_visible() && self.map.is_some_and(|map| map.has(block.0)) {
+            let place = Place { byte: Some(FLAGS_AT), ..self.page_place(block) };
+            let expected = "PD_ALL_VISIBLE, as the visibility map says";
+            found.finding(Finding::new(Code::MapBit, place, expected, "a page that was changed"));
+        }
+    }
+
+    /// No tuple of an all-visible page is deleted, or of an aborted transaction, as hint bits or pg_xact have it.
     fn check_all_visible(
         &self,
         page: &Page<'_>,
@@ -93,17 +111,24 @@ impl Subject<'_> {
         found: &mut impl PageFindings,
     ) {
         let has = |bit| tuple.infomask & bit != 0;
-        // that has a finding of its own
-        let is_committed =
-            self.commit_status.and_then(|status| status.sees_changes_of(tuple.xmin, false));
-        let is_aborted =
-            has(infomask::XMIN_INVALID) && !tuple.xmin_frozen() && is_committed != Some(true);
-        let is_deleted = has(infomask::XMAX_COMMITTED)
-            && !has(infomask::XMAX_IS_MULTI)
-            && !tuple.xmax_locked_only();
+        // hint bits that contradict it have findings of their own
+        let is_aborted = has(infomask::XMIN_INVALID)
+            && !tuple.xmin_frozen()
+            && self.committed(tuple.xmin) != Some(true);
+        let is_over = has(infomask::XMAX_COMMITTED)
+            || tuple.xmax.0 > 2
+                && !has(infomask::XMAX_INVALID)
+                && self.committed(tuple.xmax) == Some(true);
+        let is_deleted = is_over && !has(infomask::XMAX_IS_MULTI) && !tuple.xmax_locked_only();
         if page.all_visible() && (is_aborted || is_deleted) && !self.has_refused_xid(tuple) {
             let place = Place { byte: Some(INFOMASK_AT), ..self.tuple_place(ctid) };
-            let got = if is_deleted { "HEAP_XMAX_COMMITTED" } else { "HEAP_XMIN_INVALID" };
+            let got = if !is_deleted {
+                "HEAP_XMIN_INVALID"
+            } else if has(infomask::XMAX_COMMITTED) {
+                "HEAP_XMAX_COMMITTED"
+            } else {
+                "an xmax that committed"
+            };
             found.finding(Finding::new(Code::AllVisible, place, "a tuple that all see", got));
         }
     }
@@ -227,6 +252,7 @@ impl Subject<'_> {
             },
         };
         let place = self.line_pointer_place(block, item);
+        found.is_incomplete();
         found.finding(Finding::new(Code::Redirect, place, "a heap-only tuple of the page", got));
     }
 
@@ -319,7 +345,7 @@ impl Subject<'_> {
 
 /// A copy of a page with a header that fits its line pointers, where its own is damaged; `None` where it is not, or no
 /// line pointer leads to a tuple.
-pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn with_fitting_header(bytes: &[u8], block: BlockNumber) -> Option<Vec<u8>> {
     if Page::parse(bytes).is_ok() {
         return None;
     }
@@ -351,6 +377,9 @@ pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
         }
     }
     let mut page = bytes.to_vec();
+    if lower == 0 && !is_big {
+        (lower, upper) = point_to_tuples(&mut page, block)?;
+    }
     // its header is that of a page whose end has no special space
     for (at, half) in [
         (FLAGS_AT, 0),
@@ -364,6 +393,43 @@ pub(super) fn with_fitting_header(bytes: &[u8]) -> Option<Vec<u8>> {
         page.get_mut(at..at + 2)?.copy_from_slice(&half);
     }
     (lower > 0 && Page::parse(&page).is_ok()).then_some(page)
+}
+
+/// Makes line pointers to the tuples of a page that has lost them: to those that say that they stand there, and were not
+/// updated. Gives where the line pointers end, and where the first tuple begins.
+fn point_to_tuples(page: &mut [u8], block: BlockNumber) -> Option<(usize, usize)> {
+    let most = PageSize::new(page.len())?.max_heap_tuples();
+    let mut tuples: BTreeMap<u16, (usize, usize)> = BTreeMap::new();
+    let mut end = page.len();
+    let mut first = end;
+    for start in (LINE_POINTERS_AT..page.len()).step_by(8).rev() {
+        let own = page.get(start..end)?;
+        let Ok(tuple) = HeapTuple::parse_header(own, ByteOrder::Little) else { continue };
+        let ItemPointer { block: own_block, item } = tuple.ctid;
+        let is_tuple = own_block == block
+            && (1..=most).contains(&usize::from(item))
+            && tuple.xmin.0 > 0
+            && tuple.attribute_count() > 0
+            && own.get(HOFF_AT).is_some_and(|hoff| usize::from(*hoff) == tuple.fitting_offset());
+        if is_tuple {
+            let is_newest = tuple.infomask & infomask::XMAX_INVALID != 0;
+            if is_newest || !tuples.contains_key(&item) {
+                tuples.insert(item, (start, end - start));
+            }
+            (first, end) = (start, start);
+        }
+    }
+    let lower = LINE_POINTERS_AT + LINE_POINTER * usize::from(*tuples.last_key_value()?.0);
+    if lower > first {
+        return None;
+    }
+    page.get_mut(LINE_POINTERS_AT..lower)?.fill(0);
+    for (item, (start, length)) in tuples {
+        let at = LINE_POINTERS_AT + LINE_POINTER * (usize::from(item) - 1);
+        let word = u32::try_from(start | 1 << 15 | length << 17).ok()?;
+        page.get_mut(at..at + LINE_POINTER)?.copy_from_slice(&word.to_le_bytes());
+    }
+    Some((lower, first))
 }
 
 /// Offset of `t_ctid` in a tuple.
@@ -495,6 +561,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const HERE: BlockNumber = BlockNumber(0);
+
     /// A page with two tuples of 24 bytes behind a free line pointer.
     fn page() -> Vec<u8> {
         let mut page = vec![0; 8192];
@@ -513,21 +581,21 @@ mod tests {
     #[test]
     fn a_damaged_header_is_made_to_fit_the_line_pointers() {
         let sound = page();
-        assert_eq!(with_fitting_header(&sound), None);
+        assert_eq!(with_fitting_header(&sound, HERE), None);
         for (at, half) in
             [(FLAGS_AT, 0x80_u16), (LOWER_AT, 8190), (14, 0), (16, 4096), (SIZE_AT, 0x3004)]
         {
             let mut damaged = sound.clone();
             damaged[at..at + 2].copy_from_slice(&half.to_le_bytes());
-            assert_eq!(with_fitting_header(&damaged).as_ref(), Some(&sound), "{at}");
+            assert_eq!(with_fitting_header(&damaged, HERE).as_ref(), Some(&sound), "{at}");
         }
         // where no line pointer leads to a tuple there is none
         for bytes in [[0xFF; 8192], [b'x'; 8192]] {
-            assert_eq!(with_fitting_header(&bytes), None);
+            assert_eq!(with_fitting_header(&bytes, HERE), None);
         }
         let mut first = sound;
         first[..512].fill(0);
-        assert_eq!(with_fitting_header(&first), None);
+        assert_eq!(with_fitting_header(&first, HERE), None);
     }
 
     proptest! {
@@ -541,7 +609,7 @@ mod tests {
                 bytes[at] = byte;
             }
             bytes[..header.len()].copy_from_slice(&header);
-            if let Some(page) = with_fitting_header(&bytes) {
+            if let Some(page) = with_fitting_header(&bytes, HERE) {
                 prop_assert!(matches!(Page::parse(&page), Ok(PageState::Used(_))));
             }
         }

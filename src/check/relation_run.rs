@@ -66,6 +66,8 @@ pub(super) struct RelationRun<'t> {
     pub(super) rows: CheckedBlocks,
     pub(super) salvage: TableSalvage<'t>,
     pub(super) damage: TableDamage,
+    /// Where nothing is judged, the number of findings that are not told.
+    pub(super) unjudged: Option<u64>,
     tell: &'t mut Tell<'t>,
     /// Findings about the TOAST index, which are told once it is known whether it can be rebuilt.
     of_index: Vec<Finding>,
@@ -82,12 +84,17 @@ impl<'t> RelationRun<'t> {
             rows: CheckedBlocks::default(),
             salvage: TableSalvage::new(salvage),
             damage: TableDamage::default(),
+            unjudged: None,
             tell,
             of_index: Vec::new(),
         }
     }
 
     pub(super) fn tell(&mut self, finding: Finding) -> io::Result<()> {
+        if let Some(count) = &mut self.unjudged {
+            *count += 1;
+            return Ok(());
+        }
         let is_of_table = finding.place.source == self.checked.relation;
         let is_of_index = finding.code.is_of_index();
         let damage = &mut self.damage;
@@ -128,6 +135,16 @@ impl<'t> RelationRun<'t> {
         findings: impl IntoIterator<Item = Finding>,
     ) -> io::Result<()> {
         findings.into_iter().try_for_each(|finding| self.tell(finding))
+    }
+
+    /// Tells of rows that are lost: what they referred to is not known.
+    pub(super) fn tell_lost(
+        &mut self,
+        findings: impl IntoIterator<Item = Finding>,
+    ) -> io::Result<()> {
+        let findings: Vec<Finding> = findings.into_iter().collect();
+        self.rows.is_incomplete |= !findings.is_empty();
+        self.tell_all(findings)
     }
 
     /// Tells the findings about the TOAST index, with the statement that rebuilds it if that `loses_nothing`.

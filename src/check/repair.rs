@@ -24,6 +24,10 @@ pub(super) struct RepairFacts {
     pub(super) oid: Oid,
     /// Its schema, quoted, with a dot.
     pub(super) schema: String,
+    /// Whether it is a system catalog, whose rows only the server writes.
+    pub(super) is_catalog: bool,
+    /// Rows that are statistics, which ANALYZE computes anew, with the quoted tables that they describe, if these exist.
+    pub(super) statistics: HashMap<ItemPointer, Option<String>>,
     /// Its TOAST relation, quoted, with its OID.
     pub(super) toast: Option<(String, Oid)>,
     /// Whether it is on a server with pluggable TOAST.
@@ -43,6 +47,10 @@ pub(super) struct RepairFacts {
     pub(super) references: Vec<Reference>,
     pub(super) unread: Unread,
     pub(super) columns: ColumnRules,
+    /// Why an UPDATE or INSERT of one row could do something else than it says.
+    pub(super) obstacle: Option<String>,
+    /// Damaged rows whose unique key another live row has too, and where that is.
+    pub(super) twins: HashMap<ItemPointer, ItemPointer>,
 }
 
 /// The parts of the table that could not be read.
@@ -67,11 +75,18 @@ pub(super) struct ToastIndexState {
     pub(super) risk: Option<String>,
 }
 
+/// Why a value that SQL copies may be given up.
+const OF_CONTENT: &str = "SQL copies the value, and what SQL reads is not removed. But what is in it is not valid for its type: reading it may fail, \
+     give something else, or crash the server.";
+/// Why a value whose chunks are all there may be given up.
+const OF_ORDER: &str = "SQL does not read it: all of its chunks are there, and the TOAST index leads to them in another order than their numbers \
+     say. Which of the two is right cannot be told.";
+
 /// Rules for writing the table's columns.
 #[derive(Debug, Default)]
 pub(super) struct ColumnRules {
-    /// Columns that do not accept NULL.
-    pub(super) not_null: HashSet<String>,
+    /// Columns that may not accept NULL, and why.
+    pub(super) refusing_null: HashMap<String, String>,
     /// Generated columns, which cannot be written.
     pub(super) generated: HashSet<String>,
     /// The columns from which each stored generated column is computed.
@@ -89,14 +104,20 @@ impl ColumnRules {
                 ));
             }
         }
-        let column = lost
-            .iter()
-            .find(|name| self.not_null.contains(**name) && !self.generated.contains(**name))?;
+        let (column, why) = lost.iter().find_map(|name| Some((name, self.why_not_null(name)?)))?;
         Some(format!(
-            "{}, which is lost, is NOT NULL. Copy the row's other columns; heap_force_kill of pg_surgery removes it; \
+            "{}, which is lost, {why}. Copy the row's other columns; heap_force_kill of pg_surgery removes it; \
              insert it again.",
             quote_identifier(column)
         ))
+    }
+
+    /// Why a column may not accept NULL.
+    pub(super) fn why_not_null(&self, column: &str) -> Option<&str> {
+        if self.generated.contains(column) {
+            return None;
+        }
+        self.refusing_null.get(column).map(String::as_str)
     }
 
     /// Why a damaged column cannot be set: it is, or feeds, a generated column.
@@ -144,8 +165,8 @@ pub(super) enum Remedy<'f> {
     StoreRowAnew,
     /// Readable only through the damaged index, so it is rewritten before REINDEX; or its pointer is wrong.
     StoreAnew,
-    /// SQL copies it, but its content is not valid for its type: people decide whether to give it up.
-    GiveUp,
+    /// People decide whether to give it up, and why.
+    GiveUp(&'static str),
     /// Nothing can be said before the index is rebuilt.
     AfterReindex,
     /// There is no statement, and why.
@@ -188,10 +209,13 @@ impl<'f> Remedies<'f> {
             }
         }
         if reading.by_sql == Some(true) {
-            return self.remedy_of_read(value, &reading);
+            return self.remedy_of_read(row, value, &reading);
         }
         if is_rebuilt {
             return Remedy::AfterReindex;
+        }
+        if reading.is_open && reading.by_chunks && !reading.harms && reading.by_sql == Some(false) {
+            return Remedy::GiveUp(OF_ORDER);
         }
         if reading.is_open && (reading.by_chunks || reading.harms) {
             return Remedy::None(
@@ -240,12 +264,8 @@ impl<'f> Remedies<'f> {
         if chunks.is_empty() {
             return Remedy::SetNull;
         }
-        let others = facts.references.iter().filter(|other| {
-            let is_own = other.ctid == row.ctid && other.column == value.column;
-            other.value_id == pointer.value_id.0 && !is_own
-        });
         let (own, others): (Vec<&Reference>, Vec<&Reference>) =
-            others.partition(|other| other.ctid == row.ctid);
+            self.others(row, value).partition(|other| other.ctid == row.ctid);
         let id = pointer.value_id;
         if !own.is_empty() {
             return Remedy::StoreRowAnew;
@@ -271,6 +291,19 @@ impl<'f> Remedies<'f> {
         }
     }
 
+    /// The other references to the chunks of a value.
+    fn others(
+        &self,
+        row: &DamagedRow,
+        value: &DamagedValue,
+    ) -> impl Iterator<Item = &'f Reference> {
+        let id = value.pointer.map(|pointer| pointer.value_id.0);
+        self.facts.references.iter().filter(move |other| {
+            let is_own = other.ctid == row.ctid && other.column == value.column;
+            Some(other.value_id) == id && !is_own
+        })
+    }
+
     /// Whether the value of another reference is lost too. One that undeleted chunks complete is not.
     fn is_lost(&self, other: &Reference) -> bool {
         let value = self.damaged.get(&(other.ctid, other.column.as_str()));
@@ -283,7 +316,7 @@ impl<'f> Remedies<'f> {
     /// For a value in the row.
     fn remedy_in_row(&self, value: &DamagedValue, reading: &ValueReading) -> Remedy<'f> {
         match reading.by_sql {
-            Some(true) if is_of_content(value.code) => Remedy::GiveUp,
+            Some(true) if is_of_content(value.code) => Remedy::GiveUp(OF_CONTENT),
             Some(true) => Remedy::None(in_part()),
             Some(false) => Remedy::SetNull,
             None => Remedy::None(self.not_tried()),
@@ -311,15 +344,23 @@ impl<'f> Remedies<'f> {
     }
 
     /// For a value that SQL reads by the index.
-    fn remedy_of_read(&self, value: &DamagedValue, reading: &ValueReading) -> Remedy<'f> {
+    fn remedy_of_read(
+        &self,
+        row: &DamagedRow,
+        value: &DamagedValue,
+        reading: &ValueReading,
+    ) -> Remedy<'f> {
         let index = &self.facts.index;
-        if reading.harms {
+        let is_shared = self.facts.unread.rows || self.others(row, value).next().is_some();
+        if reading.harms || is_shared {
             return Remedy::None(
-                "SQL reads it, by chunks of which another value needs some: UPDATE would delete these.".to_owned(),
+                "SQL reads it, by chunks that another value has too, or a row that could not be read may have: UPDATE would \
+                 delete these."
+                    .to_owned(),
             );
         }
         if is_of_content(value.code) && !reading.is_open {
-            return Remedy::GiveUp;
+            return Remedy::GiveUp(OF_CONTENT);
         }
         if reading.by_index && (reading.is_open || reading.is_whole && !is_of_chunks(value.code)) {
             return Remedy::StoreAnew;

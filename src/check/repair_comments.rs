@@ -35,7 +35,7 @@ pub(super) fn is_of_content(code: Code) -> bool {
 pub(super) fn left_over(code: Code, count: u64, first: &Place) -> String {
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
     commented(&format!(
-        "No statement for {} ({}) at {first}{more}: {}",
+        "No repair statement for {} ({}) at {first}{more}: {}",
         code.name(),
         code.title(),
         why_none(code)
@@ -57,6 +57,10 @@ fn why_none(code: Code) -> &'static str {
             "the catalog is damaged, not the rows: a statement for rows would lose every value out of line. Restore \
              pg_class; until then change no row of the table."
         }
+        Code::PageLsn => {
+            "the WAL is damaged, not the rows. Dump the database, and restore the dump into a new cluster."
+        }
+        Code::MapBit => "VACUUM (DISABLE_PAGE_SKIPPING) corrects the map, and changes no row.",
         Code::Redirect | Code::Overlap | Code::Chain | Code::Ctid => {
             "which of the tuples is right is not known, and a statement would follow what is wrong."
         }
@@ -71,7 +75,7 @@ fn why_none(code: Code) -> &'static str {
              what was not."
         }
         Code::SharedValue => {
-            "which of the rows has lost its value is not known, and UPDATE and DELETE of one delete the other's chunks."
+            "which of the rows is right is not known, and UPDATE and DELETE of one delete the other's chunks."
         }
         Code::HasExternal => "SQL reads the value, and an UPDATE would leave its chunks behind.",
         Code::Orphan => "nothing is damaged; a row that was lost may have had these chunks.",

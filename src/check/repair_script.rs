@@ -1,6 +1,6 @@
 //! SQL that makes the rows of damaged values readable again and deletes nothing that is sound (pure).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::chunk_index::ChunkTuple;
 use super::damaged_row::{DamagedRow, DamagedValue, Reference, where_row};
@@ -11,6 +11,7 @@ use toast_format::disk::layout::LINE_POINTER_SIZE;
 use toast_format::disk::page::line_pointer_offset;
 use toast_format::disk::value_text::hex;
 use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::toaster::chunks::Fate;
 
 /// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
 const FROZEN: u32 = 2;
@@ -27,6 +28,10 @@ pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Vec<
         out: Vec::new(),
     };
     script.begin(!rows.is_empty());
+    if facts.is_catalog {
+        script.catalog_rows(rows);
+        return script.out;
+    }
     script.revive(rows);
     // VACUUM may fail at rows that the server refuses
     let (refused, others): (Vec<&DamagedRow>, Vec<&DamagedRow>) =
@@ -60,7 +65,7 @@ impl<'f> Script<'f> {
             );
             self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
         }
-        if let Some((toast, _)) = &self.facts.toast {
+        if let (Some((toast, _)), false) = (&self.facts.toast, self.facts.is_catalog) {
             // REINDEX would make entries for them, by what is read there
             for chunk in self.facts.unreadable_chunks.iter().filter(|chunk| chunk.is_live) {
                 self.remove(toast, chunk, false);
@@ -83,7 +88,7 @@ impl<'f> Script<'f> {
                  follow what is said of its values; then check the table again."
             )),
             (None, None) => self.comment(&format!(
-                "No statement for the TOAST relation of {table}: it has no index that could be rebuilt."
+                "No repair statement for the TOAST relation of {table}: it has no index that could be rebuilt."
             )),
         }
     }
@@ -113,19 +118,24 @@ impl<'f> Script<'f> {
         let place = format!("the row at {} of {}", row.ctid, facts.table);
         if !row.is_readable && row.broken.is_none() {
             return self.comment(&format!(
-                "No statement for {place}: it is damaged beyond this value, and UPDATE may crash the \
+                "No repair statement for {place}: it is damaged beyond this value, and UPDATE may crash the \
                  server. See its other findings."
             ));
         }
         if !row.is_live && !row.is_refused {
-            return self.comment(&format!("No statement for {place}: SQL does not see it."));
+            return self.comment(&format!("No repair statement for {place}: SQL does not see it."));
         }
         match &row.broken {
             Some(broken) if broken.is_lost || broken.is_page => {
                 return self.remove(&facts.table, row, broken.is_page);
             }
-            Some(_) => return self.store_row_anew(row),
-            None => {}
+            _ => {}
+        }
+        if let Some(why) = self.obstacle(row) {
+            return self.comment(&format!("No repair statement for {place}: {why}"));
+        }
+        if row.broken.is_some() {
+            return self.store_row_anew(row);
         }
         let remedies: Vec<(&DamagedValue, Remedy<'f>)> =
             row.values.iter().map(|value| (value, self.remedies.remedy(row, value))).collect();
@@ -135,9 +145,12 @@ impl<'f> Script<'f> {
             match remedy {
                 Remedy::None(why) => {
                     is_open = true;
-                    self.comment(&format!("No statement for {column} in {place}: {why}"));
+                    self.comment(&format!("No repair statement for {column} in {place}: {why}"));
                 }
-                Remedy::Freeze(_) | Remedy::AfterReindex | Remedy::StoreAnew | Remedy::GiveUp => {
+                Remedy::Freeze(_)
+                | Remedy::AfterReindex
+                | Remedy::StoreAnew
+                | Remedy::GiveUp(_) => {
                     is_open = true;
                 }
                 Remedy::SetNull | Remedy::SetNullAfter(_) | Remedy::StoreRowAnew => {}
@@ -161,6 +174,70 @@ impl<'f> Script<'f> {
         self.give_up(row, &remedies);
     }
 
+    /// Deletes rows of statistics, which are then computed anew; for those of other catalogs there is no statement.
+    fn catalog_rows(&mut self, rows: &'f [DamagedRow]) {
+        let facts = self.facts;
+        let mut analyzed: BTreeSet<&str> = BTreeSet::new();
+        for row in rows {
+            let place = format!("the row at {} of {}", row.ctid, facts.table);
+            let Some(described) = facts.statistics.get(&row.ctid) else {
+                self.comment(&format!(
+                    "No repair statement for {place}: it is a row of a system catalog. Restore it from a backup, or drop and create \
+                     anew what it describes."
+                ));
+                continue;
+            };
+            if let Some(why) = self.why_not_deleted(row) {
+                self.comment(&format!("No repair statement for {place}: {why}"));
+                continue;
+            }
+            analyzed.extend(described.as_deref());
+            let why = format!("Statistics in {place} are lost: ANALYZE computes them anew.");
+            let at = where_row(row.ctid, row.xmin, &row.guard);
+            self.out.push(format!("{}DELETE FROM {}\n{at};\n", commented(&why), facts.table));
+        }
+        self.out.extend(analyzed.into_iter().map(|table| format!("ANALYZE {table};\n")));
+    }
+
+    /// Why a DELETE of a row is not known to succeed and to remove its own chunks alone.
+    fn why_not_deleted(&self, row: &DamagedRow) -> Option<&'static str> {
+        let facts = self.facts;
+        if !row.is_live || row.is_refused || !row.is_readable || row.broken.is_some() {
+            return Some("SQL does not see it, or cannot read it to its end.");
+        }
+        if facts.index.is_damaged {
+            return Some("check it again once the TOAST index is rebuilt.");
+        }
+        if facts.unread.rows || !facts.unread.toast_blocks.is_empty() {
+            return Some(
+                "not all rows and chunks could be read, and another row may have its chunks.",
+            );
+        }
+        row.values.iter().find_map(|value| {
+            let pointer = value.pointer.as_ref()?;
+            let id = pointer.value_id.0;
+            let mut others = facts.references.iter().filter(|other| other.ctid != row.ctid);
+            let harms = value.reading.as_ref().is_some_and(|reading| reading.harms);
+            if harms || !self.remedies.is_own(pointer) || others.any(|other| other.value_id == id) {
+                return Some("DELETE would remove chunks that are not its own.");
+            }
+            let is_refused = facts.chunks.get(&id).into_iter().flatten().any(|c| c.is_refused);
+            is_refused.then_some("the server refuses transaction IDs of its chunks.")
+        })
+    }
+
+    /// Why a row cannot be updated or inserted.
+    fn obstacle(&self, row: &DamagedRow) -> Option<String> {
+        let twin = self.facts.twins.get(&row.ctid).map(|twin| {
+            format!(
+                "the row at {twin} has the same key, as after a write that was lost, and an UPDATE may fail at the unique \
+                 index. Compare the two: heap_force_kill of pg_surgery removes the older one. DELETE would delete the chunks \
+                 of values that both have."
+            )
+        });
+        self.facts.obstacle.clone().or(twin)
+    }
+
     /// Whether `heap_force_kill` and `heap_force_freeze` can be used on a page with so many line pointers: their array has
     /// `MaxHeapTuplesPerPage` entries, is indexed from 0 by item numbers and read for all of the page, and what lies
     /// behind it is overwritten (`heap_surgery.c`).
@@ -171,7 +248,7 @@ impl<'f> Script<'f> {
     fn no_surgery(&mut self, place: &str, page_items: u16) {
         let most = self.facts.page_size.max_heap_tuples() - 1;
         self.comment(&format!(
-            "No statement for {place}: its page has {page_items} line pointers, and heap_force_kill and heap_force_freeze of \
+            "No repair statement for {place}: its page has {page_items} line pointers, and heap_force_kill and heap_force_freeze of \
              pg_surgery crash the server on a page with more than {most}. Restore the block from a backup."
         ));
     }
@@ -189,8 +266,7 @@ impl<'f> Script<'f> {
                 continue;
             }
             if let Some(why) = self.why_not_null(row, &value.column) {
-                self.comment(&why);
-                continue;
+                return self.comment(&why);
             }
             let id = value.pointer.map(|pointer| pointer.value_id.0);
             let chunks = id.and_then(|id| facts.chunks.get(&id)).map_or(&[][..], Vec::as_slice);
@@ -203,8 +279,8 @@ impl<'f> Script<'f> {
                             "NOT EXISTS (SELECT FROM {toast} WHERE chunk_id = '{id}')"
                         ));
                     }
-                } else if !self.deleted.insert(id) {
-                    vacuums = true;
+                } else {
+                    vacuums |= !self.deleted.insert(id) || chunks.iter().any(is_dead);
                 }
                 refused.extend(chunks.iter().filter(|chunk| chunk.is_refused).copied());
             }
@@ -225,7 +301,7 @@ impl<'f> Script<'f> {
             return self.no_surgery(&format!("the row at {} of {}", row.ctid, facts.table), most);
         }
         if vacuums {
-            let why = "The statements above have deleted chunks that the next one meets: they must be gone.";
+            let why = "The next statement meets chunks that are deleted: they must be gone.";
             self.out.push(format!("{}VACUUM {};\n", commented(why), facts.table));
         }
         if let (Some((toast, _)), false) = (&facts.toast, refused.is_empty()) {
@@ -258,15 +334,14 @@ impl<'f> Script<'f> {
         let column = quote_identifier(name);
         if let Some(why) = columns.is_bound(row, name) {
             let place = format!("{column} in the row at {} of {table}", row.ctid);
-            return Some(format!("No statement for {place}: {why}"));
+            return Some(format!("No repair statement for {place}: {why}"));
         }
-        (columns.not_null.contains(name) && !columns.generated.contains(name)).then(|| {
-            format!(
-                "{column} in the row at {} of {table} is lost, but the column is NOT NULL: no statement is \
-                 printed. UPDATE it to what you choose.",
-                row.ctid
-            )
-        })
+        let why = columns.why_not_null(name)?;
+        Some(format!(
+            "{column} in the row at {} of {table} is lost, but the column {why}: no statement is printed for the row. \
+             UPDATE it to what you choose, and check again.",
+            row.ctid
+        ))
     }
 
     /// Offers to give up values that SQL copies, but that are not of their type; psql skips it unless it is asked for by a
@@ -274,18 +349,14 @@ impl<'f> Script<'f> {
     fn give_up(&mut self, row: &DamagedRow, remedies: &[(&'f DamagedValue, Remedy<'f>)]) {
         let table = &self.facts.table;
         for (value, remedy) in remedies {
-            if !matches!(remedy, Remedy::GiveUp) {
-                continue;
-            }
+            let Remedy::GiveUp(why) = remedy else { continue };
             let column = quote_identifier(&value.column);
             let columns = &self.facts.columns;
-            let is_fixed = columns.not_null.contains(&value.column)
+            let is_fixed = columns.refusing_null.contains_key(&value.column)
                 || columns.generated.contains(&value.column);
             let bound = columns.is_bound(row, &value.column);
             let why = format!(
-                "No statement for {column} in the row at {} of {table} by itself: SQL copies the value, and what SQL reads is \
-                 not removed. But what is in it is not valid for its type: reading it may fail, give something else, or \
-                 crash the server. Its bytes are saved.",
+                "No repair statement for {column} in the row at {} of {table} by itself: {why} Its bytes are saved.",
                 row.ctid
             );
             if is_fixed || bound.is_some() {
@@ -371,7 +442,7 @@ impl<'f> Script<'f> {
             .collect();
         if set.is_empty() {
             return self.comment(&format!(
-                "No statement for the row at {} of {}: the value that would be stored anew is generated.",
+                "No repair statement for the row at {} of {}: the only value to be stored again is in a generated column.",
                 row.ctid, facts.table
             ));
         }
@@ -421,7 +492,7 @@ impl<'f> Script<'f> {
             "none of its columns can be read"
         };
         let Some((_, page)) = header else {
-            return self.comment(&format!("No statement for {place}: {why}."));
+            return self.comment(&format!("No repair statement for {place}: {why}."));
         };
         if !self.surgery_is_safe(row.page_items) {
             return self.no_surgery(&place, row.page_items);
@@ -496,7 +567,7 @@ impl<'f> Script<'f> {
         let lost: Vec<&String> =
             damaged.chain(row.broken.iter().flat_map(|broken| &broken.columns)).collect();
         if let Some(obstacle) = columns.forbids_loss(&lost) {
-            return self.comment(&format!("No statement for {place}. {why} And {obstacle}"));
+            return self.comment(&format!("No repair statement for {place}. {why} And {obstacle}"));
         }
         let kept = columns.written(row.others.iter());
         // else they would have their defaults
@@ -574,6 +645,11 @@ fn surgery_arguments(relation: &str, tid: ItemPointer) -> String {
     format!("({}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])", quote_literal(relation))
 }
 
+/// Whether a chunk is deleted, so that an UPDATE that meets it fails until VACUUM has removed it.
+fn is_dead(chunk: &ChunkTuple) -> bool {
+    chunk.seen.fate == Fate::NotCommitted && !chunk.is_refused
+}
+
 fn headers(chunks: &[ChunkTuple]) -> Vec<(ItemPointer, [u32; 2])> {
     chunks.iter().map(|chunk| (chunk.seen.tid, chunk.xids)).collect()
 }
@@ -589,7 +665,6 @@ mod tests {
     use toast_format::disk::pointer::ToastPointer;
     use toast_format::disk::{BlockNumber, ByteOrder, Oid, ValueId, ValueIdType};
     use toast_format::model::sql::fresh;
-    use toast_format::model::toaster::chunks::Fate;
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
 
@@ -716,6 +791,16 @@ mod tests {
         let harms =
             of(Code::ChunkMissing, ValueReading { harms: true, is_open: true, ..reads(true) });
         assert!(code(&harms).is_empty(), "{harms:?}");
+        // another column of the row has its chunks
+        let mut shared = facts();
+        let column = "other".to_owned();
+        let value_id = 7;
+        let one = Reference { ctid: tid(2), column, value_id, ..Reference::default() };
+        shared.references.push(one);
+        for code in [Code::StoredSize, Code::Jsonb] {
+            let none = script(&shared, &[read_row(2, code, pointer(9), reads(true))]);
+            assert!(self::code(&none).is_empty(), "{none:?}");
+        }
         // it was not tried, as on minor releases that crash at damaged data
         let mut untried = RepairFacts { may_crash_at_pglz: true, ..facts() };
         let unknown = |code| read_row(2, code, pointer(9), ValueReading::default());
@@ -813,6 +898,9 @@ mod tests {
         let mut twice = of("x", Code::ChunkTwice);
         twice.values[0].reading = Some(ValueReading { by_sql: Some(false), ..reading });
         let facts = RepairFacts { index: ToastIndexState { risk, ..index(true) }, ..facts };
+        let asked = script(&facts, std::slice::from_ref(&twice)).concat();
+        assert!(asked.contains("another order") && asked.contains("\\if :{?give_up}"), "{asked}");
+        twice.values[0].reading.as_mut().unwrap().harms = true;
         let twice = script(&facts, &[twice]);
         assert_eq!(code(&twice), [""; 0], "{twice:?}");
         let mut custom = of("x", Code::CustomPointer);
@@ -833,6 +921,7 @@ mod tests {
             value_id: 7,
             pointer: Some(pointer(9)),
             rewrite: Some("UPDATE ONLY t SET a = (ARRAY[a])[1];\n".into()),
+            ..Reference::default()
         };
         facts.references = vec![pointing(2), pointing(3)];
         // row 2 is whole with its deleted chunk; row 3 has the same ID and another size

@@ -1,5 +1,6 @@
 //! `check` over the relations of a server.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,12 @@ use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::drive::{Order, Schedule, each_relation, tell_dropped};
 use crate::inspect::inspector::Inspector;
+use crate::message::Message;
 use crate::server::checking::StorageTraits;
 use crate::server::select::Selected;
-use crate::server::sink::{Failed, Kind, RunError, Sink, until};
-use crate::server::{LiveError, locks, toasters};
+use crate::server::sink::{Failed, Kind, PERMISSIONS, RunError, Sink, until};
+use crate::server::toasters::{self, ToastOwner};
+use crate::server::{LiveError, locks};
 use toast_format::disk::Oid;
 
 /// How the tables of a server are checked.
@@ -54,6 +57,22 @@ pub(crate) async fn check(
     ended
 }
 
+/// TOAST relations replaced by their tables, whose rows say what must be in them.
+fn with_tables(found: &[Selected], owners: &[ToastOwner]) -> Vec<Selected> {
+    let mut tables: Vec<Selected> = Vec::new();
+    let mut seen = HashSet::new();
+    for &selected in found {
+        let own = owners.iter().filter(|owner| owner.toast == selected.oid);
+        let mut own: Vec<Oid> = own.map(|owner| owner.table).collect();
+        if own.is_empty() {
+            own.push(selected.oid);
+        }
+        own.retain(|oid| seen.insert(*oid));
+        tables.extend(own.into_iter().map(|oid| Selected { oid, ..selected }));
+    }
+    tables
+}
+
 async fn check_relations<O: Sink<CheckResult> + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
@@ -62,16 +81,24 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
     output: &mut O,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
-    let (names, storage, toasters) = leader
+    let (names, owners, storage, toasters) = leader
         .reading(async || {
-            let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
+            let mut oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
+            let owners = toasters::owners(leader.client(), &oids).await?;
+            oids.extend(owners.iter().map(|owner| owner.table));
             let names = locks::names(leader.client(), &oids).await?;
             let storage = StorageTraits::ask(leader.client()).await?;
             let toasters = toasters::toasters(leader.client(), &inspector.server).await?;
-            Ok::<_, LiveError>((names, storage, toasters))
+            Ok::<_, LiveError>((names, owners, storage, toasters))
         })
         .await
         .map_err(|error| Failed::incomplete(&error))?;
+    for ToastOwner { toast, table } in &owners {
+        let [toast, table] = [toast, table].map(|oid| names.name(*oid));
+        let text = format!("{toast} is the TOAST relation of {table}, which is checked with it");
+        output.message(Message::notice(text));
+    }
+    let found = &with_tables(found, &owners);
     let depth = Depth {
         decompress: request.decompress,
         content: request.content,
@@ -92,19 +119,26 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
         order: Order::AsFound,
         tells_dropped: true,
     };
+    let mut number = 0;
     each_relation(&schedule, output, async |relation, how, output| {
         let oid = relation.oid;
+        number += 1;
+        inspector.progress.next(&relation.display_name(), number, found.len() as u64);
         if let Some(why) = inspector.why_no_pages(&relation) {
             let failed = Failed::new(Kind::Incomplete, format!("check needs pages: {why}"));
-            let failed = failed.placed(&relation.display_name());
             if relation.is_heap {
-                return Err(failed.into());
+                return Err(failed.hint(PERMISSIONS).into());
             }
-            return failed.report_to(output);
+            return failed.placed(&relation.display_name()).report_to(output);
         }
         let salvage = salvage.as_deref_mut();
-        let tell = &mut |finding| output.found(CheckResult::Finding(Box::new(finding)));
-        match check_table(inspector, &about, relation, salvage, tell).await {
+        let tell = &mut |finding| {
+            inspector.progress.clear();
+            output.found(CheckResult::Finding(Box::new(finding)))
+        };
+        let checked = check_table(inspector, &about, relation, salvage, tell).await;
+        inspector.progress.clear();
+        match checked {
             Ok(None) => tell_dropped(&names.name(oid), how, output),
             Ok(Some(checked)) => {
                 let result = CheckResult::Relation(Box::new(checked));

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::chunk_index::{ChunkTuple, append_chunk, chunks_of};
+use super::chunk_index::{ChunkTuple, chunk_data, chunks_of};
 use super::code::Code;
-use super::damaged_row::{end_of, fitting_tuple_at, longer_tuple_at, tuple_at};
+use super::damaged_row::{end_of, fitting_tuple_at, longer_tuple_at, tuple_at, tuple_bytes_at};
 use super::finding::Finding;
 use super::page::with_fitting_header;
 use super::salvage_custom::CustomValue;
 use super::subject::Subject;
+use super::tuple::INFOMASK2_AT;
 use super::value::{ChunkSeen, decompressed};
 use toast_format::codec::{Method, datum, pglz};
 use toast_format::disk::desc::Attribute;
@@ -18,9 +19,9 @@ use toast_format::disk::layout::PageSize;
 use toast_format::disk::missing;
 use toast_format::disk::page::{Page, PageState};
 use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::tuple::HeapTuple;
-use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use toast_format::disk::walk::{Datum, Walk};
+use toast_format::disk::tuple::{HeapTuple, infomask2};
+use toast_format::disk::varlena::{VARTAG_ONDISK, Varlena, tc_method, tc_raw_size};
+use toast_format::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
 use toast_format::disk::{
     BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
 };
@@ -33,6 +34,8 @@ use toast_format::model::visibility::{HintBits, Visibility};
 pub(super) enum ChunkDoubt {
     /// Its `t_hoff` is wrong.
     Misread,
+    /// Its data has another length than its tuple.
+    Length,
     /// It is deleted, or its transaction was aborted.
     Deleted,
     /// The server, or the check, refuses its page.
@@ -377,6 +380,10 @@ fn doubt(chunks: &[(ChunkDoubt, i32)]) -> String {
             (" is on a page that is refused", " are on pages that are refused")
         }
         Some((ChunkDoubt::Misread, _)) => (" has a wrong t_hoff", " have a wrong t_hoff"),
+        Some((ChunkDoubt::Length, _)) => (
+            " has a wrong length: it ends with its tuple",
+            " have wrong lengths: they end with their tuples",
+        ),
         _ => (" is deleted", " are deleted"),
     };
     let what = if chunks.len() == 1 { is } else { are };
@@ -527,6 +534,7 @@ fn hides_row(code: Code) -> bool {
             | Code::MultiRange
             | Code::Xvac
             | Code::AllVisible
+            | Code::LeftOver
     )
 }
 
@@ -540,10 +548,9 @@ pub(super) fn on_page(bytes: &[u8], asked: &[RowFindings]) -> Vec<RowFindings> {
     let Some(RowFindings { ctid: ItemPointer { block, item: ALL }, .. }) = asked.first() else {
         return asked.to_vec();
     };
-    let fitting = with_fitting_header(bytes);
-    let page = match Page::parse(fitting.as_deref().unwrap_or(bytes)) {
-        Ok(PageState::Used(page)) => page,
-        _ => return Vec::new(),
+    let fitting = with_fitting_header(bytes, *block);
+    let Ok(PageState::Used(page)) = Page::parse(fitting.as_deref().unwrap_or(bytes)) else {
+        return Vec::new();
     };
     let is_deleted = |(ctid, item): &(ItemPointer, Item<'_>)| match item {
         Item::Tuple(tuple, _) => HintBits.visibility(*ctid, tuple) == Visibility::Dead,
@@ -590,15 +597,23 @@ impl SalvagedRow {
         subject: &Subject<'_>,
         ctid: ItemPointer,
     ) -> Option<SalvagedRow> {
-        let fitting = with_fitting_header(bytes);
+        let fitting = with_fitting_header(bytes, ctid.block);
         let mut row = SalvagedRow::of_page(fitting.as_deref().unwrap_or(bytes), subject, ctid)?;
-        let guess = "the header of its page is damaged: the rows are those of its line pointers";
+        let guess = "the header of its page is damaged: the rows are those of its line pointers, or those that say that \
+                     they stand there";
         row.guess = row.guess.or(fitting.map(|_| (Code::PageHeader, guess)));
         Some(row)
     }
 
     fn of_page(bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) -> Option<SalvagedRow> {
         let tuple = tuple_at(bytes, ctid);
+        if let Some((own, order)) = tuple_bytes_at(bytes, ctid)
+            && let Some((mended, guess)) = mended(own, order, subject)
+        {
+            let tuple = HeapTuple::parse(&mended, order).ok()?;
+            let guess = Some(guess);
+            return Some(SalvagedRow { guess, ..SalvagedRow::from_tuple(&tuple, subject).0 });
+        }
         if let Some(tuple) = fitting_tuple_at(bytes, subject, ctid) {
             let guess = "t_hoff is wrong: its columns are those behind the null bitmap";
             let guess = Some((Code::HeaderLength, guess));
@@ -631,6 +646,7 @@ impl SalvagedRow {
         while let Some(walked) = walk.next() {
             let (column, datum) = match walked {
                 Ok(walked) => walked,
+                Err(error) if is_padding(&error, tuple) => break,
                 Err(error) => {
                     broken = Some(error.index);
                     let start = error.byte.saturating_sub(tuple.data_offset);
@@ -686,6 +702,78 @@ impl SalvagedRow {
     }
 }
 
+/// Whether nothing but the padding behind a tuple is left over.
+fn is_padding(error: &WalkError, tuple: &HeapTuple<'_>) -> bool {
+    let start = error.byte.saturating_sub(tuple.data_offset);
+    let rest = tuple.data.get(start..).unwrap_or_default();
+    let is_left_over = matches!(error.kind, WalkErrorKind::LeftOver { .. });
+    is_left_over && rest.len() < 8 && rest.iter().all(|byte| *byte == 0)
+}
+
+/// Whether a tuple's columns end where it does, and each can be read.
+fn is_whole(own: &[u8], order: ByteOrder, subject: &Subject<'_>) -> bool {
+    HeapTuple::parse(own, order).is_ok_and(|tuple| {
+        Walk::with_flavor(&tuple, subject.desc, subject.flavor).all(|walked| match walked {
+            Ok((_, datum)) => !matches!(datum, Datum::Varlena(Varlena::Unknown { .. })),
+            Err(error) => is_padding(&error, &tuple),
+        })
+    })
+}
+
+/// A tuple that is not whole, with one thing changed that makes it whole, and what was wrong.
+fn mended(
+    own: &[u8],
+    order: ByteOrder,
+    subject: &Subject<'_>,
+) -> Option<(Vec<u8>, (Code, &'static str))> {
+    if is_whole(own, order, subject) {
+        return None;
+    }
+    let tag = "tags of pointers are wrong: they are taken for pointers to the TOAST relation";
+    let count = "the number of attributes is wrong: with another one they end where the tuple does";
+    match retagged(own, order, subject) {
+        Some(bytes) => Some((bytes, (Code::Tag, tag))),
+        None => Some((recounted(own, order, subject)?, (Code::AttributeCount, count))),
+    }
+}
+
+/// The tuple with the usual tag in place of each that is not known.
+fn retagged(own: &[u8], order: ByteOrder, subject: &Subject<'_>) -> Option<Vec<u8>> {
+    let mut bytes = own.to_vec();
+    for _ in &subject.desc.attributes {
+        let tuple = HeapTuple::parse(&bytes, order).ok()?;
+        let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+        let at = loop {
+            // pointers are not aligned
+            let at = walk.end();
+            if let (_, Datum::Varlena(Varlena::Unknown { .. })) = walk.next()?.ok()? {
+                break at;
+            }
+        };
+        *bytes.get_mut(at + 1)? = VARTAG_ONDISK;
+        if is_whole(&bytes, order, subject) {
+            return Some(bytes);
+        }
+    }
+    None
+}
+
+/// The tuple with another number of attributes.
+fn recounted(own: &[u8], order: ByteOrder, subject: &Subject<'_>) -> Option<Vec<u8>> {
+    let mut bytes = own.to_vec();
+    let infomask2 = order.u16(own, INFOMASK2_AT)? & !infomask2::NATTS_MASK;
+    let columns = u16::try_from(subject.desc.attributes.len()).ok()?;
+    for count in (1..=columns).rev() {
+        let half = infomask2 | count;
+        let half = if order == ByteOrder::Big { half.to_be_bytes() } else { half.to_le_bytes() };
+        bytes.get_mut(INFOMASK2_AT..INFOMASK2_AT + 2)?.copy_from_slice(&half);
+        if is_whole(&bytes, order, subject) {
+            return Some(bytes);
+        }
+    }
+    None
+}
+
 /// Values of a TOAST relation that no row refers to, by what a pointer to them says: if one alone is as long as a value
 /// whose chunks are nowhere, it is likely to be that.
 #[derive(Debug, Default)]
@@ -719,8 +807,7 @@ pub(super) fn refused_chunks(
     chunks_of(toast, block, bytes, &HintBits, is_asked, |id, chunk| {
         let ChunkSeen { tid, seq, .. } = chunk.seen;
         let doubt = Some(ChunkDoubt::PageRefused);
-        let mut data = Vec::new();
-        if append_chunk(bytes, tid, toast.desc.id_type, &mut data) {
+        if let Some((data, _)) = chunk_data(bytes, tid, toast.desc.id_type) {
             chunks.entry(id).or_default().push(SavedChunk { tid, seq, data, doubt });
         }
     });

@@ -162,7 +162,7 @@ pub struct SalvageDir {
 const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
      -- Copy the table's files before you run anything, and read each statement: what could be read of the\n\
      -- damaged values is in the files of this directory. Run the statements in order with psql, each in a\n\
-     -- transaction of its own (psql -v ON_ERROR_STOP=1 -f repair.sql); UPDATE fires the table's triggers.\n\
+     -- transaction of its own (psql -v ON_ERROR_STOP=1 -f repair.sql).\n\
      -- One that names a row finds it only as it was found. Then check the table again.\n\
      -- \"tuple concurrently deleted\" (or updated) says that chunks of the value were deleted and are still\n\
      -- to be vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
@@ -181,7 +181,8 @@ impl SalvageDir {
             .and_then(|()| Ok(std::fs::read_dir(dir)?.next().is_none()))
             .map_err(|error| named("directory", dir, &error))?;
         if !is_empty {
-            let error = "it is not empty, and may have what an earlier run has saved";
+            let error =
+                "it is not empty, and may have what an earlier run has saved; name a new directory";
             return Err(named("directory", dir, &io::Error::other(error)));
         }
         let manifest = Appended::create(dir.join("manifest.jsonl"))?;
@@ -302,8 +303,11 @@ impl SalvageDir {
             1 => ", and 1 value without a row".to_owned(),
             more => format!(", and {more} values without a row"),
         };
+        if all == 0 && without_row == 0 {
+            return ("no damaged values: nothing to save".to_owned(), shown);
+        }
         let text = format!(
-            "saved something of {saved} of {all} damaged value{s}{more}: see {}, and {} for the SQL",
+            "saved parts of {saved} of {all} damaged value{s}{more}: see {}, and {} for the SQL",
             dir.join("manifest.jsonl").display(),
             dir.join("repair.sql").display()
         );

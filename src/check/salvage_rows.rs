@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::chunk_index::{ChunkTuple, append_chunk};
+use super::chunk_index::{ChunkTuple, chunk_data};
 use super::content::check_content;
 use super::damaged_row::is_readable;
 use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
@@ -16,6 +16,7 @@ use super::salvage_custom::{ChunkPlace, CustomValue};
 use super::salvage_dir::{SalvageDir, SavedRelation};
 use super::subject::{Subject, Which};
 use super::value::{ChunkForm, ChunkSeen};
+use crate::server::chunks::in_parts_of;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
@@ -32,6 +33,13 @@ struct RowToSave {
     pointers: Vec<ToastPointer>,
     /// All of its values in the TOAST relation.
     value_ids: Vec<u64>,
+}
+
+impl RowToSave {
+    /// The chunks that its pointers ask for.
+    fn chunks(&self, page: PageSize) -> u64 {
+        self.pointers.iter().map(|pointer| u64::from(pointer.chunks(page))).sum()
+    }
 }
 
 /// The chunks of some values, however they were found.
@@ -68,16 +76,8 @@ impl<E: Evidence> Salvage<'_, E> {
     ) -> Result<(), CheckError> {
         let mut saving = dir.rows_of(self.relation);
         let rows = self.rows(damaged).await?;
-        let mut rest = rows.as_slice();
-        while !rest.is_empty() {
-            let mut all = 0;
-            let fits = rest.iter().take_while(|row| {
-                let chunks = row.pointers.iter().map(|p| u64::from(p.chunks(self.page_size)));
-                all += chunks.sum::<u64>();
-                all <= CHUNKS_AT_A_TIME
-            });
-            let (some, left) = rest.split_at(fits.count().max(1));
-            rest = left;
+        let size = self.page_size;
+        for some in in_parts_of(&rows, usize::MAX, CHUNKS_AT_A_TIME, |row| row.chunks(size)) {
             let chunks = self.chunks_of_rows(some).await?;
             for RowToSave { row, .. } in some {
                 if let Some(salvaged) = self.salvage_row(row, &chunks).await? {
@@ -121,15 +121,8 @@ impl<E: Evidence> Salvage<'_, E> {
             )
             .await?;
         let orphans: Vec<(u64, ValueWithoutRow)> = all.into_iter().collect();
-        let mut rest = orphans.as_slice();
-        while !rest.is_empty() {
-            let mut all = 0;
-            let fits = rest.iter().take_while(|(_, orphan)| {
-                all += orphan.chunks;
-                all <= CHUNKS_AT_A_TIME
-            });
-            let (some, left) = rest.split_at(fits.count().max(1));
-            rest = left;
+        for some in in_parts_of(&orphans, usize::MAX, CHUNKS_AT_A_TIME, |(_, orphan)| orphan.chunks)
+        {
             let ids: Vec<u64> = some.iter().map(|(id, _)| *id).collect();
             let chunks = self.chunks_of(&ids).await?;
             for (id, orphan) in some {
@@ -358,9 +351,11 @@ impl<E: Evidence> Salvage<'_, E> {
             .each_page(Which::Toast, Some(blocks), |_, block, bytes, _| {
                 while let Some(chunk) = rest.next_if(|chunk| chunk.seen.tid.block <= block) {
                     let ChunkSeen { tid, seq, .. } = chunk.seen;
-                    let mut data = Vec::new();
-                    if tid.block == block && append_chunk(bytes, tid, id_type, &mut data) {
-                        let doubt = ChunkDoubt::of_chunk(chunk);
+                    if tid.block == block
+                        && let Some((data, is_cut)) = chunk_data(bytes, tid, id_type)
+                    {
+                        let doubt = if is_cut { Some(ChunkDoubt::Length) } else { None };
+                        let doubt = ChunkDoubt::of_chunk(chunk).or(doubt);
                         saved.push(SavedChunk { tid, seq, data, doubt });
                     }
                 }

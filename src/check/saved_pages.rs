@@ -78,6 +78,8 @@ impl SavedSink for SavedPagesCheck<'_> {
             toast: Toast::Unknown,
             xids: None,
             commit_status: None,
+            wal_end: None,
+            map: None,
             is_newer: false,
             ignores_hoff: false,
             // the server's buffers are ahead of their checksums

@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::value::Toast;
+use super::visibility_map::VisibilityMap;
 use toast_format::disk::custom::{CustomFlavor, CustomPointer};
 use toast_format::disk::desc::{Attribute, TupleDesc};
 use toast_format::disk::layout::PageSize;
@@ -44,17 +45,12 @@ const FIRST_NORMAL: u32 = 3;
 /// IDs so far ahead of one that was read before the page may have been given since.
 const AHEAD: i32 = 1 << 24;
 
-/// How far `to` is ahead of `from`, in the order of `TransactionIdPrecedes`.
-fn distance(from: TransactionId, to: TransactionId) -> i32 {
-    to.0.wrapping_sub(from.0) as i32
-}
-
 impl XidLimits {
     /// The range, where `xid` is not in it (`get_xid_status`).
     pub(super) fn refuses(&self, xid: TransactionId) -> Option<String> {
-        let is_old = self.frozen.0 >= FIRST_NORMAL && distance(self.frozen, xid) < 0;
+        let is_old = self.frozen.0 >= FIRST_NORMAL && self.frozen.distance_to(xid) < 0;
         let most = if self.is_exact { -1 } else { AHEAD };
-        if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next, xid) > most) {
+        if xid.0 < FIRST_NORMAL || !(is_old || self.next.distance_to(xid) > most) {
             return None;
         }
         let [oldest, _] = self.oldest;
@@ -63,8 +59,8 @@ impl XidLimits {
 
     /// The range of MultiXact IDs, where `multi` is not in it (`check_mxid_in_range`).
     pub(super) fn refuses_multi(&self, multi: TransactionId) -> Option<String> {
-        let is_old = self.multi.0 != 0 && distance(self.multi, multi) < 0;
-        let is_ahead = self.next_multi.is_some_and(|next| distance(next, multi) >= 0);
+        let is_old = self.multi.0 != 0 && self.multi.distance_to(multi) < 0;
+        let is_ahead = self.next_multi.is_some_and(|next| next.distance_to(multi) >= 0);
         if multi.0 != 0 && !is_old && !is_ahead {
             return None;
         }
@@ -110,6 +106,10 @@ pub struct Subject<'a> {
     pub xids: Option<XidLimits>,
     /// Commit status, if hint bits can be held against it.
     pub commit_status: Option<&'a (dyn Transactions + Sync)>,
+    /// The end of the WAL when the pages were read, if all of their changes are in it.
+    pub wal_end: Option<u64>,
+    /// Its visibility map, as it was before the pages were read.
+    pub(super) map: Option<&'a VisibilityMap>,
     /// Whether a server wrote it that is newer than those that are known: what is unknown in it may be no damage.
     pub is_newer: bool,
     /// Whether SQL finds a row's columns behind its null bitmap, whatever `t_hoff` says, as of PostgreSQL 19.

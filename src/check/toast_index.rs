@@ -250,12 +250,13 @@ impl LiveCheck {
         let file = self.index_file(&quoted).await?;
         let reader = PageReader::unlocked(connection, pageinspect, page, quoted.clone(), snapshot);
         let mut tree = IndexTree { id_type: self.id_type(), ..IndexTree::default() };
-        let all: Vec<BlockNumber> = (0..reader.block_count().await?).map(BlockNumber).collect();
-        for blocks in all.chunks(AT_ONCE) {
+        let mut all = (0..reader.block_count().await?).map(BlockNumber).peekable();
+        while all.peek().is_some() {
             if stop.load(Ordering::Relaxed) {
                 return Ok(Some(Vec::new()));
             }
-            tree.read(&reader, blocks).await?;
+            let blocks: Vec<BlockNumber> = all.by_ref().take(AT_ONCE).collect();
+            tree.read(&reader, &blocks).await?;
         }
         // counted after the entries were read: VACUUM removes these before it cuts off blocks
         let client = self.connection.client();
@@ -284,8 +285,7 @@ impl LiveCheck {
     async fn index_file(&self, index: &str) -> Result<Option<u32>, LiveError> {
         let name = quote_literal(index);
         let sql = format!("SELECT pg_catalog.pg_relation_filenode({name}::pg_catalog.regclass)");
-        let rows = self.connection.client().query_typed(&sql, &[]).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.flatten())
+        Ok(self.connection.client().value(&sql, &[]).await?.flatten())
     }
 }
 

@@ -121,13 +121,42 @@ impl Subject<'_> {
             let got = tuple.xmax.0.to_string();
             found.finding(Finding::new(code, self.byte_place(ctid, XMAX_AT), range, got));
         }
-        let committed =
-            self.commit_status.and_then(|status| status.sees_changes_of(tuple.xmin, false));
-        if aborted && tuple.xmin.0 > 2 && committed == Some(true) {
-            let expected = format!("a committed xmin, as pg_xact says of {}", tuple.xmin.0);
+        for (hint, expected) in self.wrong_hints(tuple) {
             let place = self.byte_place(ctid, INFOMASK_AT);
-            found.finding(Finding::new(Code::CommitStatus, place, expected, "HEAP_XMIN_INVALID"));
+            found.finding(Finding::new(Code::CommitStatus, place, expected, hint));
         }
+    }
+
+    /// What `pg_xact` says of a transaction, if it was asked.
+    pub(super) fn committed(&self, xid: TransactionId) -> Option<bool> {
+        self.commit_status.and_then(|status| status.sees_changes_of(xid, false))
+    }
+
+    /// Hint bits of a tuple that contradict `pg_xact`, with what should be there.
+    fn wrong_hints(&self, tuple: &HeapTuple<'_>) -> Vec<(&'static str, String)> {
+        use infomask::{XMAX_COMMITTED, XMAX_INVALID, XMIN_COMMITTED, XMIN_INVALID};
+        let is_deleter = !tuple.has(infomask::XMAX_IS_MULTI) && !tuple.xmax_locked_only();
+        let hints = [
+            (XMIN_INVALID, "HEAP_XMIN_INVALID", "xmin", tuple.xmin),
+            (XMIN_COMMITTED, "HEAP_XMIN_COMMITTED", "xmin", tuple.xmin),
+            (XMAX_INVALID, "HEAP_XMAX_INVALID", "xmax", tuple.xmax),
+            (XMAX_COMMITTED, "HEAP_XMAX_COMMITTED", "xmax", tuple.xmax),
+        ];
+        let mut wrong = Vec::new();
+        for (bit, hint, field, xid) in hints {
+            let counts = if field == "xmin" { !tuple.xmin_frozen() } else { is_deleter };
+            if !tuple.has(bit) || !counts || xid.0 <= 2 {
+                continue;
+            }
+            let says_aborted = bit == XMIN_INVALID || bit == XMAX_INVALID;
+            let was_aborted = self.commit_status.is_some_and(|status| status.was_aborted(xid));
+            if says_aborted && self.committed(xid) == Some(true) {
+                wrong.push((hint, format!("a committed {field}, as pg_xact says of {}", xid.0)));
+            } else if !says_aborted && was_aborted {
+                wrong.push((hint, format!("an aborted {field}, as pg_xact says of {}", xid.0)));
+            }
+        }
+        wrong
     }
 
     /// What `xmin` and `xmax` should be, where the server refuses them.
@@ -172,6 +201,7 @@ impl Subject<'_> {
             found.finding(Finding::new(Code::AttributeCount, place, expected, got));
         }
         if count > columns {
+            found.is_incomplete();
             return;
         }
         let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);

@@ -7,24 +7,19 @@ use std::path::PathBuf;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::live_check::LiveCheck;
-use super::subject::Which;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
-use crate::server::LiveError;
-use crate::server::checking::Standing;
 use toast_format::disk::BlockNumber;
 use toast_format::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use toast_format::disk::page::{Page, PageState};
 use toast_format::heap::problem::Place;
-use toast_format::model::sql::quote_literal;
 
 /// Blocks whose bits a byte of the map has (`HEAPBLOCKS_PER_BYTE`).
 const PER_BYTE: u32 = 4;
 
 /// Pages of a map, by their numbers.
 #[derive(Debug, Default)]
-struct VisibilityMap {
+pub(super) struct VisibilityMap {
     pages: BTreeMap<u32, Vec<u8>>,
     /// Blocks of which a page has the bits.
     per_page: u32,
@@ -40,7 +35,7 @@ pub(super) struct LostBlocks {
 }
 
 impl VisibilityMap {
-    fn new(size: PageSize) -> VisibilityMap {
+    pub(super) fn new(size: PageSize) -> VisibilityMap {
         let bytes = size.bytes().saturating_sub(PAGE_HEADER_SIZE);
         VisibilityMap {
             pages: BTreeMap::new(),
@@ -49,7 +44,7 @@ impl VisibilityMap {
     }
 
     /// The pages that have bits of `blocks`, which are in order, and of all from `end` on.
-    fn wanted(&self, blocks: &[BlockNumber], end: u32, pages: u32) -> Vec<u32> {
+    pub(super) fn wanted(&self, blocks: &[BlockNumber], end: u32, pages: u32) -> Vec<u32> {
         let of = blocks.iter().map(|block| block.0 / self.per_page);
         let mut all: Vec<u32> = of.chain(end / self.per_page..pages).collect();
         all.retain(|page| *page < pages);
@@ -58,22 +53,23 @@ impl VisibilityMap {
         all
     }
 
-    fn enter(&mut self, number: u32, bytes: &[u8]) {
+    pub(super) fn enter(&mut self, number: u32, bytes: &[u8]) {
         // what a damaged map says is not believed
         if matches!(Page::parse(bytes), Ok(PageState::Used(_))) {
             self.pages.insert(number, bytes.to_vec());
         }
     }
 
-    fn has(&self, block: u32) -> bool {
-        let within = block % self.per_page;
+    /// Whether all rows of a block are visible to everyone, as the map says.
+    pub(super) fn has(&self, block: u32) -> bool {
+        let within = block % self.per_page.max(1);
         let at = PAGE_HEADER_SIZE + (within / PER_BYTE) as usize;
-        let byte = self.pages.get(&(block / self.per_page)).and_then(|page| page.get(at));
+        let byte = self.pages.get(&(block / self.per_page.max(1))).and_then(|page| page.get(at));
         byte.is_some_and(|byte| byte >> (2 * (within % PER_BYTE)) & 3 != 0)
     }
 
     /// Of the blocks that are zeros, in order, those that had rows; and those behind the end.
-    fn lost(&self, zeros: &[BlockNumber], end: u32) -> LostBlocks {
+    pub(super) fn lost(&self, zeros: &[BlockNumber], end: u32) -> LostBlocks {
         let last = self.pages.keys().next_back().copied().unwrap_or(0);
         let all = end..last.saturating_add(1).saturating_mul(self.per_page);
         let mut behind = all.filter(|block| self.has(*block));
@@ -105,86 +101,35 @@ impl LostBlocks {
     }
 }
 
-/// Blocks of a table's file that once had rows, according to the visibility map in the same directory, if there is one.
-/// `zeros`: the blocks of zeros, in order.
-pub(super) fn lost_in_file(
-    target: &FileTarget<'_>,
-    zeros: &[BlockNumber],
-) -> Result<LostBlocks, FileError> {
+/// The visibility map of a table's file, which is in the same directory, if there is one.
+pub(super) fn map_of_file(target: &FileTarget<'_>) -> Result<VisibilityMap, FileError> {
     let mut name = target.heap.as_os_str().to_owned();
     name.push("_vm");
     let path = PathBuf::from(name);
     if !path.exists() {
-        return Ok(LostBlocks::default());
+        return Ok(VisibilityMap::default());
     }
-    let heap = RelationFile::open(target.heap, target.page_size)?;
-    let end = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
-    let mut file = RelationFile::open(&path, target.page_size)?;
+    let mut file = RelationFile::open_fork(&path, target.page_size)?;
     let mut map = VisibilityMap::new(target.page_size);
     let mut page = vec![0; target.page_size.bytes()];
     let pages = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-    for number in map.wanted(zeros, end, pages) {
+    for number in 0..pages {
         if file.read(BlockNumber(number), &mut page)? {
             map.enter(number, &page);
         }
     }
-    Ok(map.lost(zeros, end))
+    Ok(map)
 }
 
-impl LiveCheck {
-    /// Blocks of the table that had rows, by its visibility map. `zeros`, in order, are those that were zeros.
-    pub(super) async fn lost_blocks(
-        &mut self,
-        zeros: &[BlockNumber],
-    ) -> Result<LostBlocks, LiveError> {
-        let lost =
-            self.in_snapshot(async |check, standing| check.lost_in(standing, zeros).await).await?;
-        Ok(lost.unwrap_or_default())
-    }
-
-    /// The map is read before the pages, and the lock keeps others from cutting off what has bits: a page that had one is
-    /// not zeros afterwards.
-    async fn lost_in(
+impl VisibilityMap {
+    /// Blocks of a table's file that once had rows. `zeros`: the blocks of zeros, in order.
+    pub(super) fn lost_in_file(
         &self,
-        standing: &Standing,
+        target: &FileTarget<'_>,
         zeros: &[BlockNumber],
-    ) -> Result<LostBlocks, LiveError> {
-        let client = self.connection.client();
-        let size = self.about.server.page_size;
-        let Some(pageinspect) = &self.about.server.pageinspect else {
-            return Ok(LostBlocks::default());
-        };
-        let relation = quote_literal(&self.quoted(Which::Heap));
-        let get_raw_page = pageinspect.get_raw_page();
-        let sql =
-            format!("SELECT pg_catalog.pg_relation_size({relation}::pg_catalog.regclass, 'vm')");
-        let rows = client.query_typed(&sql, &[]).await?;
-        let bytes: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
-        let pages = u64::try_from(bytes).unwrap_or(0) / size.bytes() as u64;
-        let mut map = VisibilityMap::new(size);
-        for number in map.wanted(zeros, standing.blocks, pages as u32) {
-            let sql = format!("SELECT {get_raw_page}({relation}, 'vm', {number})");
-            if let Ok(page) = self
-                .attempt(async || {
-                    let rows = client.query_typed(&sql, &[]).await?;
-                    let page = rows.first().map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?;
-                    Ok(page.unwrap_or_default())
-                })
-                .await?
-            {
-                map.enter(number, &page);
-            }
-        }
-        let lost = map.lost(zeros, standing.blocks);
-        let mut still = Vec::new();
-        self.each_page(standing, Which::Heap, Some(lost.zeros), |_, block, bytes, _| {
-            if matches!(Page::parse(bytes), Ok(PageState::New)) {
-                still.push(block);
-            }
-        })
-        .await?;
-        let end = self.reader(standing, Which::Heap).await?.block_count().await?;
-        Ok(map.lost(&still, end))
+    ) -> Result<LostBlocks, FileError> {
+        let heap = RelationFile::open(target.heap, target.page_size)?;
+        Ok(self.lost(zeros, u32::try_from(heap.blocks()).unwrap_or(u32::MAX)))
     }
 }
 

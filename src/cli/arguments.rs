@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
@@ -10,6 +9,7 @@ use crate::report::document::Format;
 use crate::retoast::pace::rules::Lag;
 use crate::server::about::Access;
 use crate::server::connect::SessionOptions;
+use crate::server::pattern::NamePattern;
 use toast_format::heap::sample::{SEED, SampleSize, Sampling};
 use toast_format::model::policy::{MethodChoice, Policy};
 
@@ -19,11 +19,66 @@ pub struct TablesArg {
     /// Tables: schema.name, "Quoted Name", patterns with * and ?
     ///
     /// Names and patterns are those of psql's \d. A partitioned table stands for its partitions, and a table with
-    /// inheritance children for these children too. Without a table, inspect and check take all tables of the database,
-    /// and advise-threshold takes the five largest. The verbs that write require a table (except retoast
+    /// inheritance children for these children too. A TOAST relation is found without its schema too; check takes the table
+    /// that it belongs to. Without a table, inspect takes all tables of the database, check takes these and the system
+    /// catalogs, and advise-threshold takes the five largest. The verbs that write require a table (except retoast
     /// --from-toaster), and so does keys.
     #[arg(value_name = "TABLE")]
     pub(super) tables: Vec<String>,
+}
+
+/// Which schemas, and what is left out.
+#[derive(Debug, Clone, Args)]
+pub struct SelectionArgs {
+    /// Only tables in this schema; can be repeated
+    ///
+    /// A name or a pattern: -n shop is the same as the pattern 'shop.*', with partitions added up as for all tables.
+    #[arg(short = 'n', long = "schema", value_name = "SCHEMA", conflicts_with = "tables")]
+    schemas: Vec<String>,
+
+    /// No tables in this schema; can be repeated
+    #[arg(short = 'N', long = "exclude-schema", value_name = "SCHEMA")]
+    excluded_schemas: Vec<String>,
+
+    /// Not this table; a name or a pattern; can be repeated
+    ///
+    /// Partitions and inheritance children of the table are left out too.
+    #[arg(long = "exclude", value_name = "TABLE")]
+    excluded: Vec<String>,
+}
+
+/// All relations of these schemas.
+fn in_schemas(schemas: &[String]) -> impl Iterator<Item = String> {
+    schemas.iter().map(|schema| format!("{schema}.*"))
+}
+
+impl SelectionArgs {
+    /// The names and patterns of tables that are wanted; none for all tables.
+    ///
+    /// # Errors
+    /// If one of them, or one of those that are excluded, is no name and no pattern.
+    pub(super) fn wanted(&self, tables: &[String]) -> Result<Vec<String>, Failure> {
+        let wanted: Vec<String> = tables.iter().cloned().chain(in_schemas(&self.schemas)).collect();
+        for name in wanted.iter().chain(&self.excluded()) {
+            NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
+        }
+        Ok(wanted)
+    }
+
+    /// The names and patterns of tables that are left out.
+    pub(super) fn excluded(&self) -> Vec<String> {
+        in_schemas(&self.excluded_schemas).chain(self.excluded.iter().cloned()).collect()
+    }
+
+    /// Refuses these options where nothing is selected.
+    pub(super) fn check(&self, with_files: bool) -> Result<(), Failure> {
+        let options = [&self.schemas, &self.excluded_schemas, &self.excluded];
+        if with_files && options.iter().any(|values| !values.is_empty()) {
+            let text = "-n, -N and --exclude need a server: they cannot be used with files";
+            return Err(Failure::usage(text));
+        }
+        Ok(())
+    }
 }
 
 /// Which columns.
@@ -31,7 +86,8 @@ pub struct TablesArg {
 pub struct ColumnsArg {
     /// Only this column; can be repeated
     ///
-    /// Tables that match a pattern but do not have the column are left out. Without this option, advise-threshold takes
+    /// Tables that match a pattern but do not have the column are left out. inspect shows its line and its findings alone,
+    /// the figures of the table as they are. Without this option, advise-threshold takes
     /// the columns that hold at least a tenth of the rows' bytes, and keys takes all columns with documents; retoast
     /// --toaster and --policy require it.
     #[arg(short, long = "column", value_name = "COLUMN")]
@@ -166,24 +222,18 @@ pub struct SourceArg {
     ///
     /// Pages are read with the extension pageinspect, which requires a superuser; figures are then exact, or estimates
     /// if only a sample is read. SQL functions such as pg_column_size require only SELECT on the tables.
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        help_heading = "Reading a server"
-    )]
+    #[arg(long, value_enum, default_value_t, help_heading = "Reading a server")]
     pub(super) source: Access,
 }
 
 /// Sessions that work side by side.
 #[derive(Debug, Clone, Args)]
 pub struct JobsArg {
-    /// Number of connections [default: 2; retoast: 1]
+    /// Number of connections [default: 2]
     ///
     /// Each connection runs one transaction at a time. retoast allows at most 16.
     #[arg(short, long, value_name = "N", help_heading = "Reading a server",
-          value_parser = clap::value_parser!(u16).range(1..=64))]
+          value_parser = count::<u16, 1, 64>, allow_negative_numbers = true)]
     pub(super) jobs: Option<u16>,
 }
 
@@ -200,54 +250,9 @@ pub struct FormatArg {
     /// table, json, jsonl, csv, markdown or html
     ///
     /// html is one page for a browser, which loads nothing from elsewhere and has at most about 1 MB of tables: charts,
-    /// their figures in tables, and commands to copy. It is not available for values.
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        hide_possible_values = true,
-        help_heading = "Output"
-    )]
+    /// their figures in tables, and commands to copy. value does not support it.
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true, help_heading = "Output")]
     pub(super) format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InspectFormat {
-    /// For people, or all of it for programs.
-    Report(Format),
-    /// Metrics for Prometheus's textfile collector.
-    Openmetrics,
-    /// One line for Nagios and its relatives.
-    Nagios,
-}
-
-impl ValueEnum for InspectFormat {
-    fn value_variants<'a>() -> &'a [InspectFormat] {
-        &[
-            InspectFormat::Report(Format::Table),
-            InspectFormat::Report(Format::Json),
-            InspectFormat::Report(Format::Jsonl),
-            InspectFormat::Report(Format::Csv),
-            InspectFormat::Report(Format::Markdown),
-            InspectFormat::Report(Format::Html),
-            InspectFormat::Openmetrics,
-            InspectFormat::Nagios,
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            InspectFormat::Report(format) => format.to_possible_value(),
-            InspectFormat::Openmetrics => Some(
-                PossibleValue::new("openmetrics")
-                    .help("Metrics for Prometheus's textfile collector"),
-            ),
-            InspectFormat::Nagios => {
-                Some(PossibleValue::new("nagios").help("One line, with the exit codes of a plugin"))
-            }
-        }
-    }
 }
 
 /// Whether all is printed.
@@ -262,6 +267,9 @@ pub struct DetailsArg {
     pub(super) details: bool,
 }
 
+/// The largest number of what has no limit of its own.
+pub(super) const UNLIMITED: u64 = u32::MAX as u64;
+
 /// A lag, or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LagArg(pub(super) Option<Lag>);
@@ -272,6 +280,20 @@ pub(super) fn split(text: &str) -> (&str, &str) {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     (number, unit.trim())
+}
+
+/// A whole number from `LEAST` to `MOST`.
+pub(super) fn count<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
+    text: &str,
+) -> Result<T, String> {
+    let number = text.trim().parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+        if MOST == UNLIMITED {
+            format!("expected a whole number of at least {LEAST}")
+        } else {
+            format!("expected a whole number from {LEAST} to {MOST}")
+        }
+    })
 }
 
 /// Bytes, with PostgreSQL's units.
@@ -349,10 +371,13 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A time, in seconds unless it has a unit.
 pub(super) fn max_time(text: &str) -> Result<Duration, String> {
-    match time(text)? {
-        Duration::ZERO => Err("must be greater than 0".into()),
-        time => Ok(time),
+    let seconds = text.trim().parse().ok().map(Duration::from_secs);
+    match seconds.or_else(|| a_time(text)) {
+        None => Err(format!("\"{text}\" is not a time: expected for example 90s, 30min or 2h")),
+        Some(Duration::ZERO) => Err("must be greater than 0".into()),
+        Some(time) => Ok(time),
     }
 }
 

@@ -1,17 +1,19 @@
 //! `toastctl check`: its arguments, the runs, and where findings are printed.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::arguments::{AllowArg, FormatArg, JobsArg, TablesArg};
+use super::arguments::{AllowArg, JobsArg, SelectionArgs, TablesArg};
 use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
 use super::fleet::{Database, Fleet, FleetArgs};
-use super::inspect::inspector;
+use super::inspect::{inspector, run_monitored};
+use super::inspect_output::Ended;
 use super::terminal::{self, Out, Plain, ReadingProgress, Ui};
 use crate::check::alarm::{Condition, Counts};
 use crate::check::files::{self, FileOptions};
@@ -25,8 +27,10 @@ use crate::inspect::run as live;
 use crate::message::Message;
 use crate::offline::target::FileTarget;
 use crate::report::check::CheckWriter;
+use crate::report::document::OutputFormat;
+use crate::report::{nagios, openmetrics};
 use crate::server::about::ServerReport;
-use crate::server::pattern::NamePattern;
+use crate::server::select::Reach;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
@@ -46,9 +50,14 @@ pub enum ScanToast {
 
 /// Arguments of `check`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("relation_file", |arg| arg.conflicts_with_all(["scan_toast", "node_address"])),
+          mut_arg("pageinspect", |arg| arg.conflicts_with_all(["scan_toast", "node_address", "jobs"])))]
 pub struct CheckArgs {
     #[command(flatten)]
     tables: TablesArg,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
 
     /// Check contents too, by their types
     ///
@@ -84,7 +93,6 @@ pub struct CheckArgs {
         value_name = "WHEN",
         value_enum,
         default_value_t,
-        hide_default_value = true,
         help_heading = "Reading a server"
     )]
     scan_toast: ScanToast,
@@ -115,18 +123,29 @@ pub struct CheckArgs {
     #[command(flatten)]
     saved: SavedArgs,
 
-    /// Exit with 7 if true: warning, or errors>10
+    /// Exit with 7 if it holds: warning, or errors>10
     ///
     /// warning means a finding of this severity or a higher one (error, warning, notice). Figures are errors, warnings and
     /// notices, the numbers of such findings; damage, errors and warnings; findings, all of them; and incomplete, the number
-    /// of tables or files that were not checked to the end. Can be repeated: one condition that is met is sufficient. The
-    /// conditions decide about the exit code: it is 0 if none is met, even if there is damage, which is printed
-    /// nevertheless, and 1 if that is not known because something could not be checked.
+    /// of tables or files that were not checked to the end. Can be repeated: one condition that is met is sufficient. With
+    /// --fail-on, the exit code depends only on these conditions: it is 0 if none is met, even if damage is reported, and
+    /// 1 if that is not known because something could not be checked.
     #[arg(long, value_name = "CONDITION", value_parser = fail_on::damage)]
     fail_on: Vec<Condition>,
 
-    #[command(flatten)]
-    format: FormatArg,
+    /// table, json(l), csv, markdown, html, or for alarms
+    ///
+    /// html is one page for a browser, which loads nothing from elsewhere. openmetrics prints metrics for Prometheus's
+    /// textfile collector, and nagios one line with the exit codes of a plugin: warnings are 1, errors 2, or what a
+    /// condition of --fail-on is about, and what could not be checked is 3.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "table",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    format: OutputFormat,
 
     #[command(flatten)]
     allow: AllowArg,
@@ -160,24 +179,15 @@ impl CheckArgs {
     fn salvage_of(&self, node: &str) -> Result<Option<SalvageDir>, Failed> {
         let name =
             node.replace(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-'), "_");
-        self.salvage
-            .as_ref()
-            .map(|dir| {
-                SalvageDir::create(&dir.join(name))
-                    .map_err(|error| Failed::new(Kind::Incomplete, format!("--salvage: {error}")))
-            })
-            .transpose()
+        let dir = self.salvage.as_ref().map(|dir| SalvageDir::create(&dir.join(name)));
+        dir.transpose()
+            .map_err(|error| Failed::new(Kind::Incomplete, format!("--salvage: {error}")))
     }
 
     /// The directory of `--salvage`.
     fn salvage_dir(&self) -> Result<Option<SalvageDir>, Failure> {
-        self.salvage
-            .as_ref()
-            .map(|dir| {
-                SalvageDir::create(dir)
-                    .map_err(|error| Failure::usage(format!("--salvage: {error}")))
-            })
-            .transpose()
+        let dir = self.salvage.as_deref().map(SalvageDir::create);
+        dir.transpose().map_err(|error| Failure::usage(format!("--salvage: {error}")))
     }
 }
 
@@ -185,29 +195,44 @@ impl CheckArgs {
 ///
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
-pub(super) fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let ui = &ui.in_format(args.format.format);
+pub(super) fn run(args: &CheckArgs, ui: &Ui) -> Result<ExitCode, Failure> {
+    run_monitored(args.format, ui, |ui| run_any(args, ui))
+}
+
+fn run_any(args: &CheckArgs, ui: &Ui) -> Result<Ended, Failure> {
     let tables = &args.tables.tables;
-    args.fleet.is_given(args.file.is_given() || args.saved.is_given())?;
-    if let Some(file) = args.file.file(tables)? {
+    let with_files = args.file.is_given() || args.saved.is_given();
+    let is_fleet = args.fleet.is_given(with_files)?;
+    args.selection.check(with_files)?;
+    if let Some(file) = args.file.file(tables, args.saved.is_given())? {
         return relation_file(args, ui, &file);
     }
     if let Some(text) = args.saved.text(&args.file, tables)? {
         return saved_pages(args, ui, text);
     }
-    for name in tables {
-        NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
-    }
+    args.selection.wanted(tables)?;
     let readers = args.jobs.readers();
     let fleet = Fleet::new("check", &args.fleet, &args.connection, readers);
-    fleet.run(ui, &[("--salvage", args.salvage.is_some())], |database| {
-        terminal::runtime(usize::from(readers))?.block_on(relations(args, database))
-    })
+    if !is_fleet {
+        return check_database(args, &fleet.single(ui));
+    }
+    let alone = [("--salvage", args.salvage.is_some())];
+    let (exit, state) = fleet
+        .run_in(args.format, ui, &alone, |database| Ok(check_database(args, database)?.exit))?;
+    Ok(Ended { exit, state })
+}
+
+fn check_database(args: &CheckArgs, database: &Database) -> Result<Ended, Failure> {
+    terminal::runtime(usize::from(args.jobs.readers()))?.block_on(relations(args, database))
 }
 
 /// Where findings are printed, and how the run ends by them.
 struct CheckOutput {
     ui: Ui,
+    format: OutputFormat,
+    /// The database, for metrics.
+    database: String,
+    /// Not used by what monitoring systems read.
     writer: CheckWriter<Plain<Out>>,
     counts: Counts,
     conditions: Vec<Condition>,
@@ -215,48 +240,77 @@ struct CheckOutput {
 
 impl CheckOutput {
     fn new(args: &CheckArgs, ui: &Ui, server: Option<ServerReport>) -> CheckOutput {
+        let database = server.as_ref().map(|server| server.database.clone()).unwrap_or_default();
         let writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
-        let conditions = args.fail_on.clone();
-        CheckOutput { ui: ui.clone(), writer, counts: Counts::default(), conditions }
+        CheckOutput {
+            ui: ui.clone(),
+            format: args.format,
+            database,
+            writer,
+            counts: Counts::default(),
+            conditions: args.fail_on.clone(),
+        }
+    }
+
+    fn is_report(&self) -> bool {
+        matches!(self.format, OutputFormat::Report(_))
     }
 
     fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
         self.counts.add(finding.code.severity());
-        self.writer.finding(finding)
+        if self.is_report() { self.writer.finding(finding) } else { Ok(()) }
     }
 
     fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
         self.counts.incomplete += u64::from(checked.is_incomplete);
-        self.writer.relation(checked)
+        self.counts.relations += 1;
+        if self.is_report() { self.writer.relation(checked) } else { Ok(()) }
     }
 
     /// Ends the document. Damage counts more than what could not be looked at, unless conditions decide.
-    fn end(self) -> Result<Exit, Failure> {
-        let unread = if self.counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
-        match self.writer.finish() {
-            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-            _ if !self.conditions.is_empty() => {
-                let judged = fail_on::judged_damage(&self.ui, &self.conditions, &self.counts);
-                Ok(judged.max(unread))
+    fn end(self) -> Result<Ended, Failure> {
+        let CheckOutput { ui, format, database, writer, counts, conditions } = self;
+        let mut state = None;
+        let written = match format {
+            OutputFormat::Report(_) => writer.finish(),
+            OutputFormat::Openmetrics => {
+                let target = ui.target.as_ref().map(|target| target.name.clone());
+                ui.write_metrics(openmetrics::of_check(&database, target, &counts))
             }
-            _ if self.counts.damage() > 0 => Ok(Exit::Damaged),
-            _ => Ok(unread),
-        }
+            OutputFormat::Nagios => {
+                let service = nagios::check(&counts, &conditions);
+                state = Some(service.state);
+                ui.write_service(service)
+            }
+        };
+        let unread = if counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
+        let exit = match written {
+            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error)?,
+            _ if !conditions.is_empty() => {
+                fail_on::judged_damage(&ui, &conditions, &counts).max(unread)
+            }
+            _ if counts.damage() > 0 => Exit::Damaged,
+            _ => unread,
+        };
+        Ok(Ended { exit, state })
     }
 }
 
 /// Checks relations of a server.
-async fn relations(args: &CheckArgs, database: &Database) -> Result<Exit, Failure> {
+async fn relations(args: &CheckArgs, database: &Database) -> Result<Ended, Failure> {
     let ui = &database.ui;
     let options = Options { flavor: args.file.flavor, ..Options::default() };
     let session = args.allow.session("check");
     let count = args.jobs.readers();
     let inspector = inspector(database, &session, count, options).await?;
     let mut interrupt = std::pin::pin!(ui.interrupted());
-    let tables = &args.tables.tables;
-    let selection = match live::find(&inspector, tables, true, |_| (), interrupt.as_mut()).await {
+    let tables = args.selection.wanted(&args.tables.tables)?;
+    let excluded = args.selection.excluded();
+    let reach = Reach::NodesAndCatalogs;
+    let found = live::find(&inspector, &tables, &excluded, reach, |_| (), interrupt.as_mut()).await;
+    let selection = match found {
         Ok(selection) => selection,
-        Err(error) => return terminal::end(Err(error), Exit::Ok, |_| Ok(())),
+        Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
     let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
     let request = CheckRequest {
@@ -289,10 +343,13 @@ async fn relations(args: &CheckArgs, database: &Database) -> Result<Exit, Failur
     }
     match ended {
         Ok(()) => written(salvaged(salvage, &mut output), output),
-        Err(RunError::Output(error)) => terminal::unwritable(&error),
+        Err(RunError::Output(error)) => Ok(terminal::unwritable(&error)?.into()),
         Err(RunError::Failed(failed)) => {
-            output.writer.unchecked();
-            output.end()?;
+            // to monitoring systems it is the failure that counts, not what was checked before
+            if output.is_report() {
+                output.writer.unchecked();
+                output.end()?;
+            }
             Err(failed.into())
         }
     }
@@ -314,7 +371,10 @@ impl Sink<CheckResult> for CheckOutput {
         match result {
             CheckResult::Finding(finding) => self.print(&finding),
             CheckResult::Relation(checked) => self.relation(&checked),
-            CheckResult::Statements(statements) => self.writer.statements(&statements),
+            CheckResult::Statements(statements) if self.is_report() => {
+                self.writer.statements(&statements)
+            }
+            CheckResult::Statements(_) => Ok(()),
         }
     }
 
@@ -330,7 +390,7 @@ impl Sink<CheckResult> for CheckOutput {
 }
 
 /// Checks a relation file.
-fn relation_file(args: &CheckArgs, ui: &Ui, file: &File<'_>) -> Result<Exit, Failure> {
+fn relation_file(args: &CheckArgs, ui: &Ui, file: &File<'_>) -> Result<Ended, Failure> {
     let checksums = (args.checksums || args.ignore_checksums).then_some(args.checksums);
     let target = FileTarget { checksums, ..file.target(None) };
     let options = FileOptions { depth: args.depth(), threads: usize::from(args.jobs.readers()) };
@@ -343,27 +403,27 @@ fn relation_file(args: &CheckArgs, ui: &Ui, file: &File<'_>) -> Result<Exit, Fai
             let told = output.relation(&checked).and_then(|()| salvaged(salvage, &mut output));
             written(told, output)
         }
-        Err(CheckError::Output(error)) => terminal::unwritable(&error),
+        Err(CheckError::Output(error)) => Ok(terminal::unwritable(&error)?.into()),
         Err(error) => Err(Failure::usage(error.to_string())),
     }
 }
 
-fn saved_pages(args: &CheckArgs, ui: &Ui, text: SavedText) -> Result<Exit, Failure> {
+fn saved_pages(args: &CheckArgs, ui: &Ui, text: SavedText) -> Result<Ended, Failure> {
     let SavedText { name, desc, source } = text;
     let mut output = CheckOutput::new(args, ui, None);
     let depth = args.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
     match saved_pages::check(&name, source, &desc, depth, tell) {
         Ok(checked) => written(output.relation(&checked), output),
-        Err(CheckError::Output(error)) => terminal::unwritable(&error),
+        Err(CheckError::Output(error)) => Ok(terminal::unwritable(&error)?.into()),
         Err(CheckError::Text(error)) => Err(unreadable(&name, &error)),
         Err(error) => Err(Failure::usage(error.to_string())),
     }
 }
 
-fn written(result: std::io::Result<()>, output: CheckOutput) -> Result<Exit, Failure> {
+fn written(result: std::io::Result<()>, output: CheckOutput) -> Result<Ended, Failure> {
     match result {
         Ok(()) => output.end(),
-        Err(error) => terminal::unwritable(&error),
+        Err(error) => Ok(terminal::unwritable(&error)?.into()),
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::exit::Failure;
@@ -15,12 +15,13 @@ use crate::check::run::CheckResult;
 use crate::drive::sites::{Limits, Pending, Step, each_site};
 use crate::inspect::inspector::{Inspector, Options};
 use crate::inspect::overview::run::OverviewResult;
-use crate::inspect::overview::{Extent, LeftOut};
+use crate::inspect::overview::{CatalogBytes, LeftOut};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run;
 use crate::message::Message;
 use crate::retoast::run::results::Swept;
-use crate::server::citus::{self, Node, Placement, SHARD_MOVED, ShardLine};
+use crate::server::LiveError;
+use crate::server::citus::{self, FailedShard, Node, Placement, SHARD_MOVED, ShardLine, by_table};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::{How, Selected, Selection};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -38,12 +39,7 @@ pub struct NodesArg {
     /// Tables of Citus are read on the nodes that hold their shards, with the same user, database and password, at the
     /// addresses that the metadata of Citus (pg_dist_node) gives, or at this one, in which {host} and {port} stand for
     /// those of the metadata: for example 'host={host}.example.com port=6432'. It has host, hostaddr and port only.
-    #[arg(
-        long,
-        value_name = "CONNINFO",
-        default_value = "host={host} port={port}",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "CONNINFO", default_value = "host={host} port={port}")]
     pub(super) node_address: String,
 }
 
@@ -61,13 +57,29 @@ impl NodesArg {
         let first = inspector.leader()?;
         let tables = &selection.on_nodes;
         let mut nodes = Vec::new();
+        let mut other = None;
         if !tables.is_empty() {
-            nodes = first
-                .reading(async || citus::nodes(first.client(), tables).await)
-                .await
-                .map_err(|error| Failed::incomplete(&error))?;
+            let asked: Result<_, LiveError> = first
+                .reading(async || {
+                    let cluster = citus::cluster(first.client()).await?;
+                    Ok((citus::nodes(first.client(), tables).await?, cluster))
+                })
+                .await;
+            let (found, cluster) = asked.map_err(|error| Failed::incomplete(&error))?;
+            other = ui.target.as_ref().zip(cluster).and_then(|(run, key)| run.reads_cluster(key));
+            match &other {
+                Some(other) => {
+                    let text = format!(
+                        "is a node of the same cluster of Citus as {other}, where tables of Citus are counted"
+                    );
+                    ui.tell(Message::notice(text));
+                }
+                None => nodes = found,
+            }
         }
-        Ok(Cluster { ui, first, nodes, address: &self.node_address, one_by_one: false })
+        let address = &self.node_address;
+        let is_read_elsewhere = other.is_some();
+        Ok(Cluster { ui, first, nodes, address, one_by_one: false, is_read_elsewhere })
     }
 }
 
@@ -79,6 +91,8 @@ pub(super) struct Cluster<'a> {
     pub(super) address: &'a str,
     /// Whether shards are reported one by one.
     pub(super) one_by_one: bool,
+    /// Whether the run on another node reads it.
+    pub(super) is_read_elsewhere: bool,
 }
 
 impl Cluster<'_> {
@@ -100,11 +114,19 @@ impl Cluster<'_> {
         work: impl AsyncFn(Connection, &mut NodeOutput<'_, '_, R>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         let stop = CancellationToken::new();
-        let output = Mutex::new(output);
+        let of_shards = Mutex::default();
+        let mut output = Mutex::new(output);
         let mut nodes = Vec::new();
         for node in &self.nodes {
             let missing = (0..node.shards.len()).collect();
-            let target = NodeOutput { output: &output, cluster: self, node, stop: &stop, missing };
+            let target = NodeOutput {
+                output: &output,
+                of_shards: &of_shards,
+                cluster: self,
+                node,
+                stop: &stop,
+                missing,
+            };
             nodes.push(Pending { server_key: String::new(), target });
         }
         let interrupt = async {
@@ -112,7 +134,7 @@ impl Cluster<'_> {
             stop.cancel();
         };
         let mut ended = Ok(());
-        let rest = each_site(
+        let is_complete = each_site(
             nodes,
             LIMITS,
             async |node: NodeOutput<'_, '_, R>| Step::Done(self.visit(session, node, &work).await),
@@ -127,8 +149,12 @@ impl Cluster<'_> {
                 !stop.is_cancelled()
             },
         )
-        .await;
-        if ended.is_ok() && !rest.is_empty() {
+        .await
+        .is_empty();
+        let of_shards = of_shards.into_inner();
+        let output = output.get_mut();
+        by_table(of_shards).into_iter().for_each(|failed| output.failed(failed));
+        if ended.is_ok() && !is_complete {
             return Err(Failed::stopped().into());
         }
         ended
@@ -159,6 +185,8 @@ impl Cluster<'_> {
 
 /// A result that is one of a shard if it was found on a node.
 pub(super) trait ShardResult: Sized {
+    /// Whether a failure of several shards of a table for the same reason is one of the table.
+    const JOINS_FAILURES: bool = true;
     /// `schema.name` of the relation that is done with this result.
     fn relation(&self) -> Option<&str>;
     /// It is about this node, and about this shard if it is known.
@@ -197,11 +225,13 @@ impl ShardResult for OverviewResult {
     fn place(&mut self, node: &Node, shard: Option<ShardOf<'_>>) {
         match (self, shard) {
             // that of the session's own database is known
-            (OverviewResult::Begun(Extent { database_bytes, .. }), _) if node.is_here => {
-                *database_bytes = Some(0);
+            (OverviewResult::Begun(extent), _) if node.is_here => {
+                extent.database_bytes = Some(0);
+                extent.catalogs = CatalogBytes::default();
             }
             (OverviewResult::Relation(line), Some(shard)) => {
-                line.place(shard.line.clone(), shard.names(), shard.one_by_one);
+                let whole = (!shard.one_by_one).then(|| shard.placement.table_name.clone());
+                line.place(shard.line.clone(), shard.names(), whole);
             }
             (OverviewResult::LeftOut(left_out), _) => {
                 left_out.relation = format!("{} on {}", left_out.relation, node.name);
@@ -256,6 +286,9 @@ impl ShardResult for CheckResult {
 }
 
 impl ShardResult for Swept {
+    /// Which shards are worked on again depends on them.
+    const JOINS_FAILURES: bool = false;
+
     fn relation(&self) -> Option<&str> {
         Some(&self.report.subject.relation)
     }
@@ -268,6 +301,8 @@ impl ShardResult for Swept {
 /// Takes what is found on a node, and passes it on with the node.
 pub(super) struct NodeOutput<'a, 'o, R> {
     output: &'a Mutex<&'o mut dyn Sink<R>>,
+    /// Failures of shards on all nodes, until these are done.
+    of_shards: &'a Mutex<Vec<FailedShard>>,
     cluster: &'a Cluster<'a>,
     pub(super) node: &'a Node,
     stop: &'a CancellationToken,
@@ -279,10 +314,6 @@ impl<'a, 'o, R: ShardResult> NodeOutput<'a, 'o, R> {
     /// Ends when the run is stopped.
     pub(super) fn stopped(&self) -> WaitForCancellationFuture<'a> {
         self.stop.cancelled()
-    }
-
-    fn output(&self) -> MutexGuard<'a, &'o mut dyn Sink<R>> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the node over this connection and others like it. Returns also its shards, as relations of the node; those
@@ -306,7 +337,7 @@ impl<'a, 'o, R: ShardResult> NodeOutput<'a, 'o, R> {
             }
             self.failed(Failed::new(Kind::Incomplete, SHARD_MOVED).placed(&shard.relation));
             if let Some(result) = R::missing(shard, self.node) {
-                self.output().found(result).map_err(RunError::Output)?;
+                self.output.lock().found(result).map_err(RunError::Output)?;
             }
         }
         Ok((inspector, found))
@@ -333,14 +364,17 @@ impl<'a, 'o, R: ShardResult> NodeOutput<'a, 'o, R> {
         Ok(self.node.shards.iter().zip(found).collect())
     }
 
-    /// Reports that the node failed, and the shards of which nothing was reported.
+    /// Reports that the node failed, and the shards of which nothing was reported. A relation on which the failure
+    /// occurred is named in its text.
     fn lose(&mut self, mut failed: Failed) -> Result<(), RunError> {
         let missing: Vec<&Placement> =
             self.missing.iter().filter_map(|&at| self.node.shards.get(at)).collect();
+        let occurred_at = failed.message.at.to_string();
+        failed.message.text.insert_str(0, &occurred_at);
         failed.message.at.relations = missing.iter().map(|shard| shard.relation.clone()).collect();
         self.failed(failed);
         for result in missing.iter().filter_map(|shard| R::missing(shard, self.node)) {
-            self.output().found(result).map_err(RunError::Output)?;
+            self.output.lock().found(result).map_err(RunError::Output)?;
         }
         Ok(())
     }
@@ -361,16 +395,26 @@ impl<R: ShardResult> Sink<R> for NodeOutput<'_, '_, R> {
             ShardOf { line, placement, one_by_one: self.cluster.one_by_one }
         });
         result.place(self.node, shard);
-        self.output().found(result)
+        self.output.lock().found(result)
     }
 
     fn failed(&mut self, mut failed: Failed) {
         failed.message.at.node = Some(self.node.name.clone());
-        self.output().failed(failed);
+        let shard = match failed.message.at.relations.as_slice() {
+            [relation] if R::JOINS_FAILURES => self.node.shard(relation),
+            _ => None,
+        };
+        match shard {
+            Some((_, shard)) => {
+                let table = shard.table.clone();
+                self.of_shards.lock().push(FailedShard { table, failed });
+            }
+            None => self.output.lock().failed(failed),
+        }
     }
 
     fn message(&mut self, mut message: Message) {
         message.at.node = Some(self.node.name.clone());
-        self.output().message(message);
+        self.output.lock().message(message);
     }
 }

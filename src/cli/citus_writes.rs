@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::citus::{Cluster, NodesArg};
 use super::retoast_output::RetoastOutput;
@@ -13,6 +15,7 @@ use crate::message::Message;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::memory::finished::Finished;
 use crate::retoast::pace::rules::Pause;
+use crate::retoast::preflight;
 use crate::retoast::preflight::parents::Parent;
 use crate::retoast::preflight::ready::ConvertRequest;
 use crate::retoast::result::{CitusReport, MissingShard, NOT_BEGUN, Outcome, SkippedRow};
@@ -21,9 +24,9 @@ use crate::retoast::run::results::Swept;
 use crate::retoast::run::tables;
 use crate::server::citus::{self, Node, Placement, by_reason};
 use crate::server::connect::{Connection, SessionOptions};
-use crate::server::select::select_with_citus;
+use crate::server::select::{Reach, select_within};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
-use crate::server::{LiveError, about};
+use crate::server::{LiveError, about, catalog};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
 use toast_format::model::sql::shown_qualified;
@@ -65,7 +68,7 @@ impl CitusRun<'_> {
         let selected: Result<_, LiveError> = first
             .reading(async || {
                 let database = about::database(first.client()).await?;
-                select_with_citus(first, &database, &request.tables).await
+                select_within(Reach::Nodes, first, &database, &request.tables, &[]).await
             })
             .await;
         // The run on this server reports errors.
@@ -89,6 +92,17 @@ impl CitusRun<'_> {
             if given {
                 let text = format!("{what} is not supported for tables of Citus");
                 return Err(Failed::new(Kind::Usage, text));
+            }
+        }
+        let tables = &selection.on_nodes;
+        let described = first
+            .reading(async || catalog::describe_all(first.client(), tables).await)
+            .await
+            .map_err(|error| Failed::incomplete(&error))?;
+        // its shards are as the table is, and would be refused one by one
+        for table in described {
+            if let Err(error) = preflight::kind(&table) {
+                return Err(error.failed(&[]).await);
             }
         }
         Ok(selection.on_nodes)
@@ -124,7 +138,14 @@ impl CitusRun<'_> {
 
     fn cluster(&self, nodes: Vec<Node>) -> Cluster<'_> {
         let address = &self.address.node_address;
-        Cluster { ui: self.ui, first: self.first, nodes, address, one_by_one: false }
+        Cluster {
+            ui: self.ui,
+            first: self.first,
+            nodes,
+            address,
+            one_by_one: false,
+            is_read_elsewhere: false,
+        }
     }
 
     /// The request for these shards of a node.
@@ -158,12 +179,12 @@ impl CitusRun<'_> {
                     NodeListener { is_quiet: true, ..NodeListener::new(self.listener, node) };
                 let needed =
                     tables::examine(connection, &request, names, control, &listener).await?;
-                let mut shells = shells.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut shells = shells.lock();
                 shells.insert(node.name.clone(), needed);
                 Ok(())
             })
             .await?;
-        Ok(shells.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(shells.into_inner())
     }
 
     /// Gives the tables themselves the settings on all nodes, because shards that Citus moves or splits take theirs from
@@ -313,7 +334,7 @@ impl Listener for NodeListener<'_> {
         let Some(relation) = relation else {
             return self.listener.note(Some(&self.node.name), text);
         };
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.noted.lock();
         if self.node.shard(relation).is_none() || noted.insert(text.to_owned()) {
             self.listener.note(Some(&self.named(relation)), text);
         }
@@ -425,7 +446,7 @@ impl ShardResults<'_> {
                 report.missing.push(MissingShard { relation, node, reason });
             }
         }
-        for Parent { name, alter } in shells.values().flatten() {
+        for Parent { name, alter, .. } in shells.values().flatten() {
             // that of a partition is one of the partitioned table
             let table = nodes
                 .iter()

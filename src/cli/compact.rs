@@ -25,7 +25,6 @@ pub struct CompactArgs {
         value_name = "FILES",
         value_enum,
         default_value = "all",
-        hide_default_value = true,
         hide_possible_values = true
     )]
     files: CompactRequest,
@@ -55,7 +54,6 @@ pub struct ReindexArgs {
         value_name = "WHICH",
         value_enum,
         default_value = "bloated",
-        hide_default_value = true,
         hide_possible_values = true
     )]
     indexes: Indexes,

@@ -1,6 +1,7 @@
 //! `toastctl completions`: the scripts by which shells complete command lines, and what they ask this program: the
 //! words that can stand at the cursor, with the tables and columns of the server that the command line names.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use super::connect::{ConnectionArgs, PlainHelpFlag};
 use super::exit::{Exit, Failure};
 use super::manual::topics::TOPICS;
 use super::terminal::{self, Ui};
+use super::{fail_on, settings};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::names;
+use toast_format::judge::toaster::Toaster;
 
 /// How long a server may take, from the connection to the answer. Nobody waits longer for a name.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -165,13 +168,30 @@ fn with_names(words: &Arc<Vec<String>>) -> Command {
         })
     };
     Cli::command().mut_subcommands(|verb| {
+        let name = verb.get_name().to_owned();
         verb.mut_args(|arg| match arg.get_id().as_str() {
             "tables" | "of" => arg.add(completer(tables)),
             "columns" => arg.add(completer(columns)),
+            "dbname" => arg.add(completer(databases)),
             "about" => arg.add(ArgValueCandidates::new(topics)),
+            "toaster" => arg.add(fixed(Toaster::ALL.map(Toaster::name))),
+            "policy" => arg.add(fixed(POLICIES)),
+            "method" => arg.add(fixed(["pglz", "lz4", "either"])),
+            "set" => arg.add(fixed(settings::values(&name))),
+            "fail_on" => arg.add(fixed(fail_on::examples(&name))),
             _ => arg,
         })
     })
+}
+
+/// Policies; those with a number have their defaults.
+const POLICIES: [&str; 7] =
+    ["always", "never", "chunk-saving", "ratio=0.95", "chunk-floor=100", "hybrid=0.90", "best"];
+
+/// Values that do not depend on a server.
+fn fixed(values: impl IntoIterator<Item = impl Into<OsString>>) -> ArgValueCandidates {
+    let values: Vec<OsString> = values.into_iter().map(Into::into).collect();
+    ArgValueCandidates::new(move || values.iter().map(CompletionCandidate::new).collect())
 }
 
 /// What `toastctl help` explains.
@@ -184,6 +204,11 @@ fn topics() -> Vec<CompletionCandidate> {
 
 fn tables(words: &[String], typed: &str) -> Vec<CompletionCandidate> {
     let found = ask(words, async |connection, _| names::tables(&connection, typed).await.ok());
+    found.into_iter().flatten().map(CompletionCandidate::new).collect()
+}
+
+fn databases(words: &[String], typed: &str) -> Vec<CompletionCandidate> {
+    let found = ask(words, async |connection, _| names::databases(&connection, typed).await.ok());
     found.into_iter().flatten().map(CompletionCandidate::new).collect()
 }
 
@@ -212,6 +237,7 @@ fn ask<T>(
     let tables: Vec<String> = tables.into_iter().flatten().cloned().collect();
     let mut args = ConnectionArgs::from_arg_matches(verb).ok()?;
     (args.no_password, args.password) = (true, false);
+    args.of_fleet.defaults.push(("dbname", "postgres"));
     let options =
         SessionOptions { statement_timeout: PATIENCE, ..SessionOptions::read_only("completions") };
     let runtime = terminal::runtime(1).ok()?;
@@ -311,6 +337,17 @@ mod tests {
             }
         }
         assert_eq!(values(&["toastctl", "inspect", "--format"], "j"), ["json", "jsonl"]);
+        let retoast = ["toastctl", "retoast", "t"];
+        let after = |option: &str, word: &str| values(&[&retoast[..], &[option]].concat(), word);
+        assert_eq!(after("--toaster", "ma"), ["main", "main=pglz", "main=lz4"]);
+        assert_eq!(after("--policy", "c"), ["chunk-saving", "chunk-floor=100"]);
+        assert_eq!(after("--set", "al"), ["alter=on", "alter=off"]);
+        assert_eq!(after("--set", "source=f"), ["source=functions"]);
+        assert_eq!(after("--set", "disk"), ["disk-limit="]);
+        assert_eq!(values(&["toastctl", "reindex", "--set"], "al"), [""; 0]);
+        assert_eq!(values(&["toastctl", "inspect", "--fail-on"], "free_s"), ["free_space>"]);
+        assert_eq!(values(&["toastctl", "check", "--fail-on"], "w"), ["warning", "warnings>"]);
+        assert_eq!(values(&["toastctl", "help"], "thr"), ["throttle"]);
         assert_eq!(
             values(&["toastctl", "inspect"], "--format=j"),
             ["--format=json", "--format=jsonl"]

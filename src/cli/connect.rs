@@ -63,16 +63,6 @@ pub struct HelpFlag {
 }
 
 impl ConnectionArgs {
-    /// Whether the user has said anything about the connection on the command line.
-    pub fn is_empty(&self) -> bool {
-        self.host.is_none()
-            && self.port.is_none()
-            && self.username.is_none()
-            && self.dbname.is_none()
-            && !self.no_password
-            && !self.password
-    }
-
     /// What these arguments and the surroundings come to.
     ///
     /// # Errors
@@ -181,8 +171,7 @@ mod tests {
         assert_eq!(args.port.as_deref(), Some("5433"));
         assert_eq!(args.username.as_deref(), Some("joe"));
         assert_eq!(args.dbname.as_deref(), Some("app"));
-        assert!(args.no_password && !args.password && !args.is_empty());
-        assert!(parse("x look").unwrap().is_empty());
+        assert!(args.no_password && !args.password);
         let last = parse("x look -w -W").unwrap();
         assert!(last.password && !last.no_password);
     }

@@ -60,7 +60,9 @@ impl Exit {
             }
             Exit::Usage => "bad arguments or bad input; nothing was done",
             Exit::Connection => "the connection could not be made, or was lost",
-            Exit::Stopped => "stopped on request; run the same command again to continue",
+            Exit::Stopped => {
+                "stopped by a signal or a limit of time; run the same command again to continue"
+            }
             Exit::Damaged => "check has found damage",
             Exit::Held => {
                 "all rows are done, but other sessions keep 1 % of the files or more from being returned"
@@ -128,7 +130,7 @@ impl From<&ConnectError> for Failure {
 impl From<Kind> for Exit {
     fn from(kind: Kind) -> Exit {
         match kind {
-            Kind::Incomplete => Exit::Incomplete,
+            Kind::Incomplete | Kind::Denied => Exit::Incomplete,
             Kind::Usage => Exit::Usage,
             Kind::Lost => Exit::Connection,
             Kind::Stopped => Exit::Stopped,

@@ -49,6 +49,19 @@ pub(super) fn damage(text: &str) -> Result<alarm::Condition, String> {
     Ok(alarm::Condition { text: text.to_owned(), figure, operator, limit })
 }
 
+/// Beginnings of conditions for a verb, for shells to complete.
+pub(super) fn examples(verb: &str) -> Vec<String> {
+    let (severities, figures): (Vec<&str>, Vec<&str>) = if verb == "check" {
+        let severities = [Damage::Error, Damage::Warning, Damage::Notice].map(Damage::name);
+        (severities.to_vec(), alarm::FIGURES.iter().map(|(_, name)| *name).collect())
+    } else {
+        let severities = SEVERITIES.map(Severity::name);
+        (severities.to_vec(), MEANINGS.iter().map(|(name, _)| *name).collect())
+    };
+    let severities = severities.into_iter().map(str::to_owned);
+    severities.chain(figures.iter().map(|name| format!("{name}>"))).collect()
+}
+
 /// The name, operator and limit of a comparison.
 fn parts(text: &str) -> Option<(&str, Operator, &str)> {
     OPERATORS.into_iter().find_map(|(sign, operator)| {

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
+use crate::offline::other_file::{BEGINNING, OtherFile};
 use crate::offline::target::{FileTarget, page_size};
 use crate::offline::toastfile;
 use crate::offline::xact::PgXact;
@@ -16,6 +17,10 @@ use toast_format::disk::desc::TupleDesc;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::{ByteOrder, ValueIdType};
 use toast_format::heap::sample::Sampling;
+
+/// Options that have no effect where files are read.
+pub(super) const OF_SERVERS: [&str; 7] =
+    ["host", "port", "username", "dbname", "no_password", "password", "allow"];
 
 /// The most bytes of columns that are read.
 const MAX_TEXT: u64 = 16 << 20;
@@ -28,7 +33,7 @@ pub struct FileArgs {
     ///
     /// The file must be complete and not in use: the server was shut down cleanly, or the file comes from a restored
     /// backup. Segments (.1, .2, ...) are found automatically. The page size is taken from the pages.
-    #[arg(long, value_name = "FILE", requires = "file_columns")]
+    #[arg(long, value_name = "FILE", requires = "file_columns", conflicts_with_all = OF_SERVERS)]
     relation_file: Option<PathBuf>,
 
     /// File of the table's TOAST relation
@@ -49,7 +54,7 @@ pub struct FileArgs {
     file_columns: Option<String>,
 
     /// Layout of the pointers of pluggable toasters (tag 4)
-    #[arg(long, value_parser = flavors(), default_value = "auto", hide_default_value = true)]
+    #[arg(long, value_parser = flavors(), default_value = "auto")]
     pub(super) flavor: CustomFlavor,
 }
 
@@ -74,12 +79,22 @@ impl FileArgs {
         self.relation_file.is_some()
     }
 
-    /// The relation file, if one is given, and no tables.
+    /// The relation file, if one is given, and no tables. `reads_text` says whether another option names a file.
     ///
     /// # Errors
-    /// Where there are both, or its columns or its commit status cannot be read.
-    pub(super) fn file(&self, tables: &[String]) -> Result<Option<File<'_>>, Failure> {
-        let Some(heap) = &self.relation_file else { return Ok(None) };
+    /// Where there are both, its columns or its commit status cannot be read, or there are columns of nothing.
+    pub(super) fn file(
+        &self,
+        tables: &[String],
+        reads_text: bool,
+    ) -> Result<Option<File<'_>>, Failure> {
+        let Some(heap) = &self.relation_file else {
+            if self.file_columns.is_some() && !reads_text {
+                return Err(Failure::usage("--columns describes a file, and no file is given")
+                    .hint("--relation-file names one; -c COLUMN chooses columns of tables."));
+            }
+            return Ok(None);
+        };
         no_tables("--relation-file", tables)?;
         let page_size = page_size(heap);
         let toast = self.toast_file.as_deref();
@@ -143,7 +158,8 @@ pub struct SavedArgs {
     ///
     /// The output of heap_page_items, heap_page_item_attrs, get_raw_page or tuple_data_split: as psql prints it by
     /// default or with \x, unaligned, as CSV, or as JSON.
-    #[arg(long, value_name = "FILE", requires = "file_columns", conflicts_with_all = ["relation_file", "flavor"])]
+    #[arg(long, value_name = "FILE", requires = "file_columns", conflicts_with_all = ["relation_file", "flavor"],
+          conflicts_with_all = OF_SERVERS)]
     pageinspect: Option<PathBuf>,
 }
 
@@ -166,7 +182,8 @@ impl SavedArgs {
         let desc = file.columns()?;
         let name =
             if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
-        Ok(Some(SavedText { name, desc, source: open(path)? }))
+        let source = text(path, open(path)?)?;
+        Ok(Some(SavedText { name, desc, source }))
     }
 }
 
@@ -194,6 +211,16 @@ pub struct OrderArg {
 }
 
 impl OrderArg {
+    /// Refuses the option where what is read shows its order of bytes.
+    pub(super) fn check(self, is_used: bool) -> Result<(), Failure> {
+        if self.big_endian && !is_used {
+            return Err(Failure::usage(
+                "--big-endian has no effect: it is for --pageinspect and value --datum",
+            ));
+        }
+        Ok(())
+    }
+
     pub(super) fn order(self) -> ByteOrder {
         if self.big_endian { ByteOrder::Big } else { ByteOrder::Little }
     }
@@ -217,6 +244,24 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     match std::fs::File::open(path) {
         Ok(file) => Ok(Box::new(file)),
         Err(error) => Err(unreadable(&path.display().to_string(), &error)),
+    }
+}
+
+/// The contents of a file or standard input.
+///
+/// # Errors
+/// If it cannot be read, or is a file of another kind.
+fn text(path: &Path, mut source: Box<dyn Read>) -> Result<Box<dyn Read>, Failure> {
+    let mut beginning = Vec::with_capacity(BEGINNING);
+    let read = source.by_ref().take(BEGINNING as u64).read_to_end(&mut beginning);
+    let name = path.display().to_string();
+    read.map_err(|error| unreadable(&name, &error))?;
+    match OtherFile::recognize(&beginning) {
+        Some(kind) if kind != OtherFile::Text => Err(Failure::usage(format!(
+            "\"{name}\" is {}, not saved output of pageinspect",
+            kind.name()
+        ))),
+        _ => Ok(Box::new(io::Cursor::new(beginning).chain(source))),
     }
 }
 

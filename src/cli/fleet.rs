@@ -1,16 +1,18 @@
 //! `--all` and `--targets`: a verb on several databases. Each of them is a run of the verb as it is without these
 //! options, whose connection, format and output are those of the database.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::{
@@ -18,12 +20,13 @@ use super::connect::{
 };
 use super::exit::{Exit, Failure};
 use super::retoast_output::command_line;
-use super::terminal::{self, Kept, TargetRun, Ui};
+use super::terminal::{self, ClusterReaders, Kept, TargetRun, Ui};
 use crate::command::shell_quoted;
 use crate::drive::sites::{Limits, Pending, Step, each_site, in_thread};
 use crate::message::Message;
-use crate::report::document::Format;
-use crate::report::fleet::{SCHEMA, TargetReport, Writer};
+use crate::report::document::{Format, OutputFormat};
+use crate::report::fleet::{SCHEMA, TargetOutput, TargetReport, Writer};
+use crate::report::nagios::State;
 use crate::report::overview::View;
 use crate::retoast::memory;
 use crate::retoast::memory::finished::Finished;
@@ -109,8 +112,8 @@ pub(super) struct Fleet<'a> {
 
 /// Arguments that only verbs that write have.
 pub(super) struct Writes<'a> {
-    /// Seconds for all databases.
-    pub(super) max_runtime: Option<u64>,
+    /// The limit of time for all databases together.
+    pub(super) max_time: Option<Duration>,
     pub(super) checkpoint: Option<&'a Path>,
     /// What is done, as the checkpoint has it.
     pub(super) work: String,
@@ -137,8 +140,9 @@ struct FleetTarget {
     connection: ConnectionArgs,
     /// Connection options for the commands of findings.
     place: String,
-    /// Whether it is a database; of a server they are not known yet, or it is not known which server it is.
-    is_database: bool,
+    /// What is the same for a database under every name of its server; `None` for a server, of which the databases are not
+    /// known yet, or whose identity.
+    identity: Option<String>,
 }
 
 /// The outcome of the run on a database.
@@ -201,11 +205,23 @@ impl Fleet<'_> {
         if !self.args.is_given(false)? {
             return verb(&self.single(ui));
         }
+        Ok(self.run_in(OutputFormat::Report(ui.format), ui, alone, verb)?.0)
+    }
+
+    /// Runs a verb on each of several databases. Returns the worst exit code, and what a plugin says in its place.
+    ///
+    /// # Errors
+    /// As of [`Fleet::run`].
+    pub(super) fn run_in(
+        &self,
+        format: OutputFormat,
+        ui: &Ui,
+        alone: &[(&str, bool)],
+        verb: impl Fn(&Database) -> Result<Exit, Failure> + Sync,
+    ) -> Result<(Exit, Option<State>), Failure> {
         let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
         refuse(alone)?;
-        let of_one =
-            [("-W", self.connection.password), ("--format html", ui.format == Format::Html)];
-        refuse(&of_one)?;
+        refuse(&[("-W", self.connection.password)])?;
         let limits = self.limits()?;
         let finished = match (&self.writes, checkpoint) {
             (Some(writes), Some(path)) if !writes.dry_run => {
@@ -213,31 +229,21 @@ impl Fleet<'_> {
             }
             _ => None,
         };
-        let mut waiting = Vec::new();
-        let mut outcomes = Vec::new();
-        let mut known = HashSet::new();
-        for (line, text) in self.lines()? {
-            match self.target(text.as_deref()) {
-                Ok((_, target)) if !known.insert(target.name.clone()) => {
-                    ui.tell(Message::warning("named twice").of_target(&target.name));
-                }
-                Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
-                Err(failure) => outcomes.push(DatabaseOutcome::failed(ui, line, failure)),
-            }
-        }
+        let (mut waiting, outcomes) = self.named_targets(ui)?;
         if waiting.is_empty() && outcomes.is_empty() {
             return Err(Failure::usage("--targets: the file names no database"));
         }
-        let writer = Writer::new(ui.report_out(), ui.format, ui.width, self.view.limit);
+        let writer = Writer::new(ui.report_out(), self.verb, format, ui.width, self.view.limit);
         let mut printer = Printer { writer, worst: Exit::Ok, error: None };
         if !outcomes.into_iter().all(|outcome| printer.print(outcome)) {
             waiting.clear();
         }
         let stop = CancellationToken::new();
-        let shared = Shared { found: HashSet::new(), finished, skipped: 0 };
+        let shared =
+            Shared { found: HashMap::new(), clusters: Arc::default(), finished, skipped: 0 };
         let visits = Visits { fleet: self, ui, verb, stop: &stop, shared: Mutex::new(shared) };
         let interrupt = async {
-            ui.stopped(self.writes.as_ref().and_then(|writes| writes.max_runtime)).await;
+            ui.stopped(self.writes.as_ref().and_then(|writes| writes.max_time)).await;
             stop.cancel();
         };
         let runtime = terminal::runtime(0)?;
@@ -266,7 +272,7 @@ impl Fleet<'_> {
             printer.worst = printer.worst.max(Exit::Stopped);
             ui.progress(format!("stopped; to continue: {}", command_line()));
         }
-        let mut shared = visits.shared();
+        let mut shared = visits.shared.lock();
         if printer.worst == Exit::Ok
             && printer.error.is_none()
             && let Some(finished) = shared.finished.take()
@@ -276,15 +282,68 @@ impl Fleet<'_> {
         }
         printer.end(shared.skipped)
     }
+
+    /// The targets that are named, each once, and those that make no sense.
+    fn named_targets(
+        &self,
+        ui: &Ui,
+    ) -> Result<(Vec<Pending<FleetTarget>>, Vec<DatabaseOutcome>), Failure> {
+        let mut waiting = Vec::new();
+        let mut outcomes = Vec::new();
+        let mut known = HashSet::new();
+        for (line, text) in self.lines()? {
+            match self.target(text.as_deref()) {
+                Ok((_, target)) if !known.insert(target.name.clone()) => {
+                    ui.tell(Message::warning("named twice").of_target(&target.name));
+                }
+                Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
+                Err(failure) => outcomes.push(DatabaseOutcome::failed(ui, line, failure)),
+            }
+        }
+        Ok((waiting, outcomes))
+    }
 }
 
 /// What the visits to all targets share.
 struct Shared {
-    /// Names of the databases of servers, of which each is visited once.
-    found: HashSet<String>,
+    /// The databases of servers, of which each is visited once: their names, by identity.
+    found: HashMap<String, String>,
+    clusters: Arc<Mutex<ClusterReaders>>,
     finished: Option<Finished>,
     /// Databases that an earlier run has finished.
     skipped: u64,
+}
+
+/// A database that has another name too.
+struct KnownDatabase {
+    name: String,
+    /// The name that it is visited by.
+    first: String,
+}
+
+impl Shared {
+    /// Keeps the databases that are not visited under another name, and returns the others. Those with the same name are
+    /// no news.
+    fn retain_new(&mut self, databases: &mut Vec<Pending<FleetTarget>>) -> Vec<KnownDatabase> {
+        let mut again = Vec::new();
+        databases.retain(|Pending { target, .. }| {
+            let name = target.name.clone();
+            match self.found.entry(target.identity.clone().unwrap_or_default()) {
+                Entry::Vacant(new) => {
+                    new.insert(name);
+                    true
+                }
+                Entry::Occupied(known) => {
+                    let first = known.get().clone();
+                    if first != name {
+                        again.push(KnownDatabase { name, first });
+                    }
+                    false
+                }
+            }
+        });
+        again
+    }
 }
 
 struct Visits<'a, V> {
@@ -296,20 +355,18 @@ struct Visits<'a, V> {
 }
 
 impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn visit(&self, target: &FleetTarget) -> Step<FleetTarget, DatabaseOutcome> {
         let _span = tracing::debug_span!("database", name = target.name).entered();
-        let run = TargetRun::new(target.name.clone(), self.stop.clone());
-        // each line of JSON has the document of one database
+        let clusters = Arc::clone(&self.shared.lock().clusters);
+        let run = TargetRun::new(target.name.clone(), self.stop.clone(), clusters);
+        // each line of JSON has the document of one database, and one page has the texts of all
         let format = match self.ui.format {
             Format::Jsonl => Format::Json,
+            Format::Html => Format::Table,
             format => format,
         };
         let ui = self.ui.on_target(run, format);
-        if !target.is_database {
+        if target.identity.is_none() {
             return self.expand(target, &ui);
         }
         if self.skips(target) {
@@ -317,7 +374,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         }
         let outcome = self.outcome(target, &ui);
         if outcome.exit == Exit::Ok
-            && let Some(finished) = &mut self.shared().finished
+            && let Some(finished) = &mut self.shared.lock().finished
             && let Err(error) = finished.add(&target.name)
         {
             ui.warning(format!("--checkpoint: {error}"));
@@ -329,8 +386,8 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     fn expand(&self, target: &FleetTarget, ui: &Ui) -> Step<FleetTarget, DatabaseOutcome> {
         match self.fleet.databases(target, ui) {
             Ok(mut databases) => {
-                let mut shared = self.shared();
-                databases.retain(|database| shared.found.insert(database.target.name.clone()));
+                let again = self.shared.lock().retain_new(&mut databases);
+                self.tell_again(&target.name, &again);
                 Step::Expand(databases)
             }
             Err(failure) => {
@@ -344,9 +401,30 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         }
     }
 
+    /// Says which databases have another name that is visited.
+    fn tell_again(&self, server: &str, again: &[KnownDatabase]) {
+        const BY: &str = "by its system identifier: counted once";
+        let message = match again {
+            [] => return,
+            [known] => {
+                let text = format!("is the same database as {}, {BY}", known.first);
+                Message::notice(text).of_target(&known.name)
+            }
+            [known, ..] => {
+                let text = format!(
+                    "{} databases are on the same server as {}, {BY}",
+                    again.len(),
+                    known.first
+                );
+                Message::notice(text).of_target(server)
+            }
+        };
+        self.ui.tell(message);
+    }
+
     /// Whether an earlier run has finished this database.
     fn skips(&self, target: &FleetTarget) -> bool {
-        let mut shared = self.shared();
+        let mut shared = self.shared.lock();
         let is_finished =
             shared.finished.as_ref().is_some_and(|finished| finished.has(&target.name));
         shared.skipped += u64::from(is_finished);
@@ -451,11 +529,10 @@ impl<'a> Fleet<'a> {
         if self.args.all {
             connection.of_fleet.defaults.push(("dbname", "postgres"));
         }
-        let is_database = !self.args.all && !self.writes();
-        self.resolved(connection, is_database).map_err(|failure| match line {
+        self.resolved(connection, None).map_err(|failure| match line {
             // parts of the line would be parts of a password if it is not what it seems to be
             Some(line) if line.contains('@') || line.contains("pass") => {
-                Failure::usage("is not a URI, connection string or service name")
+                Failure::usage("this is not a URI, connection string or service name")
             }
             _ => failure,
         })
@@ -464,7 +541,7 @@ impl<'a> Fleet<'a> {
     fn resolved(
         &self,
         connection: ConnectionArgs,
-        is_database: bool,
+        identity: Option<String>,
     ) -> Result<(String, FleetTarget), Failure> {
         let resolved =
             connection.resolve(&ThisProcess::new()).map_err(|error| Failure::from(&error))?;
@@ -473,7 +550,7 @@ impl<'a> Fleet<'a> {
             options.map(|(option, value)| format!("{option} {}", shell_quoted(&value))).collect();
         let name = resolved.name();
         let place = place.join(" ");
-        let target = FleetTarget { name, connection, place, is_database };
+        let target = FleetTarget { name, connection, place, identity };
         Ok((resolved.servers(), target))
     }
 
@@ -492,27 +569,25 @@ impl<'a> Fleet<'a> {
                     let names = if self.args.all {
                         about::databases(connection.client()).await?
                     } else {
-                        Vec::new()
+                        vec![about::database(connection.client()).await?]
                     };
                     Ok::<_, LiveError>((server, names))
                 })
                 .await;
             asked.map_err(|error| Failure::from(Failed::incomplete(&error)))
         })?;
-        let connection = |database: Option<String>| ConnectionArgs {
-            of_fleet: OfFleet { database, ..target.connection.of_fleet.clone() },
-            ..target.connection.clone()
-        };
-        let mut all = vec![connection(None)];
-        if self.args.all {
-            all = names.into_iter().map(|name| connection(Some(name))).collect();
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let identity = format!("{server} {name}");
+            let database = self.args.all.then_some(name);
+            let connection = ConnectionArgs {
+                of_fleet: OfFleet { database, ..target.connection.of_fleet.clone() },
+                ..target.connection.clone()
+            };
+            let (_, target) = self.resolved(connection, Some(identity))?;
+            found.push(Pending { server_key: server.clone(), target });
         }
-        all.into_iter()
-            .map(|connection| {
-                let (_, target) = self.resolved(connection, true)?;
-                Ok(Pending { server_key: server.clone(), target })
-            })
-            .collect()
+        Ok(found)
     }
 }
 
@@ -546,10 +621,13 @@ impl<W: io::Write> Printer<W> {
     fn print(&mut self, outcome: DatabaseOutcome) -> bool {
         let DatabaseOutcome { name, place, exit, error, kept, took } = outcome;
         self.worst = self.worst.max(exit);
+        let mut printed = TargetOutput { text: kept.report, ..TargetOutput::default() };
         if let Some(mut overview) = kept.overview {
             overview.name(&name, &place);
-            self.writer.overview(overview);
+            printed.overview = Some(overview);
         }
+        printed.families = kept.families;
+        printed.service = kept.service;
         let report = TargetReport {
             schema: SCHEMA,
             target: name,
@@ -559,19 +637,19 @@ impl<W: io::Write> Printer<W> {
             result: None,
         };
         if self.error.is_none() {
-            self.error = self.writer.target(report, &kept.report).err();
+            self.error = self.writer.target(report, printed).err();
         }
         self.error.is_none()
     }
 
-    fn end(self, skipped: u64) -> Result<Exit, Failure> {
+    fn end(self, skipped: u64) -> Result<(Exit, Option<State>), Failure> {
         let written = match self.error {
             Some(error) => Err(error),
             None => self.writer.finish(skipped),
         };
         match written {
-            Ok(()) => Ok(self.worst),
-            Err(error) => terminal::unwritable(&error),
+            Ok(state) => Ok((self.worst, state)),
+            Err(error) => Ok((terminal::unwritable(&error)?, None)),
         }
     }
 }
@@ -611,7 +689,7 @@ fn dbname(line: &str) -> Result<String, Failure> {
             Ok(format!("service={line}"))
         }
         // it is not repeated, because it may be a URI with a password and a slip of the keyboard
-        _ => Err(Failure::usage("is not a URI, connection string or service name")),
+        _ => Err(Failure::usage("this is not a URI, connection string or service name")),
     }
 }
 

@@ -14,6 +14,7 @@ use super::manual::{Item, Topic};
 use super::terminal::Ui;
 use crate::report::schema::{SCHEMAS, schema};
 use crate::report::table::wrapped;
+use crate::server::select::similar;
 
 /// Arguments of `help`.
 #[derive(Debug, Args)]
@@ -71,6 +72,7 @@ fn head(option: &Arg) -> String {
 fn is_common(option: &Arg) -> bool {
     option.get_help_heading() == Some(CONNECTION)
         || matches!(option.get_id().as_str(), "help" | "verbose" | "quiet")
+        || matches!(option.get_id().as_str(), "schemas" | "excluded_schemas" | "excluded")
 }
 
 /// The help of a verb on one screen: a sentence, examples, and each option in a line.
@@ -106,6 +108,9 @@ fn short(verb: &Command) -> String {
             let about = option.get_help().cloned().unwrap_or_default();
             let _ = writeln!(text, "{:<HEAD$}  {about}", head(option));
         }
+    }
+    if verb.get_arguments().any(|option| option.get_id() == "schemas") {
+        text.push_str("Tables: -n SCHEMA, -N SCHEMA, --exclude TABLE, as for pg_dump\n");
     }
     if verb.get_arguments().any(|option| option.get_help_heading() == Some(CONNECTION)) {
         text.push_str("Connection: -h HOST, -p PORT, -U USER, -d DBNAME, -w, -W, as for psql\n");
@@ -217,8 +222,12 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
 }
 
 fn unknown(what: &str, given: &str, known: &[&str]) -> Failure {
-    Failure::usage(format!("there is no {what} \"{given}\""))
-        .hint(format!("Available: {}.", known.join(", ")))
+    let failure = Failure::usage(format!("there is no {what} \"{given}\""));
+    let names: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+    match similar(given, &names).first() {
+        Some(near) => failure.hint(format!("Perhaps you meant {near}.")),
+        None => failure.hint(format!("Available: {}.", known.join(", "))),
+    }
 }
 
 fn topic_text(topic: &Topic, width: usize) -> String {
@@ -306,7 +315,7 @@ mod tests {
             assert!(wide.is_empty(), "{wide:#?}");
             let own =
                 verb.get_arguments().filter(|option| !option.is_positional() && !is_common(option));
-            assert!(own.count() <= 20, "{text}");
+            assert!(own.count() <= 22, "{text}");
         }
         let text = overall(&root);
         assert!(text.lines().count() <= 40 && text.lines().all(|line| line.len() <= 80), "{text}");
@@ -317,15 +326,16 @@ mod tests {
         let retoast = text(Some("retoast"), None, WIDEST).unwrap();
         assert!(retoast.contains("Usage: toastctl retoast"), "{retoast}");
         assert!(retoast.contains("Examples:") && retoast.contains("--throttle-query"));
-        let failure = text(Some("polices"), None, WIDEST).unwrap_err();
-        assert_eq!(failure.exit, Exit::Usage);
-        assert!(
-            failure.message.to_string().starts_with(
-                "there is no verb or topic \"polices\"\nHINT:  Available: inspect, check, value, keys"
-            ),
-            "{}",
-            failure.message
-        );
+        let said = |word| {
+            let failure = text(Some(word), None, WIDEST).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            failure.message.to_string()
+        };
+        let near = "there is no verb or topic \"polices\"\nHINT:  Perhaps you meant policies.";
+        assert_eq!(said("polices"), near);
+        let none =
+            "there is no verb or topic \"orders\"\nHINT:  Available: inspect, check, value, keys";
+        assert!(said("orders").starts_with(none), "{}", said("orders"));
         let all = text(None, None, WIDEST).unwrap();
         assert!(all.contains("policies") && all.contains("retoast"), "{all}");
         let schema = text(Some("json"), Some("retoast"), WIDEST).unwrap();

@@ -1,14 +1,15 @@
 //! `toastctl inspect`: its arguments, and the runs on servers, relation files and saved output.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::arguments::{
-    AllowArg, DetailsArg, InspectFormat, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg,
-    max_time,
+    AllowArg, ColumnsArg, DetailsArg, JobsArg, PolicyArgs, SampleArgs, SelectionArgs, SourceArg,
+    TablesArg, UNLIMITED, count, max_time,
 };
 use super::citus::{Cluster, NodesArg};
 use super::connect::{ConnectionArgs, HelpFlag};
@@ -22,6 +23,7 @@ use super::terminal::{self, ReadingProgress, Ui};
 use crate::advise::advisor::{Advisor, Options as AdviseOptions};
 use crate::advise::explain::result::Explanation;
 use crate::advise::run::explained;
+use crate::inspect::compare::Earlier;
 use crate::inspect::inspector::{Inspector, Options};
 use crate::inspect::overview;
 use crate::inspect::overview::figures::Condition;
@@ -29,14 +31,14 @@ use crate::inspect::overview::rank::SortBy;
 use crate::inspect::overview::run::Terms;
 use crate::inspect::run::{self, Compare, Request};
 use crate::message::Message;
-use crate::report::document::Format;
-use crate::report::nagios::{self, State};
+use crate::report::document::{Format, OutputFormat};
+use crate::report::nagios::{Service, State};
 use crate::report::overview::View;
 use crate::retoast::compliance::PolicyRequest;
+use crate::retoast::memory;
 use crate::server::about::{Access, ServerReport};
 use crate::server::connect::SessionOptions;
-use crate::server::pattern::NamePattern;
-use crate::server::select::Selected;
+use crate::server::select::{Reach, Selected};
 use toast_format::heap::sample::Sampling;
 
 /// The time limit of an overview without a requested sample.
@@ -47,6 +49,9 @@ const PRECISION: f64 = 0.05;
 /// What leaves no place for an overview.
 const NOT_OVERVIEW: [&str; 5] = ["details", "policy", "explain", "relation_file", "pageinspect"];
 
+/// Options that have no effect on files, in addition to those of each verb.
+const OF_INSPECTED_SERVERS: [&str; 3] = ["source", "jobs", "node_address"];
+
 /// Options of the overview of several tables.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Overview of several tables")]
@@ -55,12 +60,13 @@ struct OverviewArgs {
     #[arg(long, value_enum, value_name = "BY", conflicts_with_all = NOT_OVERVIEW)]
     sort: Option<SortBy>,
 
-    /// Show this many columns [default: 15]
+    /// Show this many tables and columns [default: 4]
     ///
-    /// The remaining columns are added up in one line. json, jsonl and csv list all by default. openmetrics has series of
-    /// this many tables, columns and findings.
+    /// Of each, the remaining ones are added up in one line. Markdown has 15 by default, and html 60. json, jsonl and csv list
+    /// all by default. openmetrics has series of this many tables, columns and findings.
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
+          value_parser = count::<u32, 1, UNLIMITED>, allow_negative_numbers = true,
+          conflicts_with_all = NOT_OVERVIEW)]
     limit: Option<u32>,
 
     /// Show partitions one by one
@@ -73,11 +79,21 @@ struct OverviewArgs {
     ///
     /// For example 10s or 5min. What has been read by then is shown; tables that were not reached are listed as not read,
     /// and the exit code is 1. With --sample, there is no limit by default.
-    #[arg(long, value_name = "TIME", value_parser = max_time,
+    #[arg(long, alias = "max-runtime", value_name = "TIME", value_parser = max_time,
           conflicts_with_all = NOT_OVERVIEW)]
     max_time: Option<Duration>,
 
-    /// Exit with 7 if true: medium, or free_space>100MB
+    /// Show what has changed since an earlier run
+    ///
+    /// FILE is what inspect --format json printed about this database. Shown are tables and columns whose size, storage or
+    /// compression has changed, the most changed first, and which findings are new or gone: what has grown, and what a
+    /// conversion or compaction has brought. Figures of samples count as changed only if their intervals do not overlap.
+    /// json adds the field compared, csv the fields bytes_before and bytes_change, and html a section.
+    #[arg(long, value_name = "FILE", conflicts_with_all = NOT_OVERVIEW,
+          conflicts_with_all = ["several", "columns", "parts"])]
+    compare: Option<PathBuf>,
+
+    /// Exit with 7 if it holds: medium, free_space>1GB
     ///
     /// medium means a finding of this severity or a higher one; free_space is a figure of all selected tables, and
     /// `toastctl help alarms` lists the others. Can be repeated: one condition that is met is sufficient. If it is not
@@ -94,6 +110,7 @@ impl OverviewArgs {
             || self.sort.is_some()
             || self.limit.is_some()
             || self.max_time.is_some()
+            || self.compare.is_some()
             || !self.fail_on.is_empty()
     }
 
@@ -107,9 +124,17 @@ impl OverviewArgs {
 
 /// Arguments of `inspect`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("relation_file", |arg| arg.conflicts_with_all(OF_INSPECTED_SERVERS)),
+          mut_arg("pageinspect", |arg| arg.conflicts_with_all(OF_INSPECTED_SERVERS)))]
 pub struct InspectArgs {
     #[command(flatten)]
     tables: TablesArg,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
+
+    #[command(flatten)]
+    columns: ColumnsArg,
 
     /// table, json(l), csv, markdown, html, or for alarms
     ///
@@ -123,11 +148,10 @@ pub struct InspectArgs {
         long,
         value_enum,
         default_value = "table",
-        hide_default_value = true,
         hide_possible_values = true,
         help_heading = "Output"
     )]
-    format: InspectFormat,
+    format: OutputFormat,
 
     #[command(flatten)]
     details: DetailsArg,
@@ -140,7 +164,8 @@ pub struct InspectArgs {
     /// For each column: buffers and CPU time to read a value, what an UPDATE writes, and how close the rows are to the
     /// width above which they are toasted. Reads the same sample as advise-threshold; requires pageinspect.
     #[arg(long, help_heading = "Output", requires = "tables",
-          conflicts_with_all = ["policy", "flavor", "jobs", "relation_file", "pageinspect"])]
+          conflicts_with_all = ["policy", "flavor", "jobs", "relation_file", "pageinspect",
+                                "columns", "excluded", "excluded_schemas"])]
     explain: bool,
 
     #[command(flatten)]
@@ -185,12 +210,21 @@ pub struct InspectArgs {
 /// # Errors
 /// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &InspectArgs, ui: &Ui) -> Result<ExitCode, Failure> {
-    let ui = match args.format {
-        InspectFormat::Report(format) => &ui.in_format(format),
-        InspectFormat::Openmetrics | InspectFormat::Nagios => ui,
+    run_monitored(args.format, ui, |ui| run_any(args, ui))
+}
+
+/// Runs a verb that may be a plugin's: a failure is then one of its states.
+pub(super) fn run_monitored(
+    format: OutputFormat,
+    ui: &Ui,
+    verb: impl FnOnce(&Ui) -> Result<Ended, Failure>,
+) -> Result<ExitCode, Failure> {
+    let ended = match format {
+        OutputFormat::Report(format) => verb(&ui.in_format(format)),
+        OutputFormat::Openmetrics | OutputFormat::Nagios => verb(ui),
     };
-    match (args.format, run_any(args, ui)) {
-        (InspectFormat::Nagios, Err(failure)) => {
+    match (format, ended) {
+        (OutputFormat::Nagios, Err(failure)) => {
             print_unknown(&failure.message);
             ui.tell(failure.message);
             Ok(State::Unknown.into())
@@ -208,18 +242,21 @@ pub(super) fn asks_for_nagios(words: &[String]) -> bool {
 /// Prints a plugin's line about a failure.
 pub(super) fn print_unknown(message: &Message) {
     // the state is the same if nobody reads the line
-    let _ = std::io::stdout().write_all(nagios::failed(&message.to_string()).as_bytes());
+    let _ = std::io::stdout().write_all(Service::failed(&message.to_string()).line().as_bytes());
 }
 
 fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
     let tables = &args.tables.tables;
-    let is_fleet = args.fleet.is_given(args.file.is_given() || args.saved.is_given())?;
-    if let Some(file) = args.file.file(tables)? {
+    let with_files = args.file.is_given() || args.saved.is_given();
+    let is_fleet = args.fleet.is_given(with_files)?;
+    args.selection.check(with_files)?;
+    args.order.check(args.saved.is_given())?;
+    if let Some(file) = args.file.file(tables, args.saved.is_given())? {
         args.check_offline()?;
         args.check_full("--relation-file")?;
         args.check_sample(ui.format)?;
         let target = file.target(args.sampling());
-        return Ok(InspectOutput::new(ui, None).read_file(&target, None, None)?.into());
+        return Ok(args.output(ui, None).read_file(&target, None, None)?.into());
     }
     if let Some(text) = args.saved.text(&args.file, tables)? {
         args.check_offline()?;
@@ -228,7 +265,7 @@ fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
             return Err(Failure::usage("--sample cannot be used with --pageinspect"));
         }
         let order = args.order.order();
-        return Ok(InspectOutput::new(ui, None).read_saved(text, order, None)?.into());
+        return Ok(args.output(ui, None).read_saved(text, order, None)?.into());
     }
     let connections = args.jobs.readers();
     let fleet = Fleet {
@@ -238,28 +275,25 @@ fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
     if !is_fleet {
         return run_on(args, &fleet.single(ui));
     }
-    if !matches!(args.format, InspectFormat::Report(_)) {
-        let text = "--all and --targets cannot be used with --format openmetrics or nagios";
-        return Err(Failure::usage(text).hint("Run toastctl once for each database."));
-    }
-    let exit = fleet.run(ui, &[], |database| Ok(run_on(args, database)?.exit))?;
-    Ok(exit.into())
+    let alone = [("--compare", args.overview.compare.is_some())];
+    let (exit, state) =
+        fleet.run_in(args.format, ui, &alone, |database| Ok(run_on(args, database)?.exit))?;
+    Ok(Ended { exit, state })
 }
 
 /// Reads the tables of one database.
 fn run_on(args: &InspectArgs, database: &Database) -> Result<Ended, Failure> {
-    let tables = &args.tables.tables;
-    for name in tables {
-        NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
-    }
+    let tables = args.selection.wanted(&args.tables.tables)?;
     if args.explain {
         args.check_full("--explain")?;
         args.check_explain(database.ui.format)?;
         return Ok(terminal::runtime(1)?.block_on(explain(args, database))?.into());
     }
-    for (option, given) in
-        [("--details", args.details.details), ("--policy", args.policy.is_given())]
-    {
+    for (option, given) in [
+        ("--details", args.details.details),
+        ("--policy", args.policy.is_given()),
+        ("--compare", args.overview.compare.is_some()),
+    ] {
         if given {
             args.check_full(option)?;
         }
@@ -282,11 +316,26 @@ impl InspectArgs {
         self.sample.sampling()
     }
 
+    /// Where full reports are printed.
+    fn output(&self, ui: &Ui, server: Option<ServerReport>) -> InspectOutput {
+        InspectOutput::new(ui, server).of_columns(&self.columns.columns)
+    }
+
+    /// The earlier run that this one is compared with.
+    fn earlier(&self, database: &str) -> Result<Option<Earlier>, Failure> {
+        let Some(path) = &self.overview.compare else { return Ok(None) };
+        let bytes = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
+        let earlier = bytes.and_then(|bytes| Earlier::read(&bytes, database));
+        earlier.map(Some).map_err(|why| {
+            Failure::usage(format!("--compare: the file \"{}\" {why}", path.display()))
+        })
+    }
+
     /// Refuses a format of overviews together with this option.
     fn check_full(&self, option: &str) -> Result<(), Failure> {
         match self.format {
-            InspectFormat::Report(_) => Ok(()),
-            InspectFormat::Openmetrics | InspectFormat::Nagios => Err(Failure::usage(format!(
+            OutputFormat::Report(_) => Ok(()),
+            OutputFormat::Openmetrics | OutputFormat::Nagios => Err(Failure::usage(format!(
                 "{option} cannot be used with --format openmetrics or nagios, which are about all selected tables"
             ))),
         }
@@ -295,7 +344,7 @@ impl InspectArgs {
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
     fn wants_overview(&self, ui: &Ui, found: &[Selected], cluster: &Cluster<'_>) -> bool {
         let in_full = self.details.details || self.policy.is_given();
-        let is_monitored = !matches!(self.format, InspectFormat::Report(_));
+        let is_monitored = !matches!(self.format, OutputFormat::Report(_));
         let given = is_monitored || ui.target.is_some() || self.overview.is_given();
         !in_full && (given || self.tables.tables.is_empty() || found.len() + cluster.shards() != 1)
     }
@@ -311,6 +360,8 @@ impl InspectArgs {
                 .is_none()
                 .then_some(MAX_TIME)),
             parts: self.overview.parts,
+            shards: false,
+            counts_no_database: false,
             explains_functions,
         }
     }
@@ -385,10 +436,17 @@ async fn relations(
     let session = args.allow.session("inspect");
     let inspector = inspector(database, &session, count, options).await?;
     let mut interrupt = std::pin::pin!(ui.interrupted());
-    let tables = &args.tables.tables;
-    let found =
-        run::find(&inspector, tables, true, |message| ui.tell(message), interrupt.as_mut()).await;
-    let selection = match found {
+    let tables = args.selection.wanted(&args.tables.tables)?;
+    let excluded = args.selection.excluded();
+    let found = run::find(
+        &inspector,
+        &tables,
+        &excluded,
+        Reach::Nodes,
+        |message| ui.tell(message),
+        interrupt.as_mut(),
+    );
+    let selection = match found.await {
         Ok(selection) => selection,
         Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
@@ -396,12 +454,18 @@ async fn relations(
     let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
     let cluster = Cluster { one_by_one: args.overview.parts, ..cluster };
     let first = inspector.server_report();
+    let earlier = args.earlier(&first.database)?;
     if args.wants_overview(ui, found, &cluster) {
         let alarms = args.overview.fail_on.clone();
-        let mut output = OverviewOutput::new(ui, args.format, first, args.overview.view(), alarms);
+        let mut output = OverviewOutput::new(ui, args.format, first, args.overview.view(), alarms)
+            .of_columns(&args.columns.columns)
+            .compared_with(earlier, tables.is_empty());
         selection.report_to(&mut output);
-        let terms = args.terms(request.explains_functions);
-        let all = tables.is_empty();
+        let terms = Terms {
+            counts_no_database: cluster.is_read_elsewhere,
+            ..args.terms(request.explains_functions)
+        };
+        let all = args.tables.tables.is_empty();
         let read =
             overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut());
         let mut ended = read.await;
@@ -411,6 +475,7 @@ async fn relations(
                     let (inspector, found) =
                         node.opened(connection, count, &inspector.options).await?;
                     let stop = node.stopped();
+                    let terms = Terms { shards: true, counts_no_database: false, ..terms };
                     overview::run::run(&inspector, &found, false, terms, node, stop).await
                 })
                 .await;
@@ -418,7 +483,7 @@ async fn relations(
         return output.end(ended);
     }
     args.check_sample(ui.format)?;
-    let mut output = InspectOutput::new(ui, Some(first));
+    let mut output = args.output(ui, Some(first));
     selection.report_to(&mut output);
     let read = run::relations(&inspector, request, found, None, &mut output, interrupt.as_mut());
     let mut ended = read.await;
@@ -444,7 +509,7 @@ async fn explain(args: &InspectArgs, database: &Database) -> Result<Exit, Failur
         ..AdviseOptions::default()
     };
     let advisor = Advisor::open(connection, options, ReadingProgress::new(ui)).await?;
-    let server = Some(ServerReport::from(&advisor.server));
+    let server = Some(ServerReport::new(&advisor.server, advisor.connection.address()));
     let mut output = ReportOutput::new::<Explanation>(ui, server, args.details.details);
     let ended = explained(&advisor, &args.tables.tables, &mut output, ui.interrupted()).await;
     output.end(ended)

@@ -1,35 +1,35 @@
 //! Where `inspect` and `value` print: values as they come, relations as they are finished, or an overview of them;
 //! problems on standard error.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::arguments::InspectFormat;
 use super::exit::{Exit, Failure};
 use super::fail_on;
 use super::files::{SavedText, unreadable};
 use super::terminal::{self, Out, Plain, ReadingProgress, TargetRun, Ui};
-use crate::findings::finding::rank;
+use crate::findings::finding::Finding;
+use crate::inspect::compare::{Earlier, RunComparison};
 use crate::inspect::inspector::InspectError;
 use crate::inspect::offline::{self, ContentFiles};
-use crate::inspect::overview::Extent;
 use crate::inspect::overview::figures::{Condition, Figures};
-use crate::inspect::overview::rank::Ranking;
+use crate::inspect::overview::rank::{Ranking, SortBy};
 use crate::inspect::overview::run::OverviewResult;
+use crate::inspect::overview::{Extent, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::saved::saved_text;
 use crate::message::{Message, Severity};
 use crate::offline::target::FileTarget;
-use crate::report::document::Format;
+use crate::report::document::OutputFormat;
 use crate::report::inspect::Writer;
 use crate::report::nagios::{self, State};
 use crate::report::openmetrics;
 use crate::report::overview::{self, View};
-use crate::report::table::{Style, printable};
+use crate::report::table::printable;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::select::similar;
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::value::rows::RowWriter;
 use toast_format::disk::ByteOrder;
 
@@ -43,7 +43,7 @@ const PROBLEMS_SHOWN: u64 = 10;
 pub(super) struct Ended {
     pub(super) exit: Exit,
     /// What a plugin says in place of the exit code.
-    state: Option<State>,
+    pub(super) state: Option<State>,
 }
 
 impl From<Exit> for Ended {
@@ -58,21 +58,122 @@ impl From<Ended> for ExitCode {
     }
 }
 
+/// The columns of `--column`, without which all are shown.
+#[derive(Default)]
+struct ChosenColumns {
+    names: Vec<String>,
+    /// Columns of relations that have none of them.
+    others: Vec<String>,
+    found: bool,
+}
+
+/// Names of columns that are kept for a hint.
+const OTHERS_KEPT: usize = 1000;
+
+impl ChosenColumns {
+    /// Keeps what was chosen of a relation. Returns whether it has any of it.
+    fn keep<C>(
+        &mut self,
+        columns: &mut Vec<C>,
+        name: fn(&C) -> &String,
+        findings: Option<&mut Vec<Finding>>,
+    ) -> bool {
+        if self.names.is_empty() {
+            return true;
+        }
+        if !columns.iter().any(|column| self.names.contains(name(column))) {
+            let room = OTHERS_KEPT.saturating_sub(self.others.len());
+            self.others.extend(columns.iter().take(room).map(|column| name(column).clone()));
+            return false;
+        }
+        self.found = true;
+        columns.retain(|column| self.names.contains(name(column)));
+        if let Some(findings) = findings {
+            findings.retain(|finding| {
+                finding.column.as_ref().is_some_and(|column| self.names.contains(column))
+            });
+        }
+        true
+    }
+
+    /// The error if relations were read and none of them has one.
+    fn missing(&self) -> Option<Message> {
+        if self.found || self.others.is_empty() {
+            return None;
+        }
+        let names: Vec<String> = self.names.iter().map(|name| format!("\"{name}\"")).collect();
+        let text = format!("no table that was read has a column {}", names.join(" or "));
+        let near = self.names.iter().flat_map(|name| similar(name, &self.others)).next();
+        let message = Message::error(text);
+        Some(match near {
+            Some(near) => message.hint(format!("Perhaps you meant the column {near}.")),
+            None if self.names.iter().any(|name| name.contains(' ')) => {
+                message.hint("-c names a column; toastctl runs no SQL.")
+            }
+            None => message.hint("toastctl inspect TABLE lists the columns."),
+        })
+    }
+}
+
+/// Relations that this user may not read: they are reported together.
+#[derive(Default)]
+struct Denials(Vec<Message>);
+
+impl Denials {
+    /// Keeps the message if it is about such a relation; otherwise it is returned.
+    fn take(&mut self, failed: Failed) -> Option<Message> {
+        if failed.kind != Kind::Denied {
+            return Some(failed.message);
+        }
+        self.0.push(failed.message);
+        None
+    }
+
+    /// All of them as one message.
+    fn message(self) -> Option<Message> {
+        let mut denied = self.0.into_iter();
+        let mut message = denied.next()?;
+        for other in denied {
+            message.text = "permission denied".to_owned();
+            message.at.relations.extend(other.at.relations);
+        }
+        message.at.relations.sort_unstable();
+        Some(message)
+    }
+}
+
 /// The reports of relations in one run.
 pub(super) struct InspectOutput {
     ui: Ui,
+    denials: Denials,
     /// `None` if only values are printed.
     writer: Option<Writer<Plain<Out>>>,
     /// Whether something could not be read.
     incomplete: bool,
     /// Whether a relation is printed, or its values.
     found: bool,
+    columns: ChosenColumns,
 }
 
 impl InspectOutput {
     /// For a run that prints values alone.
     pub(super) fn of_values(ui: &Ui) -> InspectOutput {
-        InspectOutput { ui: ui.clone(), writer: None, incomplete: false, found: false }
+        let columns = ChosenColumns::default();
+        let denials = Denials::default();
+        InspectOutput {
+            ui: ui.clone(),
+            denials,
+            writer: None,
+            incomplete: false,
+            found: false,
+            columns,
+        }
+    }
+
+    /// Of these columns alone.
+    pub(super) fn of_columns(self, names: &[String]) -> InspectOutput {
+        let columns = ChosenColumns { names: names.to_vec(), ..ChosenColumns::default() };
+        InspectOutput { columns, ..self }
     }
 
     pub(super) fn new(ui: &Ui, server: Option<ServerReport>) -> InspectOutput {
@@ -117,11 +218,18 @@ impl InspectOutput {
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except for the
     /// values.
     pub(super) fn end(
-        self,
+        mut self,
         ended: Result<(), RunError>,
         values: Option<ValueWriter<Plain<Out>>>,
     ) -> Result<Exit, Failure> {
+        if let Some(missing) = self.columns.missing() {
+            self.incomplete = true;
+            self.ui.tell(missing);
+        }
         let exit = if self.incomplete { Exit::Incomplete } else { Exit::Ok };
+        if let Some(message) = self.denials.message() {
+            self.ui.tell(message);
+        }
         terminal::end(ended, exit, |failed| {
             if let Some(values) = values {
                 values.finish()?;
@@ -141,7 +249,11 @@ impl InspectOutput {
 }
 
 impl Sink<RelationReport> for InspectOutput {
-    fn found(&mut self, relation: RelationReport) -> std::io::Result<()> {
+    fn found(&mut self, mut relation: RelationReport) -> std::io::Result<()> {
+        let findings = relation.findings.as_mut().map(|found| &mut found.findings);
+        if !self.columns.keep(&mut relation.columns, |column| &column.column, findings) {
+            return Ok(());
+        }
         self.found = true;
         self.incomplete |= relation.read.problem_count > 0;
         for problem in relation.read.problems.iter().take(PROBLEMS_SHOWN as usize) {
@@ -163,7 +275,9 @@ impl Sink<RelationReport> for InspectOutput {
 
     fn failed(&mut self, failed: Failed) {
         self.incomplete = true;
-        self.ui.tell(failed.message);
+        if let Some(message) = self.denials.take(failed) {
+            self.ui.tell(message);
+        }
     }
 
     fn message(&mut self, message: Message) {
@@ -174,6 +288,7 @@ impl Sink<RelationReport> for InspectOutput {
 /// Prints the overview, or what monitoring systems read of it.
 pub(super) struct OverviewOutput {
     ui: Ui,
+    denials: Denials,
     lines: OverviewLines,
     ranking: Ranking,
     /// What raises an alarm.
@@ -183,6 +298,11 @@ pub(super) struct OverviewOutput {
     /// Whether a relation was read.
     found: bool,
     errors: u64,
+    columns: ChosenColumns,
+    /// The run that this one is compared with.
+    earlier: Option<Earlier>,
+    /// Whether all tables are read.
+    is_whole: bool,
 }
 
 enum OverviewLines {
@@ -190,23 +310,25 @@ enum OverviewLines {
     /// Metrics of this database.
     Openmetrics(String, View),
     Nagios,
-    /// Printed with those of other databases.
-    Joined(Arc<TargetRun>, View),
+    /// Printed with those of other databases: in which order, and how many tables and columns are named.
+    Joined(Arc<TargetRun>, SortBy, usize),
 }
 
 impl OverviewOutput {
     pub(super) fn new(
         ui: &Ui,
-        format: InspectFormat,
+        format: OutputFormat,
         server: ServerReport,
         view: View,
         alarms: Vec<Condition>,
     ) -> OverviewOutput {
         let lines = match format {
-            InspectFormat::Report(_) => match &ui.target {
-                Some(target) if matches!(ui.format, Format::Table | Format::Markdown) => {
-                    OverviewLines::Joined(Arc::clone(target), view)
-                }
+            OutputFormat::Report(asked) => match &ui.target {
+                Some(target) if ui.format.style(None).is_some() => OverviewLines::Joined(
+                    Arc::clone(target),
+                    view.sort,
+                    view.shown(asked.style(None)),
+                ),
                 _ => {
                     let server = Some(server);
                     let writer =
@@ -214,8 +336,8 @@ impl OverviewOutput {
                     OverviewLines::Report(writer)
                 }
             },
-            InspectFormat::Openmetrics => OverviewLines::Openmetrics(server.database, view),
-            InspectFormat::Nagios => OverviewLines::Nagios,
+            OutputFormat::Openmetrics => OverviewLines::Openmetrics(server.database, view),
+            OutputFormat::Nagios => OverviewLines::Nagios,
         };
         let alarms = match lines {
             OverviewLines::Nagios if alarms.is_empty() => nagios::usual(),
@@ -223,7 +345,34 @@ impl OverviewOutput {
         };
         let ranking = Ranking::new(Extent::default());
         let ui = ui.clone();
-        OverviewOutput { ui, lines, ranking, alarms, incomplete: false, found: false, errors: 0 }
+        let columns = ChosenColumns::default();
+        let denials = Denials::default();
+        let errors = 0;
+        OverviewOutput {
+            ui,
+            denials,
+            lines,
+            ranking,
+            alarms,
+            incomplete: false,
+            found: false,
+            errors,
+            columns,
+            earlier: None,
+            is_whole: false,
+        }
+    }
+
+    /// The same with what has changed since an earlier run. `is_whole`: whether this one reads all tables.
+    pub(super) fn compared_with(self, earlier: Option<Earlier>, is_whole: bool) -> OverviewOutput {
+        OverviewOutput { earlier, is_whole, ..self }
+    }
+
+    /// Of these columns alone.
+    pub(super) fn of_columns(mut self, names: &[String]) -> OverviewOutput {
+        self.ranking.only_columns = names.to_vec();
+        self.columns.names = names.to_vec();
+        self
     }
 
     fn error(&mut self, message: Message) {
@@ -236,8 +385,20 @@ impl OverviewOutput {
 
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except to
     /// monitoring systems.
-    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Ended, Failure> {
-        let OverviewOutput { ui, lines, mut ranking, alarms, incomplete, found, errors } = self;
+    pub(super) fn end(mut self, ended: Result<(), RunError>) -> Result<Ended, Failure> {
+        if let Some(missing) = self.columns.missing() {
+            self.error(missing);
+        }
+        self.ranking.judge();
+        let is_whole = self.is_whole;
+        let earlier = self.earlier.as_ref();
+        let comparison = earlier.map(|run| RunComparison::new(run, &self.ranking, is_whole));
+        let OverviewOutput {
+            ui, denials, lines, ranking, alarms, incomplete, found, errors, ..
+        } = self;
+        if let Some(message) = denials.message() {
+            ui.tell(message);
+        }
         let figures = Figures::of(&ranking);
         let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
         let more = errors.saturating_sub(ERRORS_SHOWN);
@@ -250,29 +411,30 @@ impl OverviewOutput {
                     writer.incomplete();
                 }
                 let nothing = !found && (failed || incomplete);
-                if nothing { Ok(()) } else { writer.finish(ranking) }
+                if nothing { Ok(()) } else { writer.finish(ranking, comparison.as_ref()) }
             }),
             OverviewLines::Openmetrics(database, view) => terminal::end(ended, exit, |failed| {
                 let is_complete = !(failed || incomplete) && figures.are_complete();
                 if failed && !found {
                     return Ok(());
                 }
-                openmetrics::write(ui.stdout(), &database, ranking, view, is_complete)
+                let place = ui.target.as_ref().map(|target| target.name.clone());
+                let families = openmetrics::families(&database, place, ranking, view, is_complete);
+                ui.write_metrics(families)
             }),
             OverviewLines::Nagios => {
-                rank(&mut ranking.findings);
                 let findings = &ranking.findings;
-                let (state, line) = nagios::report(&figures, findings, &alarms, incomplete);
+                let service = nagios::report(&figures, findings, &alarms, incomplete);
+                let state = Some(service.state);
                 let exit = terminal::end(ended, exit, |failed| {
-                    if failed { Ok(()) } else { ui.stdout().write_all(line.as_bytes()) }
+                    if failed { Ok(()) } else { ui.write_service(service) }
                 })?;
-                return Ok(Ended { exit, state: Some(state) });
+                return Ok(Ended { exit, state });
             }
-            OverviewLines::Joined(target, view) => terminal::end(ended, exit, |failed| {
+            OverviewLines::Joined(target, sort, limit) => terminal::end(ended, exit, |failed| {
                 if found || !failed {
-                    let limit = view.shown(Some(Style::Terminal(None)));
-                    let overview = ranking.overview(view.sort, limit);
-                    target.kept().overview = Some(overview);
+                    let overview = ranking.overview(sort, limit);
+                    target.kept.lock().overview = Some(overview);
                 }
                 Ok(())
             }),
@@ -283,7 +445,7 @@ impl OverviewOutput {
 
 impl Sink<OverviewResult> for OverviewOutput {
     fn found(&mut self, result: OverviewResult) -> std::io::Result<()> {
-        let relation = match result {
+        let mut relation = match result {
             OverviewResult::Begun(extent) => {
                 self.ranking.begin(extent);
                 return Ok(());
@@ -294,6 +456,11 @@ impl Sink<OverviewResult> for OverviewOutput {
             }
             OverviewResult::Relation(relation) => relation,
         };
+        let RelationLine { columns, findings, figures, .. } = &mut *relation;
+        if !self.columns.keep(columns, |column| &column.column, findings.as_mut()) {
+            return Ok(());
+        }
+        figures.findings = findings.as_ref().map(|found| found.len() as u64);
         self.found = true;
         for problem in &relation.read.problems {
             self.error(Message::error(printable(&problem.text)));
@@ -309,7 +476,10 @@ impl Sink<OverviewResult> for OverviewOutput {
     }
 
     fn failed(&mut self, failed: Failed) {
-        self.error(failed.message);
+        self.incomplete = true;
+        if let Some(message) = self.denials.take(failed) {
+            self.error(message);
+        }
     }
 
     fn message(&mut self, message: Message) {

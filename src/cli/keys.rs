@@ -6,7 +6,7 @@ use clap::Args;
 use super::advise::{self, AdviseOutput, Emit};
 use super::arguments::{
     AllowArg, ColumnsArg, DetailsArg, ExactArg, FormatArg, SampleArgs, SourceArg, TablesArg,
-    reads_per_write,
+    UNLIMITED, count, reads_per_write,
 };
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
@@ -33,7 +33,8 @@ const FORMATS: &str = "table, json, jsonl, markdown or html";
 
 /// Arguments of `keys`.
 #[derive(Debug, Clone, Args)]
-#[command(mut_arg("format", |arg| arg.help(FORMATS).long_help(FORMATS)))]
+#[command(mut_arg("format", |arg| arg.help(FORMATS).long_help(FORMATS)),
+          mut_arg("relation_file", |arg| arg.conflicts_with("source")))]
 pub struct KeysArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -44,14 +45,15 @@ pub struct KeysArgs {
     /// Levels of nested keys [default: 1]
     ///
     /// The elements of an array count as one key.
-    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
-          value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = count::<u8, 1, 64>, allow_negative_numbers = true)]
     depth: u8,
 
     /// Show this many keys [default: 12]
     ///
     /// The remaining keys are added up. json and jsonl list all by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count::<u32, 1, UNLIMITED>,
+          allow_negative_numbers = true)]
     limit: Option<u32>,
 
     /// Predict the table with these keys as columns
@@ -123,11 +125,11 @@ pub(super) fn run(args: &KeysArgs, ui: &Ui) -> Result<Exit, Failure> {
         return Err(Failure::usage("--exact requires --extract"));
     }
     if args.format.format == Format::Csv {
-        return Err(Failure::usage("keys are printed as a table, markdown, json or jsonl")
+        return Err(Failure::usage("--format csv is not available for keys")
             .hint("--format json lists all of them."));
     }
     args.fleet.is_given(args.file.is_given())?;
-    if let Some(file) = args.file.file(&args.tables.tables)? {
+    if let Some(file) = args.file.file(&args.tables.tables, false)? {
         return keys_of_file(args, ui, &file);
     }
     for name in &args.tables.tables {
@@ -168,7 +170,7 @@ async fn advisor(args: &KeysArgs, database: &Database) -> Result<Advisor, Failur
 async fn keys(args: &KeysArgs, database: &Database) -> Result<Exit, Failure> {
     let ui = &database.ui;
     let advisor = advisor(args, database).await?;
-    let server = Some(ServerReport::from(&advisor.server));
+    let server = Some(ServerReport::new(&advisor.server, advisor.connection.address()));
     let mut output = ReportOutput::new::<KeysReport>(ui, server, args.details.details);
     let interrupt = ui.interrupted();
     let tables = &args.tables.tables;
@@ -186,7 +188,7 @@ async fn extraction(
     let ui = &database.ui;
     let advisor = advisor(args, database).await?;
     let shown = Shown { extraction: true, details: args.details.details };
-    let server = ServerReport::from(&advisor.server);
+    let server = ServerReport::new(&advisor.server, advisor.connection.address());
     let mut output = AdviseOutput::new(ui, args.emit, shown, server, Some(extract));
     let interrupt = ui.interrupted();
     let ended =

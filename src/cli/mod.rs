@@ -19,6 +19,7 @@ pub mod inspect;
 mod inspect_output;
 pub mod keys;
 pub mod manual;
+mod mistakes;
 mod reports;
 pub mod retoast;
 mod retoast_output;
@@ -29,10 +30,9 @@ pub mod verbose;
 
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::message::{Message, Severity};
+use crate::message::Message;
 use crate::report::nagios::State;
 use exit::Exit;
 use terminal::Ui;
@@ -48,7 +48,8 @@ use terminal::Ui;
     propagate_version = false,
     subcommand_required = true,
     arg_required_else_help = true,
-    max_term_width = 100
+    max_term_width = 100,
+    mut_subcommands(|verb| verb.mut_args(without_default))
 )]
 pub struct Cli {
     /// What to do.
@@ -85,79 +86,45 @@ pub enum Verb {
     Completions(completions::CompletionsArgs),
 }
 
+/// The argument in a help that does not add its default, which the texts name where it matters.
+fn without_default(arg: Arg) -> Arg {
+    let takes_values = arg.get_action().takes_values();
+    if takes_values { arg.hide_default_value(true) } else { arg }
+}
+
 /// The command line; where it makes no sense the process ends, and the user knows why.
 fn parse() -> Cli {
-    let parsed = help::command(Cli::command())
-        .try_get_matches()
-        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let parsed = help::command(Cli::command()).try_get_matches().and_then(|matches| {
+        if let Some(message) = mistakes::misread(&matches, &words) {
+            end_as_unusable(message, &words);
+        }
+        Cli::from_arg_matches(&matches)
+    });
     parsed.unwrap_or_else(|error| {
         if !error.use_stderr() {
             error.exit();
         }
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        let mistake = mistake(&error, &words);
-        let is_nagios = inspect::asks_for_nagios(&words);
-        if is_nagios {
-            inspect::print_unknown(&mistake);
-        }
-        Ui::new(false).tell(mistake);
-        if is_nagios {
-            std::process::exit(State::Unknown as i32);
-        }
-        std::process::exit(Exit::Usage.code().into());
+        end_as_unusable(mistakes::mistake(&error, &words), &words)
     })
 }
 
-/// A mistake in the command line as a message: what is wrong, and hints.
-fn mistake(error: &clap::Error, words: &[String]) -> Message {
-    let argument = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(argument)) => argument.as_str(),
-        _ => "",
-    };
-    let verbs = Cli::command();
-    let verb =
-        words.iter().find(|word| verbs.find_subcommand(word).is_some()).map_or("", String::as_str);
-    let text = error.render().to_string();
-    let mut lines = Vec::new();
-    let mut hints = Vec::new();
-    for line in text.lines() {
-        match line.trim_start().strip_prefix("tip: ") {
-            _ if line.starts_with("Usage:") || line.starts_with("For more information") => break,
-            // clap suggests `--`, which does not apply
-            Some(tip) if tip.starts_with("to pass ") => {}
-            Some(tip) => {
-                hints.push(format!("{}.", capitalized(&tip.replace("subcommand", "verb"))));
-            }
-            None if line.trim().is_empty() => {}
-            None => {
-                // clap begins its message with the severity
-                let line = line.trim_start_matches(Severity::Error.prefix());
-                lines.push(line.replace("subcommand", "verb"));
-            }
-        }
+/// Ends the process because its arguments make no sense.
+fn end_as_unusable(mistake: Message, words: &[String]) -> ! {
+    let is_nagios = inspect::asks_for_nagios(words);
+    if is_nagios {
+        inspect::print_unknown(&mistake);
     }
-    if argument == "-h" || argument.starts_with("--host ") {
-        hints.push("-h is the server's host, as in psql; -? is for help.".to_owned());
-    }
-    if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
-        let all = if verb.is_empty() { "" } else { " " };
-        hints.push(format!("toastctl{all}{verb} -? shows how to use it."));
-    }
-    Message { hints, ..Message::error(lines.join("\n")) }
-}
-
-fn capitalized(text: &str) -> String {
-    let mut characters = text.chars();
-    characters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+    Ui::new(false).tell(mistake);
+    let exit = if is_nagios { State::Unknown as i32 } else { Exit::Usage.code().into() };
+    std::process::exit(exit)
 }
 
 /// Does what the command line says. Results are on standard output when it returns.
 fn run(cli: &Cli, ui: &Ui) -> Result<ExitCode, exit::Failure> {
     let exit = match &cli.verb {
         Verb::Inspect(args) => return inspect::run(args, ui),
-        Verb::Check(args) => check::run(args, ui),
+        Verb::Check(args) => return check::run(args, ui),
         Verb::Value(args) => value::run(args, ui),
         Verb::Keys(args) => keys::run(args, ui),
         Verb::AdviseThreshold(args) => advise::run(args, ui),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg};
+use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg, count};
 use super::citus_writes::CitusRun;
 use super::exit::{Exit, Failure};
 use super::fleet::{Database, Fleet, Writes};
@@ -31,6 +31,7 @@ const MOST_JOBS: u16 = 16;
 
 /// Arguments of `retoast`.
 #[derive(Debug, Args)]
+#[command(mut_arg("jobs", |arg| arg.help("Number of connections, up to 16 [default: 1]")))]
 pub struct RetoastArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -46,7 +47,7 @@ pub struct RetoastArgs {
     toaster: Option<ToasterArg>,
 
     /// Set the table's toast_tuple_target
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = count::<u32, 128, 32736>, allow_negative_numbers = true)]
     target: Option<u32>,
 
     /// Convert everything back to the default toaster
@@ -79,7 +80,7 @@ pub struct RetoastArgs {
 
     /// If the run does not complete, restore the settings
     ///
-    /// Values that were already converted are not converted back.
+    /// Values that were already converted are not converted back. What another session has set meanwhile is left.
     #[arg(long, help_heading = "Safety")]
     undo: bool,
 
@@ -133,7 +134,7 @@ pub(super) fn write(
     let jobs = u16::try_from(request.options.tuning.jobs).unwrap_or(u16::MAX);
     let sessions = settings.parallel_tables.saturating_mul(jobs.saturating_add(2));
     let writes = Writes {
-        max_runtime: args.max_runtime,
+        max_time: args.max_time,
         checkpoint: args.checkpoint.as_deref(),
         work: format!("{} {}", verb.name(), request.text()),
         dry_run: args.dry_run,
@@ -183,10 +184,10 @@ async fn write_to(
         tables::run(connection, request, Arc::clone(&control), &watch, &mut output).await
     };
     // the limit of time is that of all databases
-    let max_runtime = if ui.target.is_none() { args.max_runtime } else { None };
+    let max_time = if ui.target.is_none() { args.max_time } else { None };
     let ended = tokio::select! {
         ended = run => ended,
-        never = listen(ui, &control, max_runtime) => match never {},
+        never = listen(ui, &control, max_time) => match never {},
     };
     watch.end();
     output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
@@ -201,7 +202,7 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
         return Err(Failure::usage("no table was given")
             .hint("toastctl retoast TABLE -c COLUMN --toaster STORAGE"));
     }
-    if !settings.alter && settings.new_values == NewValues::Extended {
+    if !settings.alter && settings.new_values == Some(NewValues::Extended) {
         return Err(Failure::usage(
             "--set new-values=extended changes column settings, which --set alter=off forbids",
         ));
@@ -252,12 +253,17 @@ fn convert(
     settings: &Settings,
 ) -> Result<ConvertRequest, Failure> {
     let goal = match (&args.toaster, policy) {
+        (Some(_), _) if settings.new_values.is_some() => {
+            return Err(Failure::usage(
+                "--set new-values has no effect with --toaster: it is for --policy",
+            ));
+        }
         (Some(ToasterArg::Stock(stock)), _) => Goal::Stock(*stock),
         (Some(ToasterArg::Named(name)), _) => Goal::Pluggable(Pluggable::Becomes(name.clone())),
         (None, Some((policy, method))) => Goal::Policy(PolicyGoal {
             policy,
             method,
-            new_extended: settings.new_values == NewValues::Extended,
+            new_extended: settings.new_values == Some(NewValues::Extended),
         }),
         (None, None) if args.compact.is_some() || args.reindex.reindex != Reindex::Never => {
             return Err(Failure::usage("--compact and --reindex follow a conversion")
@@ -273,7 +279,8 @@ fn convert(
         }
     };
     if args.columns.columns.is_empty() {
-        return Err(Failure::usage("--toaster and --policy require --column"));
+        return Err(Failure::usage("--toaster and --policy require --column")
+            .hint("toastctl inspect TABLE lists the columns."));
     }
     let columns = args.columns.columns.clone();
     let target = args.target;

@@ -7,19 +7,19 @@ use std::io;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::signal::unix::SignalKind;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::terminal::{self, Ui, is_utf8};
+use crate::cli::terminal::{self, ASCII_BAR, Ui, is_utf8};
 use crate::command::shell_quoted;
 use crate::message::Message;
 use crate::report::retoast_progress::{Line, ProgressMoment, end, note, rebuilds};
-use crate::report::table::printable_json;
+use crate::report::table::{printable, printable_json};
 use crate::report::units::utc;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
@@ -236,6 +236,8 @@ struct ProgressState {
     last: Option<Instant>,
     /// When a moment was last added to the log.
     logged: Option<Instant>,
+    /// The table about whose remaining time something was said.
+    announced: String,
 }
 
 impl Progress {
@@ -253,14 +255,16 @@ impl Progress {
             _ => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(None, target);
-        let template = "{prefix} {wide_bar} {percent:>3} % {eta} left\n{wide_msg}";
+        let template = "{prefix} {wide_bar} {percent:>3} %\n{wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(if is_utf8() { style } else { style.progress_chars("#>-") });
+            bar.set_style(if is_utf8() { style } else { style.progress_chars(ASCII_BAR) });
         }
         let now = Instant::now();
         let last = (mode != ProgressArg::Json).then_some(now);
         let moment = ProgressMoment::default();
-        let state = ProgressState { moment, began: now, scan_began: now, last, logged: None };
+        let announced = String::new();
+        let state =
+            ProgressState { moment, began: now, scan_began: now, last, logged: None, announced };
         Ok(Progress { ui: ui.clone(), mode, bar, state: Mutex::new(state), refused, log })
     }
 
@@ -289,7 +293,7 @@ impl Progress {
 
     /// Changes what is known, and shows it if it is time.
     fn update(&self, change: impl FnOnce(&mut ProgressState)) {
-        let Ok(mut state) = self.state.lock() else { return };
+        let mut state = self.state.lock();
         change(&mut state);
         if state.moment.relation.is_empty() {
             return;
@@ -300,6 +304,13 @@ impl Progress {
         if self.log.is_some() && state.logged.is_none_or(|last| now - last >= LINE_EVERY) {
             state.logged = Some(now);
             self.log(&state.moment.json(&utc()));
+        }
+        if state.announced != state.moment.relation
+            && let Some(outlook) = state.moment.outlook()
+        {
+            state.announced = state.moment.relation.clone();
+            let text = format!("{}: {outlook}", printable(&state.moment.relation));
+            self.show(&note(&utc(), &text), &text);
         }
         let due = |every| state.last.is_none_or(|last| now - last >= every);
         match self.mode {
@@ -319,8 +330,8 @@ impl Progress {
     fn draw(&self, moment: &ProgressMoment) {
         self.bar.set_length(BAR);
         self.bar.set_position((moment.share() * BAR as f64) as u64);
-        self.bar.set_prefix(format!("{} scan {}", moment.relation, moment.at.scan));
-        self.bar.set_message(moment.details());
+        self.bar.set_prefix(moment.place());
+        self.bar.set_message(moment.message());
     }
 }
 
@@ -333,7 +344,11 @@ impl Listener for Progress {
                 state.moment = ProgressMoment { relation, ..ProgressMoment::default() };
                 state.began = now;
             }
-            if state.moment.at.scan != advance.scan {
+            let at = &state.moment.at;
+            if at.compacts.is_some() != advance.compacts.is_some() {
+                state.began = now;
+            }
+            if at.scan != advance.scan || at.compacts != advance.compacts {
                 state.scan_began = now;
                 if advance.done.is_none() {
                     self.bar.reset();
@@ -396,7 +411,7 @@ impl LogFile {
 
     /// Adds an event; the error if it is the first that could not be written.
     fn add(&self, event: &Line<'_>) -> Option<String> {
-        let mut file = self.file.lock().ok()?;
+        let mut file = self.file.lock();
         let line = printable_json(serde_json::to_string(event).ok()?) + "\n";
         let error = file.as_mut()?.write_all(line.as_bytes()).err()?;
         *file = None;
@@ -443,16 +458,15 @@ impl RefusedFile {
 
     /// Adds a row. What cannot be written is in the report's count all the same.
     pub(super) fn add(&self, relation: &str, row: &SkippedRow) -> bool {
-        let Ok(mut writer) = self.writer.lock() else { return false };
+        let mut writer = self.writer.lock();
         let sqlstate = row.sqlstate.as_deref().unwrap_or_default();
         writer.write_record([relation, &row.ctid, sqlstate, &row.reason]).is_ok()
             && writer.flush().is_ok()
     }
 }
 
-/// Listens for ever: to Ctrl-C, SIGTERM and a time limit in seconds for the end, to SIGUSR1 and
-/// SIGUSR2 for a pause.
-pub(super) async fn listen(ui: &Ui, control: &Control, limit: Option<u64>) -> Infallible {
+/// Listens for ever: to Ctrl-C, SIGTERM and a time limit for the end, to SIGUSR1 and SIGUSR2 for a pause.
+pub(super) async fn listen(ui: &Ui, control: &Control, limit: Option<Duration>) -> Infallible {
     let stop = async {
         ui.stopped(limit).await;
         control.stop();

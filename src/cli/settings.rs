@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::arguments::{FormatArg, LagArg, TablesArg, lag, percent, ratio, size, time};
+use super::arguments::{
+    FormatArg, LagArg, TablesArg, count, lag, max_time, percent, ratio, size, time,
+};
 use super::citus::NodesArg;
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::Failure;
@@ -19,6 +21,7 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::about::Access;
+use crate::server::select::similar;
 use crate::testing;
 use toast_format::fill::file_model::MAX_BLOAT;
 
@@ -30,7 +33,8 @@ const FREE_SPACE: u64 = 1 << 30;
 pub struct RunArgs {
     /// Print the plan and change nothing
     ///
-    /// Prints the statements, the estimated time, WAL and space, and the effects on locks, triggers and replication.
+    /// The plan of a conversion has the statements, the estimated time, WAL and space, and the effects on locks, triggers
+    /// and replication; that of a compaction has the sizes of files and the WAL; that of a rebuild has the sizes of indexes.
     #[arg(long, help_heading = "Safety")]
     pub(super) dry_run: bool,
 
@@ -41,12 +45,12 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Safety")]
     untested_server: bool,
 
-    /// Stop after this many seconds
+    /// Stop after this long, for example 2h
     ///
-    /// The exit code is then 4. Run the same command again to continue. With --all or --targets, the time is that of all
-    /// databases together.
-    #[arg(long, value_name = "SECONDS", help_heading = "Pace")]
-    pub(super) max_runtime: Option<u64>,
+    /// The exit code is then 4. Run the same command again to continue. A number without a unit is in seconds. With --all
+    /// or --targets, the time is that of all databases together. --max-runtime is another name of this option.
+    #[arg(long, alias = "max-runtime", value_name = "TIME", value_parser = max_time, help_heading = "Pace")]
+    pub(super) max_time: Option<Duration>,
 
     /// Wait while this query returns true
     ///
@@ -93,14 +97,7 @@ pub struct RowArgs {
     ///
     /// Compares the contents of rows before and after the update, for one transaction in 32 (sample), for all (full),
     /// or for none (off).
-    #[arg(
-        long,
-        value_name = "WHICH",
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        help_heading = "Safety"
-    )]
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = "Safety")]
     verify: Verify,
 
     /// Permit triggers, or owner-code, to run
@@ -125,7 +122,7 @@ pub struct ReindexArg {
     ///
     /// As toastctl reindex does.
     #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true,
-          default_value = "never", default_missing_value = "bloated", hide_default_value = true,
+          default_value = "never", default_missing_value = "bloated",
           hide_possible_values = true, help_heading = "Afterwards")]
     pub(super) reindex: Reindex,
 }
@@ -188,7 +185,7 @@ pub const SETTINGS: [Item; 18] = [
     ("max-wait=TIME", "Stop (exit code 4) after one wait of this time (10s)."),
     ("min-free-space=1GB", "Wait while a local server has less free disk space."),
     ("new-values=external", "retoast --policy: storage of the column afterwards."),
-    ("nice=0", "Sleep this many times as long after each transaction."),
+    ("nice=0", "Sleep N times as long as each transaction took."),
     ("on-end=COMMAND", "Shell command that gets the result as JSON on stdin."),
     ("parallel-tables=1", "Tables processed at the same time, at most 16."),
     ("progress=auto", "auto, plain, json or none."),
@@ -202,11 +199,41 @@ const OF_CONVERSION: [&str; 3] = ["alter", "enforce", "new-values"];
 const OF_ROWS: [&str; 5] =
     ["batch-ms", "max-bloat", "list-refused", "replication-origin", "source"];
 
+/// Whether a setting has an effect with a verb.
+fn has_effect(verb: Verb, name: &str) -> bool {
+    match verb {
+        Verb::Retoast => true,
+        Verb::Compact => !OF_CONVERSION.contains(&name),
+        Verb::Reindex => !OF_CONVERSION.contains(&name) && !OF_ROWS.contains(&name),
+    }
+}
+
+/// The settings of a verb for shells to complete: with their values if these are words.
+pub(super) fn values(verb: &str) -> Vec<String> {
+    let verbs = [Verb::Retoast, Verb::Compact, Verb::Reindex];
+    let Some(verb) = verbs.into_iter().find(|known| known.name() == verb) else {
+        return Vec::new();
+    };
+    let names = SETTINGS.iter().filter_map(|(setting, _)| setting.split('=').next());
+    let mut found = Vec::new();
+    for name in names.filter(|name| has_effect(verb, name)) {
+        let words: &[&str] = match name {
+            "alter" | "enforce" => &["on", "off"],
+            "new-values" => &["external", "extended"],
+            "progress" => &["auto", "plain", "json", "none"],
+            "source" => &["auto", "pageinspect", "functions"],
+            _ => &[""],
+        };
+        found.extend(words.iter().map(|word| format!("{name}={word}")));
+    }
+    found
+}
+
 /// How a run goes about it.
 pub(super) struct Settings {
     pub(super) alter: bool,
     pub(super) enforce: bool,
-    pub(super) new_values: NewValues,
+    pub(super) new_values: Option<NewValues>,
     pub(super) reporting: Reporting,
     pub(super) parallel_tables: u16,
     pub(super) replication_origin: Option<String>,
@@ -226,7 +253,7 @@ impl Default for Settings {
         Settings {
             alter: true,
             enforce: false,
-            new_values: NewValues::default(),
+            new_values: None,
             reporting: Reporting::default(),
             parallel_tables: 1,
             replication_origin: None,
@@ -248,18 +275,18 @@ impl Settings {
         match name {
             "alter" => self.alter = one_of(value, &[("on", true), ("off", false)])?,
             "enforce" => self.enforce = one_of(value, &[("on", true), ("off", false)])?,
-            "new-values" => self.new_values = choice(value)?,
+            "new-values" => self.new_values = Some(choice(value)?),
             "list-refused" => self.reporting.list_refused = Some(value.into()),
             "log" => self.reporting.log = Some(value.into()),
             "on-end" => self.reporting.on_end = Some(value.to_owned()),
-            "parallel-tables" => {
-                self.parallel_tables = u16::try_from(whole(value, 16)?).unwrap_or(1);
-            }
+            "parallel-tables" => self.parallel_tables = count::<u16, 1, 16>(value)?,
             "progress" => self.reporting.progress = choice(value)?,
             "replication-origin" => self.replication_origin = Some(value.to_owned()),
             "source" => self.source = choice(value)?,
-            "batch-ms" => self.batch = Duration::from_millis(whole(value, 60_000)?),
-            "lock-timeout" => self.lock_timeout = Duration::from_millis(whole(value, 60_000)?),
+            "batch-ms" => self.batch = Duration::from_millis(count::<u64, 1, 60_000>(value)?),
+            "lock-timeout" => {
+                self.lock_timeout = Duration::from_millis(count::<u64, 1, 60_000>(value)?);
+            }
             "max-bloat" => self.max_bloat = percent(value)?,
             "nice" => self.nice = ratio(value)?,
             "max-replica-lag" => self.replica_lag = Some(lag(value)?),
@@ -270,12 +297,6 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-/// A whole number from 1.
-fn whole(text: &str, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("expected a number from 1 to {most}"))
 }
 
 fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
@@ -294,6 +315,16 @@ fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
     })
 }
 
+/// The setting that was meant by this name, if it is none.
+fn near(given: &str) -> Option<String> {
+    let names = SETTINGS.iter().filter_map(|(setting, _)| setting.split('=').next());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    if names.iter().any(|name| name == given) {
+        return None;
+    }
+    similar(given, &names).first().map(|name| (*name).to_owned())
+}
+
 impl Settings {
     /// What `--set` says.
     ///
@@ -304,19 +335,24 @@ impl Settings {
         for text in given {
             let wrong = |why: String| {
                 Failure::usage(format!("--set {text}: {why}"))
-                    .hint("toastctl help settings lists them.")
+                    .hint("toastctl help settings lists all settings.")
             };
-            let (name, value) =
-                text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUE".to_owned()))?;
-            let is_foreign = match verb {
-                Verb::Retoast => false,
-                Verb::Compact => OF_CONVERSION.contains(&name),
-                Verb::Reindex => OF_CONVERSION.contains(&name) || OF_ROWS.contains(&name),
+            let Some((name, value)) = text.split_once('=') else {
+                let begin = format!("{text}=");
+                let mut settings = SETTINGS.iter().map(|(setting, _)| *setting);
+                let known = settings.find(|setting| setting.starts_with(&begin));
+                return Err(wrong(format!("expected {}", known.unwrap_or("NAME=VALUE"))));
             };
-            if is_foreign {
+            if !has_effect(verb, name) {
                 return Err(wrong("it has no effect with this verb".to_owned()));
             }
-            settings.set(name, value).map_err(wrong)?;
+            if let Err(why) = settings.set(name, value) {
+                return Err(match near(name) {
+                    Some(near) => Failure::usage(format!("--set {text}: {why}"))
+                        .hint(format!("Perhaps you meant {near}.")),
+                    None => wrong(why),
+                });
+            }
         }
         Ok(settings)
     }
@@ -422,9 +458,10 @@ mod tests {
     #[test]
     fn a_wrong_setting_is_refused_with_what_is_possible() {
         for (verb, text, why) in [
-            (Verb::Retoast, "nice", "expected NAME=VALUE"),
+            (Verb::Retoast, "nice", "expected nice=0"),
+            (Verb::Retoast, "rice", "expected NAME=VALUE"),
             (Verb::Retoast, "wait=1s", "unrecognized setting"),
-            (Verb::Retoast, "batch-ms=0", "expected a number from 1 to 60000"),
+            (Verb::Retoast, "batch-ms=0", "expected a whole number from 1 to 60000"),
             (Verb::Retoast, "source=files", "expected auto, pageinspect, functions"),
             (Verb::Retoast, "max-replica-lag=64", "is not a lag"),
             (Verb::Compact, "alter=off", "it has no effect with this verb"),

@@ -1,13 +1,15 @@
 //! The terminal: its width, progress on it, and a standard output that may be closed.
 
+use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +18,9 @@ use super::exit::{Exit, Failure};
 use crate::inspect::overview::rank::Overview;
 use crate::message::{Message, Severity};
 use crate::report::document::Format;
-use crate::report::table::{DARK_YELLOW, printable, printable_lines};
+use crate::report::nagios::Service;
+use crate::report::openmetrics::{self, Family};
+use crate::report::table::{ABOUT, DARK_YELLOW, ascii, printable, printable_lines, use_ascii};
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::{Failed, RunError};
@@ -81,8 +85,13 @@ pub(super) struct TargetRun {
     pub(super) name: String,
     /// Cancelled to end the run.
     pub(super) stop: CancellationToken,
-    kept: Mutex<Kept>,
+    clusters: Arc<Mutex<ClusterReaders>>,
+    pub(super) kept: Mutex<Kept>,
 }
+
+/// The clusters of Citus of which the tables are read, each with the target whose run does it.
+#[derive(Default)]
+pub(super) struct ClusterReaders(HashMap<String, String>);
 
 /// What a run on one of several targets has printed.
 #[derive(Default)]
@@ -92,19 +101,29 @@ pub(super) struct Kept {
     pub(super) errors: Vec<String>,
     /// The overview, which is printed with those of other targets.
     pub(super) overview: Option<Overview>,
+    /// What monitoring systems read of it, which is printed with those of other targets.
+    pub(super) families: Vec<Family>,
+    pub(super) service: Option<Service>,
 }
 
 impl TargetRun {
-    pub(super) fn new(name: String, stop: CancellationToken) -> Arc<TargetRun> {
-        Arc::new(TargetRun { name, stop, kept: Mutex::default() })
+    pub(super) fn new(
+        name: String,
+        stop: CancellationToken,
+        clusters: Arc<Mutex<ClusterReaders>>,
+    ) -> Arc<TargetRun> {
+        Arc::new(TargetRun { name, stop, clusters, kept: Mutex::default() })
     }
 
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The other target whose run reads the tables of this cluster; if there is none, this one does.
+    pub(super) fn reads_cluster(&self, cluster: String) -> Option<String> {
+        let mut clusters = self.clusters.lock();
+        let reader = clusters.0.entry(cluster).or_insert_with(|| self.name.clone());
+        (*reader != self.name).then(|| reader.clone())
     }
 
     pub(super) fn take(&self) -> Kept {
-        std::mem::take(&mut self.kept())
+        std::mem::take(&mut *self.kept.lock())
     }
 }
 
@@ -114,6 +133,9 @@ const ERRORS_KEPT: usize = 100;
 impl Ui {
     /// That of the process.
     pub(super) fn new(quiet: bool) -> Ui {
+        if !is_utf8() {
+            use_ascii();
+        }
         Ui { format: Format::Table, width: output_width(), quiet, target: None }
     }
 
@@ -131,7 +153,7 @@ impl Ui {
     /// errors.
     pub(super) fn tell(&self, mut message: Message) {
         if let Some(target) = &self.target {
-            let errors = &mut target.kept().errors;
+            let errors = &mut target.kept.lock().errors;
             if message.severity == Severity::Error && errors.len() < ERRORS_KEPT {
                 errors.push(message.to_string());
             }
@@ -145,6 +167,7 @@ impl Ui {
         };
         let prefix = message.severity.prefix();
         let text = printable_lines(&message.to_string());
+        let text = if is_utf8() { text } else { ascii(&text, ABOUT) };
         // A closed stderr is not an error. `anstream` takes styles away where it is no terminal.
         let _ = writeln!(anstream::stderr(), "toastctl: {style}{prefix}{style:#}{text}");
     }
@@ -232,12 +255,34 @@ impl Ui {
         }
     }
 
-    /// As [`Ui::interrupted`], or with SIGTERM, or after this many seconds.
-    pub(super) async fn stopped(&self, seconds: Option<u64>) {
+    /// Writes metrics, or keeps them for those of all targets.
+    pub(super) fn write_metrics(&self, families: Vec<Family>) -> io::Result<()> {
+        match &self.target {
+            Some(target) => {
+                target.kept.lock().families = families;
+                Ok(())
+            }
+            None => openmetrics::write(self.stdout(), &families),
+        }
+    }
+
+    /// Writes what a plugin says, or keeps it for what is said about all targets.
+    pub(super) fn write_service(&self, service: Service) -> io::Result<()> {
+        match &self.target {
+            Some(target) => {
+                target.kept.lock().service = Some(service);
+                Ok(())
+            }
+            None => self.stdout().write_all(service.line().as_bytes()),
+        }
+    }
+
+    /// As [`Ui::interrupted`], or with SIGTERM, or after this time.
+    pub(super) async fn stopped(&self, max_time: Option<Duration>) {
         let mut terminate = signals(SignalKind::terminate());
         let time_is_up = async {
-            match seconds {
-                Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            match max_time {
+                Some(max_time) => tokio::time::sleep(max_time).await,
                 None => std::future::pending().await,
             }
         };
@@ -273,7 +318,7 @@ impl Write for Out {
         match self {
             Out::Process(stdout) => stdout.write(bytes),
             Out::Kept(target) => {
-                let report = &mut target.kept().report;
+                let report = &mut target.kept.lock().report;
                 if report.len().saturating_add(bytes.len()) > LARGEST_REPORT {
                     let limit = LARGEST_REPORT >> 20;
                     return Err(io::Error::other(format!(
@@ -294,7 +339,7 @@ impl Write for Out {
     }
 }
 
-/// A writer that replaces some signs by ASCII of the same width, and removes styles.
+/// A writer that replaces signs by ASCII where the layout did not, and removes styles.
 pub struct Plain<W> {
     inner: W,
     ascii: bool,
@@ -309,7 +354,7 @@ impl<W: Write> Write for Plain<W> {
             return self.inner.write(bytes);
         }
         let text = if strip { strip_str(text).to_string() } else { text.to_owned() };
-        let text = if self.ascii { ascii(&text) } else { text };
+        let text = if self.ascii { ascii(&text, ABOUT) } else { text };
         self.inner.write_all(text.as_bytes())?;
         Ok(bytes.len())
     }
@@ -317,18 +362,6 @@ impl<W: Write> Write for Plain<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
     }
-}
-
-/// The signs of reports and messages in ASCII.
-fn ascii(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '±' | '≈' | '…' => '~',
-            '–' => '-',
-            'µ' => 'u',
-            other => other,
-        })
-        .collect()
 }
 
 /// Whether writing failed because the reader is gone.
@@ -395,6 +428,9 @@ impl Write for PrintableStderr {
     }
 }
 
+/// The parts of a bar where the locale is not one of UTF-8.
+pub(super) const ASCII_BAR: &str = "#>-";
+
 /// How often a plain line is printed where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Work that is done sooner shows no progress at all.
@@ -409,9 +445,12 @@ pub(super) struct ReadingProgress {
 }
 
 struct BlockProgress {
+    /// Its place among those of the run, if there are several.
+    place: String,
     relation: String,
     blocks: u64,
     done: u64,
+    /// When the run began: many small relations take long too, and so they share the time until the next line.
     began: Instant,
     last_line: Instant,
 }
@@ -422,13 +461,14 @@ impl ReadingProgress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let template = "{msg} {wide_bar} {percent:>3} % {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(if is_utf8() { style } else { style.progress_chars(ASCII_BAR) });
         }
         Arc::new(ReadingProgress {
             ui: ui.clone(),
             bar,
             terminal: ui.has_bar(),
             state: Mutex::new(BlockProgress {
+                place: String::new(),
                 relation: String::new(),
                 blocks: 0,
                 done: 0,
@@ -437,36 +477,53 @@ impl ReadingProgress {
             }),
         })
     }
+
+    /// Draws the bar, unless the run has only begun.
+    fn show(&self, state: &BlockProgress) {
+        let is_due = self.terminal && !self.ui.quiet && state.began.elapsed() > SHORT;
+        if is_due && self.bar.is_hidden() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.tick();
+        }
+    }
 }
 
 impl Progress for ReadingProgress {
+    fn next(&self, relation: &str, number: u64, all: u64) {
+        let mut state = self.state.lock();
+        if all > 1 {
+            state.place = format!("{number} of {all}: ");
+            self.bar.reset();
+            self.bar.set_length(all);
+            self.bar.set_position(number - 1);
+            self.bar.set_message(format!("{}{}", state.place, printable(relation)));
+            self.show(&state);
+        }
+    }
+
     fn begin(&self, relation: &str, blocks: u64) {
-        let Ok(mut state) = self.state.lock() else { return };
-        let now = Instant::now();
-        *state = BlockProgress {
-            relation: printable(relation),
-            blocks,
-            done: 0,
-            began: now,
-            last_line: now,
-        };
+        let mut state = self.state.lock();
+        state.relation = format!("{}{}", state.place, printable(relation));
+        state.blocks = blocks;
+        state.done = 0;
+        if state.place.is_empty() {
+            state.last_line = Instant::now();
+        }
         self.bar.reset();
         self.bar.set_length(blocks);
         self.bar.set_message(state.relation.clone());
     }
 
     fn advance(&self, blocks: u64) {
-        let Ok(mut state) = self.state.lock() else { return };
+        let mut state = self.state.lock();
         if self.ui.quiet {
             return;
         }
         state.done += blocks;
         let now = Instant::now();
         if self.terminal {
-            if now - state.began > SHORT && self.bar.is_hidden() {
-                self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            }
             self.bar.set_position(state.done);
+            self.show(&state);
         } else if now - state.last_line >= LINE_EVERY {
             state.last_line = now;
             let percent = 100 * state.done / state.blocks.max(1);
@@ -480,6 +537,13 @@ impl Progress for ReadingProgress {
     }
 
     fn end(&self) {
+        let is_part = !self.state.lock().place.is_empty();
+        if !is_part {
+            self.clear();
+        }
+    }
+
+    fn clear(&self) {
         // a hidden bar would stay on the screen
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -491,14 +555,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_time_until_a_bar_is_that_of_the_run_and_not_of_each_relation() {
+        let progress = ReadingProgress::new(&Ui::new(true));
+        let began = progress.state.lock().began;
+        std::thread::sleep(Duration::from_millis(2));
+        for (number, name) in [(1, "a"), (2, "b\u{1b}")] {
+            progress.next(name, number, 2);
+            progress.begin(name, 5);
+            progress.end();
+            progress.clear();
+        }
+        let state = progress.state.lock();
+        assert_eq!((state.relation.as_str(), state.began), ("2 of 2: b\\u{1b}", began));
+        drop(state);
+        let progress = ReadingProgress::new(&Ui::new(true));
+        progress.next("only", 1, 1);
+        progress.begin("only", 5);
+        assert_eq!(progress.state.lock().relation, "only");
+    }
+
+    #[test]
     fn signs_are_ascii_where_the_locale_is_not_utf8() {
         let shown = |ascii| {
             let mut plain = Plain { inner: Vec::new(), ascii, styled: false };
-            plain.write_all("-55.3 % ±1.3  \u{1b}[1m4.9 µs\u{1b}[0m …".as_bytes()).unwrap();
+            plain.write_all("-55.3 % ±1.3  \u{1b}[1m≈4.9 µs\u{1b}[0m …".as_bytes()).unwrap();
             String::from_utf8(plain.inner).unwrap()
         };
-        assert_eq!(shown(true), "-55.3 % ~1.3  4.9 us ~");
-        assert_eq!(shown(false), "-55.3 % ±1.3  4.9 µs …");
+        assert_eq!(shown(true), "-55.3 % +/-1.3  about 4.9 us ...");
+        assert_eq!(shown(false), "-55.3 % ±1.3  ≈4.9 µs …");
     }
 
     #[test]

@@ -8,33 +8,40 @@ use clap::Args;
 use super::arguments::{AllowArg, FormatArg, SourceArg};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
-use super::files::{FileArgs, OrderArg, SavedArgs};
+use super::files::{FileArgs, OF_SERVERS, OrderArg, SavedArgs};
 use super::fleet::Database;
 use super::inspect::inspector;
 use super::inspect_output::InspectOutput;
 use super::terminal::{self, Out, Plain, Ui};
 use crate::inspect::inspector::{ContentOptions, Options};
 use crate::inspect::offline::{self, ContentFiles};
-use crate::inspect::run::{self, Request};
+use crate::inspect::run::{self, Request, ValueRowPlace};
 use crate::report::document::Format;
 use crate::report::values::ValueWriter;
 use crate::server::about::Access;
+use crate::server::by_key::GivenKey;
 use crate::server::chunks::parse_tid;
+use crate::server::select::Reach;
 use crate::server::sink::RunError;
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
-use toast_format::disk::ItemPointer;
 
 const FORMATS: &str = "table, json, jsonl, csv or markdown";
 
 /// Arguments of `value`.
 #[derive(Debug, Args)]
-#[command(mut_arg("format", |arg| arg.help(FORMATS).long_help(FORMATS)))]
+#[command(mut_arg("format", |arg| arg.help(FORMATS).long_help(FORMATS)),
+          mut_arg("relation_file", |arg| arg.conflicts_with("source")),
+          mut_arg("pageinspect", |arg| arg.conflicts_with("source")),
+          mut_arg("datum", |arg| arg.conflicts_with_all(OF_SERVERS).conflicts_with("source")))]
 pub struct ValueArgs {
-    /// table.column@(block,item), or tables to list
+    /// table.column@id=42 or @(block,item), or tables
     ///
-    /// For one value: its TOAST pointer, its chunks and their locations, its first bytes, and the cost of reading it. With
-    /// --relation-file, write column@(block,item). For tables: all values, one per line.
+    /// For one value: its TOAST pointer, its chunks and their locations, its first bytes, and the cost of reading it. The
+    /// row is named by the columns of its primary key or another index, as in orders.doc@id=42, orders.doc@shop=7,id=42
+    /// or "orders.doc@place='Rome, IT'", or by its address, as in 'orders.doc@(12,3)'. The server converts values from
+    /// text; single quotes enclose a value that contains a comma. With --relation-file, write column@(block,item). For
+    /// tables: all values, one per line.
     #[arg(value_name = "VALUE|TABLE")]
     of: Vec<String>,
 
@@ -91,10 +98,7 @@ impl ValueArgs {
     /// Where one is neither a value nor a table, or a value is not the only word.
     fn asked(&self) -> Result<Asked, Failure> {
         // a name with an @ is quoted
-        let Some(text) = self
-            .of
-            .iter()
-            .find(|text| text.contains("@(") || text.contains('@') && !text.contains('"'))
+        let Some(text) = self.of.iter().find(|text| outside(text, &['"'], '@').next().is_some())
         else {
             return Ok(Asked::All);
         };
@@ -104,7 +108,9 @@ impl ValueArgs {
         let spec = ValueSpec::parse(text)
             .map_err(|error| Failure::usage(format!("invalid value \"{text}\": {error}")))?;
         if matches!(self.format.format, Format::Csv | Format::Markdown | Format::Html) {
-            return Err(Failure::usage("one value is printed as a table, json or jsonl"));
+            return Err(Failure::usage(
+                "one value has no --format csv, markdown or html: use table, json or jsonl",
+            ));
         }
         if self.reassemble.is_some() {
             return Err(Failure::usage(
@@ -126,21 +132,22 @@ impl ValueArgs {
 /// Where they contradict each other, or name what cannot be used.
 pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
     let ui = &ui.in_format(args.format.format);
+    args.order.check(args.datum.is_some() || args.saved.is_given())?;
     if args.format.format == Format::Html {
-        return Err(Failure::usage("values cannot be printed as html"));
+        return Err(Failure::usage("--format html is not available for value"));
     }
     if let Some(hex) = &args.datum {
         return datum(args, ui, hex);
     }
     let asked = args.asked()?;
     let tables: &[String] = if matches!(asked, Asked::One(_)) { &[] } else { &args.of };
-    if let Some(file) = args.file.file(tables)? {
+    if let Some(file) = args.file.file(tables, args.saved.is_given())? {
         return match asked {
-            Asked::One(ValueSpec { table: None, column, ctid }) => {
+            Asked::One(ValueSpec { table: None, column, row: ValueRowPlace::Address(ctid) }) => {
                 let value = offline::value(&file.target(None), &column, ctid);
                 print_anatomy(ui, &value.map_err(|error| Failure::usage(error.to_string()))?)
             }
-            Asked::One(_) => Err(Failure::usage("of a file give only column@(block,item)")),
+            Asked::One(_) => Err(Failure::usage("a value of a file is named column@(block,item)")),
             Asked::All => {
                 let contents = args.reassemble.as_ref();
                 let contents = contents.map(|dir| ContentFiles { output_dir: dir.as_deref() });
@@ -156,12 +163,13 @@ pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
     let connection = args.connection.clone();
     let database = Database { ui: ui.clone(), connection, checkpoint: None };
     match asked {
-        Asked::One(ValueSpec { table: Some(table), column, ctid }) => {
-            terminal::runtime(1)?.block_on(value(args, &database, &table, &column, ctid))
+        Asked::One(ValueSpec { table: Some(table), column, row }) => {
+            terminal::runtime(1)?.block_on(value(args, &database, &table, &column, &row))
         }
-        Asked::One(_) => Err(Failure::usage("of a server give table.column@(block,item)")),
+        Asked::One(_) => Err(Failure::usage("the table or the column is missing")
+            .hint("For example orders.doc@id=42 by its primary key, or orders.doc@(0,1).")),
         Asked::All if args.of.is_empty() => Err(Failure::usage("no value or table was given")
-            .hint("For example orders.doc@(0,1); toastctl inspect lists the tables.")),
+            .hint("For example orders.doc@id=42; toastctl inspect lists the tables.")),
         Asked::All => terminal::runtime(1)?.block_on(values(args, &database)),
     }
 }
@@ -190,11 +198,11 @@ async fn value(
     database: &Database,
     table: &str,
     column: &str,
-    ctid: ItemPointer,
+    row: &ValueRowPlace,
 ) -> Result<Exit, Failure> {
     let session = args.allow.session("value");
     let inspector = inspector(database, &session, 1, args.options()).await?;
-    let anatomy = run::value(&inspector, table, column, ctid).await?;
+    let anatomy = run::value(&inspector, table, column, row).await?;
     print_anatomy(&database.ui, &anatomy)
 }
 
@@ -220,8 +228,14 @@ async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> 
     let mut interrupt = std::pin::pin!(ui.interrupted());
     let mut rows = args.rows(ui);
     let mut output = InspectOutput::of_values(ui);
-    let found =
-        run::find(&inspector, &args.of, false, |message| ui.tell(message), interrupt.as_mut());
+    let found = run::find(
+        &inspector,
+        &args.of,
+        &[],
+        Reach::Here,
+        |message| ui.tell(message),
+        interrupt.as_mut(),
+    );
     let selection = match found.await {
         Ok(selection) => selection,
         Err(error) => return output.end(Err(error), Some(rows)),
@@ -245,7 +259,7 @@ fn print_anatomy(ui: &Ui, anatomy: &Anatomy) -> Result<Exit, Failure> {
         Format::Json | Format::Jsonl => crate::report::values::one(anatomy, ui.format, &mut out),
         // the others are refused beforehand
         Format::Table | Format::Csv | Format::Markdown | Format::Html => {
-            crate::report::anatomy::text(anatomy, &mut out)
+            crate::report::anatomy::text(anatomy, ui.width, &mut out)
         }
     };
     match written.and_then(|()| out.flush()) {
@@ -255,63 +269,101 @@ fn print_anatomy(ui: &Ui, anatomy: &Anatomy) -> Result<Exit, Failure> {
     }
 }
 
-/// A value named by its place.
+/// A value named by its row and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ValueSpec {
     /// The table as the user wrote it; `None` where a file was given.
     table: Option<String>,
     /// The column, quotes removed.
     column: String,
-    ctid: ItemPointer,
+    row: ValueRowPlace,
 }
 
 /// Why a text names no value.
-const NO_ADDRESS: &str = "expected an address such as @(12,3) at the end";
-const NO_COLUMN: &str = "expected a column before the address";
+const NO_ROW: &str = "expected a row at the end, as in @id=42 or @(12,3)";
+const NO_COLUMN: &str = "expected a column before the row";
 
 impl ValueSpec {
-    /// Reads `[table.]column@(block,item)`. Names are as in SQL: folded unless quoted.
+    /// Reads `[table.]column@(block,item)` or `table.column@name=value,name=value`. Names are as in SQL: folded unless
+    /// quoted.
     fn parse(text: &str) -> Result<ValueSpec, &'static str> {
-        let (name, address) = text.rsplit_once('@').ok_or(NO_ADDRESS)?;
-        let ctid = parse_tid(address.trim()).filter(|ctid| ctid.item > 0);
-        let ctid = ctid.ok_or(NO_ADDRESS)?;
-        let mut quoted = false;
-        let mut dot = None;
-        for (at, c) in name.char_indices() {
-            match c {
-                '"' => quoted = !quoted,
-                '.' if !quoted => dot = Some(at),
-                _ => {}
-            }
-        }
-        let (table, column) = match dot.and_then(|at| name.split_at_checked(at)) {
-            Some((table, column)) => (Some(table.trim().to_owned()), column.get(1..)),
-            None => (None, Some(name)),
+        let at = outside(text, &['"'], '@').next().ok_or(NO_ROW)?;
+        let (name, row) = text.split_at(at);
+        let row = row[1..].trim();
+        let row = if row.starts_with('(') {
+            let ctid = parse_tid(row).filter(|ctid| ctid.item > 0);
+            ValueRowPlace::Address(ctid.ok_or(NO_ROW)?)
+        } else {
+            ValueRowPlace::Key(parse_key(row).ok_or(NO_ROW)?)
         };
-        let column = column.unwrap_or_default().trim();
-        let column = match column.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            Some(inner) => inner.replace("\"\"", "\""),
-            None => column.to_lowercase(),
+        let (table, column) = match outside(name, &['"'], '.').last() {
+            Some(dot) => (Some(name[..dot].trim().to_owned()), &name[dot + 1..]),
+            None => (None, name),
         };
-        if quoted || column.is_empty() || table.as_ref().is_some_and(String::is_empty) {
+        let column = parse_name(column).ok_or(NO_COLUMN)?;
+        if table.as_ref().is_some_and(String::is_empty) {
             return Err(NO_COLUMN);
         }
-        Ok(ValueSpec { table, column, ctid })
+        Ok(ValueSpec { table, column, row })
     }
+}
+
+/// Where the sign stands outside of these quotes.
+fn outside(text: &str, quotes: &'static [char], sign: char) -> impl Iterator<Item = usize> {
+    let mut open = None;
+    text.char_indices().filter_map(move |(at, c)| {
+        if open.is_none() && quotes.contains(&c) {
+            open = Some(c);
+        } else if open == Some(c) {
+            open = None;
+        }
+        (c == sign && open.is_none()).then_some(at)
+    })
+}
+
+/// A name, folded unless it is quoted.
+fn parse_name(text: &str) -> Option<String> {
+    let text = text.trim();
+    let name = match text.strip_prefix('"') {
+        Some(rest) => rest.strip_suffix('"')?.replace("\"\"", "\""),
+        None if text.contains('"') => return None,
+        None => text.to_lowercase(),
+    };
+    (!name.is_empty()).then_some(name)
+}
+
+/// Reads `name=value,name=value`; a value may be enclosed in single quotes.
+fn parse_key(text: &str) -> Option<Vec<GivenKey>> {
+    let mut key = Vec::new();
+    let mut start = 0;
+    let commas: Vec<usize> = outside(text, &['"', '\''], ',').collect();
+    for end in commas.into_iter().chain([text.len()]) {
+        let part = &text[start..end];
+        start = end + 1;
+        let (column, value) = part.split_at(outside(part, &['"'], '=').next()?);
+        let value = value[1..].trim();
+        let value = match value.strip_prefix('\'') {
+            Some(rest) => rest.strip_suffix('\'')?.replace("''", "'"),
+            None => value.to_owned(),
+        };
+        key.push(GivenKey { column: parse_name(column)?, value });
+    }
+    Some(key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toast_format::disk::BlockNumber;
+    use toast_format::disk::{BlockNumber, ItemPointer};
 
     #[test]
     fn tables_columns_and_addresses() {
         let spec = |text| {
-            let ValueSpec { table, column, ctid } = ValueSpec::parse(text).unwrap();
-            (table, column, ctid)
+            let ValueSpec { table, column, row } = ValueSpec::parse(text).unwrap();
+            (table, column, row)
         };
-        let at = |block, item| ItemPointer { block: BlockNumber(block), item };
+        let at =
+            |block, item| ValueRowPlace::Address(ItemPointer { block: BlockNumber(block), item });
         assert_eq!(spec("js@(12,3)"), (None, "js".into(), at(12, 3)));
         assert_eq!(spec("t.JS@(0,1)"), (Some("t".into()), "js".into(), at(0, 1)));
         assert_eq!(
@@ -322,11 +374,27 @@ mod tests {
 
     #[test]
     fn what_names_no_value_is_refused() {
-        for text in ["js", "js@", "js@12,3", "js@(0,0)", "js@(0,1)x"] {
-            assert_eq!(ValueSpec::parse(text), Err(NO_ADDRESS), "{text}");
+        for text in ["js", "js@", "js@12,3", "js@(0,0)", "js@(0,1)x", "js@id", "js@=4", "js@a=1,"] {
+            assert_eq!(ValueSpec::parse(text), Err(NO_ROW), "{text}");
         }
-        for text in ["@(0,1)", "t.@(0,1)", ".js@(0,1)", "\"js@(0,1)"] {
+        for text in ["@(0,1)", "t.@(0,1)", ".js@(0,1)", "j\"s\"@(0,1)"] {
             assert_eq!(ValueSpec::parse(text), Err(NO_COLUMN), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_has_one_or_more_columns_and_values_may_be_quoted() {
+        let key = |text: &str| match ValueSpec::parse(text).unwrap().row {
+            ValueRowPlace::Key(key) => {
+                key.into_iter().map(|part| (part.column, part.value)).collect::<Vec<_>>()
+            }
+            ValueRowPlace::Address(_) => panic!("{text}"),
+        };
+        let pair = |column: &str, value: &str| (column.to_owned(), value.to_owned());
+        assert_eq!(key("t.c@id=42"), [pair("id", "42")]);
+        assert_eq!(key("t.c@Mail=a@b.c"), [pair("mail", "a@b.c")]);
+        assert_eq!(key("t.c@a=b=c"), [pair("a", "b=c")]);
+        let quoted = "t.c@ a = 1 , \"B=\" = 'x, ''y''' ";
+        assert_eq!(key(quoted), [pair("a", "1"), pair("B=", "x, 'y'")]);
     }
 }

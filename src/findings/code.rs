@@ -98,7 +98,7 @@ const TABLE: [Entry; KINDS] = [
         Code::ValueIds,
         "value-ids",
         High,
-        "Over 1/4 of the 2^32 possible out-of-line values are used.",
+        "More than a quarter of the 2^32 TOAST value IDs are in use.",
         "Each out-of-line value has a 32-bit ID from the server's OID counter, which starts again after 2^32. An INSERT \
          that meets IDs in use tests one after the other, which takes seconds for a million of them, and in the end \
          there is no free one.",
@@ -186,7 +186,7 @@ const TABLE: [Entry; KINDS] = [
         Code::HotKeys,
         "hot-keys",
         Medium,
-        "Small keys of out-of-line jsonb documents that indexes are for.",
+        "Small keys, with indexes on them, of out-of-line jsonb documents.",
         "Reading any key fetches and decompresses the whole document, and changing any key rewrites all of it; a \
          small key in a column of its own is read with the row.",
     ),
@@ -202,7 +202,7 @@ const TABLE: [Entry; KINDS] = [
         Code::UnchangedValues,
         "unchanged-values",
         Medium,
-        "UPDATEs store values anew that did not change (20 %).",
+        "UPDATEs rewrite values that did not change (20 %).",
         "An UPDATE that sets a column stores its value out of line again, even if it is the same: it writes all chunks \
          and their WAL, and leaves as many dead ones. A column that is not set keeps its value.",
     ),
@@ -232,7 +232,7 @@ const TABLE: [Entry; KINDS] = [
         Code::LateVacuum,
         "late-vacuum",
         Low,
-        "Autovacuum waits for dead chunks (10 % of all chunks).",
+        "Dead chunks pile up before autovacuum starts (10 %).",
         "Autovacuum decides about a TOAST relation by its own chunks. By default it starts once a fifth as many of them \
          are dead as there are live ones, and the file has to have room for those.",
     ),
@@ -240,7 +240,7 @@ const TABLE: [Entry; KINDS] = [
         Code::UncountedVectors,
         "uncounted-vectors",
         Low,
-        "Vectors out of line, if rows have room for them.",
+        "Vectors are out of line although rows have room.",
         "The planner compares a sequential scan with an index scan, and decides about parallel workers, by the pages of \
          the table. Pages of the TOAST relation are not among them, so a scan of all vectors looks cheap.",
     ),
@@ -267,6 +267,25 @@ impl Code {
     /// How much it matters.
     pub fn severity(self) -> Severity {
         self.entry().severity
+    }
+
+    /// Whether it is a symptom of settings, for which `advise-threshold` knows the command if there is one: what better
+    /// settings are depends on more than a rule sees.
+    pub(crate) fn asks_for_advice(self) -> bool {
+        matches!(
+            self,
+            Code::OlderSetting
+                | Code::NoCompression
+                | Code::IdleCompression
+                | Code::FitsTheRow
+                | Code::NearThreshold
+                | Code::WideHeap
+                | Code::ReadMostly
+                | Code::WriteMostly
+                | Code::Precompressed
+                | Code::ShortLastChunk
+                | Code::UncountedVectors
+        )
     }
 
     /// Why it matters, in a sentence.

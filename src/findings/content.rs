@@ -1,5 +1,7 @@
-//! The contents of out-of-line values (pure): whether they are in a compressed format, whether the column's method
-//! would compress them, and last chunks that are nearly empty.
+//! The contents of values (pure): whether they are in a compressed format, whether the column's method would compress
+//! them, what the other method would do to them, and last chunks that are nearly empty.
+
+use std::ops::AddAssign;
 
 use toast_format::codec::datum::Compressor;
 use toast_format::codec::{Method, datum};
@@ -76,8 +78,13 @@ impl<T> Default for EvenSample<T> {
 
 impl<T> EvenSample<T> {
     pub(crate) fn offer(&mut self, item: T) {
+        self.offer_with(|| item);
+    }
+
+    /// Offers an item that is made only if it is kept.
+    pub(crate) fn offer_with(&mut self, item: impl FnOnce() -> T) {
         if self.offered.is_multiple_of(self.stride) {
-            self.kept.push(item);
+            self.kept.push(item());
             if self.kept.len() >= KEPT * 2 {
                 let mut odd = true;
                 self.kept.retain(|_| {
@@ -93,6 +100,46 @@ impl<T> EvenSample<T> {
     pub(crate) fn kept(&self) -> &[T] {
         &self.kept
     }
+}
+
+/// Values of a column, in rows and out of line each, that both compression methods are tried on.
+const TRIED: usize = 8;
+
+/// Some of these items, spread evenly over them: few enough to compress them.
+pub(crate) fn few_to_try<T>(items: &[T]) -> impl Iterator<Item = &T> {
+    items.iter().step_by(items.len().div_ceil(TRIED).max(1))
+}
+
+/// What both compression methods make of some values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MethodTrial {
+    pub(crate) values: u64,
+    /// Bytes that the server would store with its default method, and with the other one.
+    pub(crate) default_bytes: u64,
+    pub(crate) other_bytes: u64,
+}
+
+impl MethodTrial {
+    /// Tries both methods on a value.
+    pub(crate) fn add(&mut self, compressor: &mut Compressor, default: Method, raw: &[u8]) {
+        self.values += 1;
+        self.default_bytes += stored_bytes(compressor, default, raw);
+        self.other_bytes += stored_bytes(compressor, default.other(), raw);
+    }
+}
+
+impl AddAssign for MethodTrial {
+    fn add_assign(&mut self, other: MethodTrial) {
+        self.values += other.values;
+        self.default_bytes += other.default_bytes;
+        self.other_bytes += other.other_bytes;
+    }
+}
+
+/// The bytes that the server stores of a value that it tries to compress.
+fn stored_bytes(compressor: &mut Compressor, method: Method, raw: &[u8]) -> u64 {
+    let stream = compressor.compress(method, raw);
+    stream.map_or(raw.len(), |stream| stream.len() + datum::COMPRESSED_HEADER) as u64
 }
 
 /// A fraction of the bytes of some values, of which a sample was examined: each value with its bytes, and whether it
@@ -213,6 +260,31 @@ mod tests {
         assert_eq!(would(&noise), [0; 2]);
         // shorter, but in as many chunks
         assert_eq!(would(&b"x".repeat(1900)), [0; 2]);
+    }
+
+    #[test]
+    fn both_methods_are_tried_on_a_few_values_of_all() {
+        let mut compressor = Compressor::new();
+        let mut trial = MethodTrial::default();
+        let text: Vec<u8> =
+            (0..900u32).flat_map(|i| format!("{} ", i * i % 97).into_bytes()).collect();
+        trial.add(&mut compressor, Method::Pglz, &text);
+        let MethodTrial { values, default_bytes, other_bytes } = trial;
+        assert!(values == 1 && default_bytes < text.len() as u64 && default_bytes != other_bytes);
+        let mut reverse = MethodTrial::default();
+        reverse.add(&mut compressor, Method::Lz4, &text);
+        assert_eq!((reverse.default_bytes, reverse.other_bytes), (other_bytes, default_bytes));
+        // a value that neither method compresses is stored uncompressed
+        trial += reverse;
+        let before = trial;
+        trial.add(&mut compressor, Method::Pglz, b"0123456789");
+        assert_eq!(trial.default_bytes - before.default_bytes, 10);
+        assert_eq!((trial.values, trial.other_bytes - before.other_bytes), (3, 10));
+        for items in [0, 1, 7, 8, 9, 127usize] {
+            let all: Vec<usize> = (0..items).collect();
+            let some = few_to_try(&all).count();
+            assert!(some <= TRIED && some >= items.min(TRIED / 2), "{some} of {items}");
+        }
     }
 
     #[test]

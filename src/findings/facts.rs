@@ -1,11 +1,13 @@
 //! What is known about a table before rules are applied (pure).
 
+use super::content::MethodTrial;
 use super::finding::LookedAt;
 use super::look::{Count, Counted, RowFacts};
 use crate::command::TableName;
+use crate::server::holders::Holder;
 use crate::usage::hot::UsedKeys;
 use crate::usage::upkeep::Upkeep;
-use crate::usage::workload::{Counters, StatementCounts};
+use crate::usage::workload::{Counters, UseCounts};
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Attribute, Storage};
 use toast_format::disk::layout::PageSize;
@@ -17,6 +19,8 @@ use toast_format::model::interval::Interval;
 pub(crate) struct ServerFacts {
     /// Whether VACUUM truncates files.
     pub(crate) truncates: bool,
+    /// Whether this user can compact TOAST relations.
+    pub(crate) compacts_toast: bool,
     /// Whether it has lz4.
     pub(crate) lz4: bool,
     /// Whether it has pluggable TOAST, so that nothing makes files smaller.
@@ -53,6 +57,8 @@ pub(crate) struct IdUse {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) table: TableName,
+    /// Fewer bytes are not reported.
+    pub(crate) worth: u64,
     pub(crate) page: PageSize,
     /// `toast_tuple_target`, if it is set.
     pub(crate) target: Option<u32>,
@@ -74,6 +80,8 @@ pub(crate) struct Facts {
     /// Bloated indexes of both.
     pub(crate) bloated: Vec<BloatedIndex>,
     pub(crate) server: ServerFacts,
+    /// Who holds back vacuum most, if it matters.
+    pub(crate) horizon: Option<Holder>,
     /// What was read and written, if that was determined.
     pub(crate) counters: Option<Counters>,
     pub(crate) looked_at: LookedAt,
@@ -83,6 +91,12 @@ impl Facts {
     /// What was counted for a column, if rows were examined.
     pub(crate) fn counted(&self, column: &ColumnFacts) -> Option<&Counted> {
         self.look.as_ref()?.columns.get(column.index)
+    }
+
+    /// The columns whose values the server stores as a stock server does: rules and advice know what other settings would
+    /// do only to these.
+    pub(crate) fn stock_columns(&self) -> impl Iterator<Item = &ColumnFacts> {
+        self.columns.iter().filter(|column| column.toaster.is_none())
     }
 
     /// The estimated number of the column's values out of line; 0 if no row was examined.
@@ -95,25 +109,23 @@ impl Facts {
         self.counted(column).is_some_and(|counted| counted.of(Count::LongEntries).estimate > 0.0)
     }
 
-    /// The command that stores a column's values according to the options `how`. If files can become smaller, it also
+    /// The command that finds the best settings of a column. No rule says by itself that a setting is better.
+    pub(crate) fn advise(&self, column: &ColumnFacts) -> String {
+        self.table.advise(Some(&column.name))
+    }
+
+    /// The command that stores a column's values with another `toast_tuple_target`. If files can become smaller, it also
     /// compacts them, because the next finding would otherwise report the free space.
-    pub(crate) fn retoast(&self, column: &ColumnFacts, how: &str) -> String {
-        let command = self.table.retoast(&column.name, how);
-        if self.server.truncates && !self.server.has_toasters {
+    pub(crate) fn retoast_with_target(&self, column: &ColumnFacts, target: usize) -> String {
+        let how = format!("--toaster {} --target {target}", column.storage.name());
+        let command = self.table.retoast(&column.name, &how);
+        if !self.server.truncates || self.server.has_toasters {
+            command
+        } else if self.server.compacts_toast {
             format!("{command} --compact")
         } else {
-            command
+            format!("{command} --compact=heap")
         }
-    }
-
-    /// The same, with the column's own settings.
-    pub(crate) fn retoast_as_set(&self, column: &ColumnFacts) -> String {
-        self.retoast(column, &format!("--toaster {}", column.storage.name()))
-    }
-
-    /// The same with another `toast_tuple_target`.
-    pub(crate) fn retoast_with_target(&self, column: &ColumnFacts, target: usize) -> String {
-        self.retoast(column, &format!("--toaster {} --target {target}", column.storage.name()))
     }
 }
 
@@ -135,9 +147,19 @@ pub(crate) struct ColumnFacts {
     /// The contents of values that are stored out of line, uncompressed.
     pub(crate) contents: Contents,
     /// What statements have read and written of it, if they show it.
-    pub(crate) statements: Option<StatementCounts>,
+    pub(crate) statements: Option<UseCounts>,
     /// Which keys of its documents are used, if that is known.
     pub(crate) keys: Option<UsedKeys>,
+    /// The toaster that is set for it, if that is not the default one.
+    pub(crate) toaster: Option<ToasterFacts>,
+}
+
+/// A toaster that is set for a column.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ToasterFacts {
+    pub(crate) name: String,
+    /// Values that it would store otherwise, and their stored bytes; `None` if that is not known.
+    pub(crate) others: Option<(Interval, Interval)>,
 }
 
 impl ColumnFacts {
@@ -154,6 +176,7 @@ impl ColumnFacts {
             contents: Contents::default(),
             statements: None,
             keys: None,
+            toaster: None,
         }
     }
 }
@@ -178,6 +201,8 @@ pub(crate) struct Contents {
     pub(crate) unchanged: Option<Interval>,
     /// Parts of the values with a last chunk that is nearly empty, compressed ones too.
     pub(crate) short_ends: ShortEnds,
+    /// What both compression methods make of some values, if the column follows the server's default.
+    pub(crate) trial: MethodTrial,
 }
 
 /// The part that would surely take fewer chunks, the last of them not nearly empty, by method.
@@ -197,4 +222,48 @@ pub(crate) struct BloatedIndex {
     pub(crate) fresh: u64,
     /// WAL that its rebuild writes.
     pub(crate) wal: u64,
+}
+
+#[cfg(test)]
+impl Facts {
+    /// Facts of a table in which nothing is found.
+    pub(crate) fn nothing_found() -> Facts {
+        Facts {
+            table: TableName::Known { schema: "public".into(), name: "t".into() },
+            worth: crate::findings::code::WORTH,
+            page: PageSize::DEFAULT,
+            target: None,
+            rows: Interval::exact(1e6),
+            toasted: None,
+            out_of_line: Interval::default(),
+            bytes: 1 << 30,
+            columns: vec![ColumnFacts {
+                index: 0,
+                name: "v".into(),
+                storage: Storage::Extended,
+                is_vector: false,
+                compression: None,
+                method: Method::Pglz,
+                other_method: None,
+                contents: Contents::default(),
+                statements: None,
+                keys: None,
+                toaster: None,
+            }],
+            look: None,
+            heap: None,
+            toast: None,
+            toast_facts: ToastFacts { ids: Some(VALUE_IDS), ..ToastFacts::default() },
+            bloated: Vec::new(),
+            server: ServerFacts {
+                truncates: true,
+                compacts_toast: true,
+                lz4: false,
+                has_toasters: false,
+            },
+            horizon: None,
+            counters: None,
+            looked_at: LookedAt { settings: true, ..LookedAt::default() },
+        }
+    }
 }

@@ -45,7 +45,8 @@ pub struct Finding {
     pub what: String,
     /// Why it matters.
     pub why: Cow<'static, str>,
-    /// What to do about it: a shell command, or an SQL statement ending in a semicolon.
+    /// What to do about it: a shell command, or an SQL statement ending in a semicolon; empty if there is no better
+    /// setting.
     pub command: String,
     /// Expected effect of compaction, if known.
     pub compaction: Option<Expected>,
@@ -92,6 +93,17 @@ impl LookedAt {
 }
 
 impl Finding {
+    /// Takes over what the advice on its column says: the command, or that there is none better.
+    pub(crate) fn take_advice(&mut self, command: Option<String>) {
+        if let Some(command) = command {
+            self.command = command;
+        } else {
+            self.command.clear();
+            self.what.push_str("; there is no better setting");
+            self.severity = Severity::Low;
+        }
+    }
+
     /// About a table. `value` is rounded down.
     pub(crate) fn new(code: Code, relation: &str, value: Interval, unit: Unit) -> Finding {
         Finding {
@@ -116,6 +128,6 @@ impl Finding {
 pub fn rank(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| {
         let unit = finding.unit != Unit::Bytes;
-        (finding.code.severity(), unit, std::cmp::Reverse(finding.value))
+        (finding.severity, unit, std::cmp::Reverse(finding.value))
     });
 }

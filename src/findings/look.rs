@@ -2,12 +2,13 @@
 
 use super::content::{EvenSample, LONGEST, is_short};
 use super::targets::{Side, TargetFacts, Targets, near};
-use toast_format::codec::Method;
+use toast_format::codec::{Method, datum};
 use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::{Storage, TupleDesc};
+use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::tuple::{HeapTuple, infomask};
-use toast_format::disk::walk::Walk;
+use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
+use toast_format::disk::walk::{Datum, Walk};
 use toast_format::disk::{BlockNumber, ValueIdType};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
@@ -98,6 +99,13 @@ impl Counted {
         Counted(figures)
     }
 
+    /// Adds what was counted in another part of the table.
+    pub(crate) fn add(&mut self, other: &Counted) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.plus_independent(more);
+        }
+    }
+
     pub(crate) fn of(&self, count: Count) -> Interval {
         self.0.get(count as usize).copied().unwrap_or_default()
     }
@@ -134,6 +142,25 @@ pub(crate) struct RowLook<'a> {
     short_ends: Vec<EvenSample<ToastPointer>>,
     /// Some of those that were stored anew.
     rewrites: Vec<EvenSample<Rewrite>>,
+    /// Some values of columns that follow the server's default method: compressed ones in rows, and those out of line.
+    in_row: Vec<EvenSample<InRow>>,
+    out_of_line: Vec<EvenSample<ToastPointer>>,
+}
+
+/// A value that is compressed in its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InRow {
+    /// Its raw size and method (`va_tcinfo`).
+    tc_info: u32,
+    stream: Vec<u8>,
+}
+
+impl InRow {
+    /// The value; `None` if it is damaged.
+    pub(crate) fn raw(&self) -> Option<Vec<u8>> {
+        let method = tc_method(self.tc_info)?;
+        datum::decompress(method, tc_raw_size(self.tc_info) as usize, &self.stream).ok()
+    }
 }
 
 /// A value that is out of line, and the one that replaced it in the next version of its row.
@@ -176,6 +203,8 @@ impl<'a> HeapLook<'a> {
                 short_ends: vec![EvenSample::default(); desc.attributes.len()],
                 uncompressed: vec![EvenSample::default(); desc.attributes.len()],
                 rewrites: vec![EvenSample::default(); desc.attributes.len()],
+                in_row: vec![EvenSample::default(); desc.attributes.len()],
+                out_of_line: vec![EvenSample::default(); desc.attributes.len()],
             },
         }
     }
@@ -227,6 +256,8 @@ impl<'a> HeapLook<'a> {
             uncompressed: kept(&rows.uncompressed),
             short_ends: kept(&rows.short_ends),
             rewrites: kept(&rows.rewrites),
+            in_row: kept(&rows.in_row),
+            out_of_line: kept(&rows.out_of_line),
         }
     }
 }
@@ -241,6 +272,9 @@ pub(crate) struct HeapFacts {
     pub(crate) short_ends: Vec<Vec<ToastPointer>>,
     /// Some that were stored anew.
     pub(crate) rewrites: Vec<Vec<Rewrite>>,
+    /// Some of columns that follow the server's default method: compressed in rows, and out of line.
+    pub(crate) in_row: Vec<Vec<InRow>>,
+    pub(crate) out_of_line: Vec<Vec<ToastPointer>>,
 }
 
 fn kept<T: Clone>(samples: &[EvenSample<T>]) -> Vec<Vec<T>> {
@@ -305,13 +339,20 @@ impl RowLook<'_> {
         }
     }
 
-    /// Reads the values of a row, and the bytes of those of dropped columns; `None` if it cannot be read to its end.
+    /// Reads the values of a row, offers compressed ones to be tried, and adds up the bytes of those of dropped columns; `None`
+    /// if it cannot be read to its end.
     fn read(&mut self, tuple: &HeapTuple<'_>) -> Option<u64> {
         self.values.clear();
         let mut dropped = 0;
         for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
             let (column, datum) = walked.ok()?;
             let value = StoredValue::new(&datum, column, self.model.page);
+            if let Datum::Varlena(Varlena::Compressed { tc_info, stream }) = datum
+                && follows_default(column)
+                && let Some(sample) = self.in_row.get_mut(self.values.len())
+            {
+                sample.offer_with(|| InRow { tc_info, stream: stream.to_vec() });
+            }
             if !column.dropped {
                 self.values.push(value);
                 continue;
@@ -390,6 +431,9 @@ impl RowLook<'_> {
         }
         if value.form.is_external() {
             counts.add(Count::OutOfLineValues, 1);
+            if self.desc.attributes.get(index).is_some_and(follows_default) {
+                offer(&mut self.out_of_line, index, value);
+            }
             if is_short(self.model.page, stored) {
                 counts.add(Count::ShortEnds, 1);
                 offer(&mut self.short_ends, index, value);
@@ -428,6 +472,13 @@ impl RowLook<'_> {
             AgainstSettings::AsSet => {}
         }
     }
+}
+
+/// Whether the server's default method compresses a column's new values.
+fn follows_default(column: &Attribute) -> bool {
+    !column.dropped
+        && column.compression.is_none()
+        && matches!(column.storage, Storage::Extended | Storage::Main)
 }
 
 /// Offers an out-of-line value of a column to the sample that is kept.

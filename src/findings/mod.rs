@@ -5,6 +5,7 @@
 //!
 //! * [`code`]: the kinds of findings, with their texts; [`finding`]: one of them.
 //! * [`facts`]: what is known about a table; [`rules`]: what follows from it.
+//! * [`whole`]: those about a table in parts, from the sums of their facts.
 //! * [`look`]: what rows on pages show, [`targets`]: what longer values of `toast_tuple_target` would do to them;
 //!   [`content`]: the contents of values and of their last chunks.
 //!
@@ -41,3 +42,4 @@ pub mod finding;
 pub(crate) mod look;
 pub(crate) mod rules;
 pub(crate) mod targets;
+pub(crate) mod whole;

@@ -3,8 +3,9 @@
 
 use serde::Serialize;
 
+use super::compare::RunComparison;
 use super::figures::problem_reports;
-use super::overview::rank::{Overview, Spread, Totals};
+use super::overview::rank::{Overview, Spread, TableLine, Totals};
 use super::overview::{ColumnLine, LeftOut, RelationLine, TableFigures};
 use super::result::{RelationRead, RelationReport, SCHEMA, SampleReport, Source};
 use crate::advise::explain::result::Explanation;
@@ -20,6 +21,8 @@ use crate::server::about::ServerReport;
 pub(crate) struct Document {
     #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
+    /// When it was begun, in UTC.
+    time: String,
     /// The server, for live sources.
     server: Option<ServerReport>,
     tables: Vec<Table>,
@@ -28,8 +31,9 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    pub(crate) fn new(server: Option<ServerReport>) -> Document {
-        Document { schema: SCHEMA, server, tables: Vec::new(), summary: None }
+    /// `time`: when it was begun, in UTC.
+    pub(crate) fn new(server: Option<ServerReport>, time: String) -> Document {
+        Document { schema: SCHEMA, time, server, tables: Vec::new(), summary: None }
     }
 }
 
@@ -54,7 +58,7 @@ impl From<&RelationLine> for Table {
 
 impl From<&RelationReport> for Table {
     fn from(report: &RelationReport) -> Table {
-        let line = RelationLine::new(report, None, None);
+        let line = RelationLine::new(report, None);
         Table { line, details: Some(report.clone()), explanation: None }
     }
 }
@@ -86,6 +90,8 @@ impl From<&Explanation> for Table {
 /// The totals of an overview.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct Summary<'a> {
+    /// Tables, ranked by --sort, those of parts added up; only the first --limit, if it is given.
+    pub(crate) ranked_tables: &'a [TableLine],
     /// The columns of all tables, ranked by --sort, those of parts added up; only the first --limit, if it is given.
     pub(crate) columns: Vec<&'a ColumnLine>,
     /// Avoidable costs in tables of 1 MB or more, the worst first.
@@ -96,12 +102,23 @@ pub(crate) struct Summary<'a> {
     /// How the tables of Citus are spread, the largest first; left out without any.
     #[serde(skip_serializing_if = "<[Spread]>::is_empty")]
     citus: &'a [Spread],
+    /// What has changed since the run of --compare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) compared: Option<&'a RunComparison>,
 }
 
 impl<'a> From<&'a Overview> for Summary<'a> {
     fn from(overview: &'a Overview) -> Summary<'a> {
-        let Overview { columns, findings, left_out, totals, spread, .. } = overview;
+        let Overview { tables, columns, findings, left_out, totals, spread, .. } = overview;
         let columns = columns.iter().map(|column| &column.line).collect();
-        Summary { columns, findings, left_out, totals, citus: spread }
+        Summary {
+            ranked_tables: tables,
+            columns,
+            findings,
+            left_out,
+            totals,
+            citus: spread,
+            compared: None,
+        }
     }
 }

@@ -4,11 +4,12 @@
 //! otherwise it is exact.
 
 use super::result::{
-    ColumnFigures, FormFigures, HeapFigures, ProblemReport, Quantile, RelationReport, SizeFigures,
-    SizeRange, Source, ToasterReport, TupleFigures, ValueFigures,
+    ColumnFigures, FormFigures, HeapFigures, NotAvailable, ProblemReport, Quantile, RelationReport,
+    SizeFigures, SizeRange, Source, ToasterReport, TupleFigures, ValueFigures,
 };
 use crate::server::LiveError;
 use toast_format::codec::Method;
+use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::disk::desc::Attribute;
 use toast_format::heap::blocks::{BlockSums, ColumnBlocks, ValueBlocks};
 use toast_format::heap::problem::{Place, Problem, Problems};
@@ -17,7 +18,7 @@ use toast_format::heap::stats::{ColumnStats, FormSums, SizeHistogram};
 use toast_format::model::estimate::{BlocksRead, PowerSums};
 use toast_format::model::interval::{Amount, Interval};
 use toast_format::model::stored::Form;
-use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::catalog::{Handler, ToasterColumn, Toasters};
 
 /// Bytes of the smallest tuple with its line pointer.
 const LEAST_TUPLE: f64 = 28.0;
@@ -122,6 +123,7 @@ impl Estimator {
             type_name: attribute.type_name.clone(),
             storage: attribute.storage,
             compression: attribute.compression,
+            toaster: None,
             nulls,
             missing,
             own_bytes,
@@ -210,6 +212,11 @@ impl RelationReport {
         // a sample of a file leaves out its TOAST relation
         let is_part = sample.is_some() && self.read.source == Source::RelationFile;
         let is_heap = self.heap.bytes.is_some() && self.read.access_method.is_none();
+        let (values, chunks) = out_of_line(scan);
+        let lacks_toast = values > 0 && self.toast.is_none();
+        if is_heap && lacks_toast {
+            self.read.not_available.push(NotAvailable::share());
+        }
         let estimator = Estimator {
             sample,
             tuples_per_block: match sample {
@@ -217,7 +224,7 @@ impl RelationReport {
                 _ => page_size as f64 / LEAST_TUPLE,
             },
             page_size: page_size as f64,
-            relation_bytes: (is_heap && !is_part).then(|| self.bytes()),
+            relation_bytes: (is_heap && !is_part && !lacks_toast).then(|| self.bytes()),
             by_functions,
         };
         self.tuples.live = estimator.count(counts.live, blocks.map(|blocks| &blocks.live));
@@ -242,15 +249,31 @@ impl RelationReport {
                 ..self.heap
             };
         }
-        let attributes = scan.relation.desc.attributes.iter().enumerate();
-        for (index, attribute) in attributes.filter(|(_, attribute)| !attribute.dropped) {
+        let desc = &scan.relation.desc;
+        let mut dropped = Vec::new();
+        for (index, attribute) in desc.attributes.iter().enumerate() {
             let Some(stats) = scan.stats.columns.get(index) else { continue };
             let blocks = blocks.and_then(|blocks| blocks.columns.get(index));
             let unplaced = scan.unplaced.get(index).copied().unwrap_or_default();
-            self.columns.push(estimator.column(attribute, stats, blocks, unplaced));
+            let figures = estimator.column(attribute, stats, blocks, unplaced);
+            if attribute.dropped {
+                dropped.push(figures);
+            } else if attribute.is_stored() {
+                self.columns.push(figures);
+            }
         }
+        let toast_bytes = self.toast.as_ref().and_then(|toast| toast.bytes);
+        if !by_functions && let Some(toast_bytes) = toast_bytes {
+            add_unknown(&mut self.columns, &dropped, toast_bytes, estimator.relation_bytes);
+        }
+        if by_functions && !dropped.is_empty() {
+            self.read.not_available.push(NotAvailable::dropped_columns());
+        } else {
+            dropped.retain(|column| column.own_bytes.estimate > 0);
+            self.dropped_columns = Some(dropped);
+        }
+        self.read.not_available.extend(NotAvailable::virtual_columns(desc));
         if let Some(toast) = &mut self.toast {
-            let (values, chunks) = out_of_line(scan);
             toast.values = estimator.count(values, blocks.map(|blocks| &blocks.out_of_line));
             toast.chunks = estimator.count(chunks, blocks.map(|blocks| &blocks.chunks));
             let unplaced = scan.unplaced.iter().sum();
@@ -262,12 +285,35 @@ impl RelationReport {
     }
 }
 
+/// Adds to columns with values of unknown size, such as chunked arrays of `jsonb_toaster`, what they may take of the
+/// TOAST relation: what the values of known size leave.
+fn add_unknown(
+    columns: &mut [ColumnFigures],
+    dropped: &[ColumnFigures],
+    toast_bytes: u64,
+    relation_bytes: Option<u64>,
+) {
+    let forms = columns.iter().chain(dropped).flat_map(|column| &column.forms);
+    let outside = forms.filter(|form| form.form.is_external());
+    let known = outside
+        .filter_map(|form| form.all.stored_bytes)
+        .fold(0, |sum: u64, bytes| sum.saturating_add(bytes.low));
+    let rest = toast_bytes.saturating_sub(known);
+    let unknown = columns.iter().filter(|column| column.all.stored_bytes.is_none()).count() as u64;
+    for column in columns.iter_mut().filter(|column| column.all.stored_bytes.is_none()) {
+        let own = &mut column.own_bytes;
+        own.estimate = own.estimate.saturating_add(rest / unknown.max(1));
+        own.high = own.high.saturating_add(rest);
+        let whole = relation_bytes.map(Interval::exact);
+        column.share = whole.and_then(|whole| own.ratio_to(whole)).map(Interval::at_most_all);
+    }
+}
+
 /// Values of all columns that are out of line in the blocks read, and their chunks.
 fn out_of_line<V>(scan: &Scan<V>) -> (u64, u64) {
     let mut values = 0u64;
     let mut chunks = 0u64;
-    let columns = scan.relation.desc.attributes.iter().zip(&scan.stats.columns);
-    for (_, stats) in columns.filter(|(attribute, _)| !attribute.dropped) {
+    for stats in &scan.stats.columns {
         for ((form, _), sums) in stats.forms() {
             let outside = if form.is_external() { sums.values } else { sums.custom_out_of_line };
             values = values.saturating_add(outside);
@@ -295,8 +341,14 @@ fn toaster_reports(stats: &ColumnStats) -> Vec<ToasterReport> {
     reports.collect()
 }
 
-/// Gives toasters the names that `pg_toaster` has for them.
-pub fn name_toasters(columns: &mut [ColumnFigures], toasters: &Toasters) {
+/// Gives toasters the names that `pg_toaster` has for them, and columns the toasters that are `set` for them.
+pub fn name_toasters(columns: &mut [ColumnFigures], toasters: &Toasters, set: &[ToasterColumn]) {
+    for column in columns.iter_mut() {
+        let own = set.iter().find(|one| !one.dropped && one.name == column.column);
+        let own = own.filter(|one| one.toaster != DEFAULT_TOASTER);
+        let row = own.and_then(|one| toasters.rows().iter().find(|row| row.oid == one.toaster));
+        column.toaster = row.map(|row| row.name.clone());
+    }
     for report in columns.iter_mut().flat_map(|column| &mut column.toasters) {
         let row = toasters.rows().iter().find(|row| row.oid.0 == report.toaster_oid);
         if let Some(row) = row {

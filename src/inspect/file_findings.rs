@@ -6,6 +6,7 @@
 
 use super::result::RelationReport;
 use crate::command::TableName;
+use crate::findings::code::WORTH;
 use crate::findings::facts::{ColumnFacts, Facts, ServerFacts, ToastFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
@@ -95,6 +96,7 @@ impl<'a> HeapPages<'a> {
         let HeapFacts { rows, heap, .. } = self.look.finish(total, None, None);
         let facts = Facts {
             table: TableName::File(report.read.name.relation.clone()),
+            worth: WORTH,
             page: self.page,
             target: None,
             rows: rows.rows,
@@ -109,9 +111,11 @@ impl<'a> HeapPages<'a> {
             bloated: Vec::new(),
             server: ServerFacts {
                 truncates: true,
+                compacts_toast: true,
                 lz4: false,
                 has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
             },
+            horizon: None,
             counters: None,
             looked_at: LookedAt::files(Some(heap), toast),
         };

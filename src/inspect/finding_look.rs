@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::finding_values::ColumnValues;
+use super::finding_values::{ColumnValues, TriedValues};
 use super::inspector::{Inspector, no_client};
 use super::kept::{KeptPages, examined_blocks};
 use super::result::NotAvailable;
@@ -194,7 +194,8 @@ impl Inspector {
                 (compression, look.finish(total, Some(&related), None), None)
             }
         };
-        let HeapFacts { rows, heap, uncompressed, short_ends, rewrites } = heap_facts;
+        let HeapFacts { rows, heap, uncompressed, short_ends, rewrites, in_row, out_of_line } =
+            heap_facts;
         let mut facts = PageFacts {
             compression,
             rows,
@@ -203,8 +204,10 @@ impl Inspector {
             contents: vec![Contents::default(); relation.desc.attributes.len()],
         };
         let mut failed = None;
-        let toast_relation = if sampling.is_none() { relation.toast.as_ref() } else { None };
-        if let Some(toast) = toast_relation.filter(|toast| toast.layout_is_known(&self.server)) {
+        let toast_relation = relation.toast.as_ref();
+        let toast_relation = toast_relation
+            .filter(|toast| sampling.is_none() && toast.layout_is_known(&self.server));
+        if let Some(toast) = toast_relation {
             let mut fill = self.toast_fill(toast, moment, scanned).await?;
             let dead = fill.meter.take_dead_values();
             let related = RelatedFiles {
@@ -233,6 +236,14 @@ impl Inspector {
                 };
                 *contents = read;
             }
+        }
+        if failed.is_none() && compression.lz4 {
+            let default = compression.default;
+            let tried = TriedValues { default, in_row, out_of_line, toast: toast_relation };
+            let trials = noted(tried.trials(leader.client()).await)?;
+            failed = trials.failed;
+            let contents = facts.contents.iter_mut().zip(trials.obtained.unwrap_or_default());
+            contents.for_each(|(contents, trial)| contents.trial = trial);
         }
         Ok(Partial { obtained: Some(facts), failed })
     }

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 
 use tokio::task::spawn_blocking;
 
-use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, savings};
+use crate::findings::content::{
+    LONGEST, MethodTrial, few_to_try, is_compressed, is_mended_by, part, savings,
+};
 use crate::findings::facts::{Contents, ShortEnds};
-use crate::findings::look::Rewrite;
+use crate::findings::look::{InRow, Rewrite};
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
@@ -26,6 +28,57 @@ use toast_format::model::sql::quote_qualified;
 const MOST: u64 = 4 << 20;
 /// Bytes of a value that are read for its format.
 const FIRST: i32 = 16;
+
+/// Some values of each column that follows the server's default compression method.
+pub(super) struct TriedValues<'a> {
+    pub(super) default: Method,
+    pub(super) in_row: Vec<Vec<InRow>>,
+    /// Values out of line, with the TOAST relation that they are read from.
+    pub(super) out_of_line: Vec<Vec<ToastPointer>>,
+    pub(super) toast: Option<&'a ToastRelation>,
+}
+
+impl TriedValues<'_> {
+    /// What both compression methods make of a few values of each column.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn trials(&self, client: &Client) -> Result<Vec<MethodTrial>, LiveError> {
+        let mut columns = Vec::with_capacity(self.in_row.len());
+        for (in_row, out_of_line) in self.in_row.iter().zip(&self.out_of_line) {
+            let mut values: Vec<Vec<u8>> = few_to_try(in_row).filter_map(InRow::raw).collect();
+            if let Some(toast) = self.toast {
+                values.extend(raw_values(client, toast, out_of_line).await?);
+            }
+            columns.push(values);
+        }
+        let default = self.default;
+        apart(move || columns.iter().map(|values| tried(default, values)).collect()).await
+    }
+}
+
+/// A few of these values, which are in this TOAST relation.
+async fn raw_values(
+    client: &Client,
+    toast: &ToastRelation,
+    pointers: &[ToastPointer],
+) -> Result<Vec<Vec<u8>>, LiveError> {
+    let mine = few_to_try(pointers).filter(|pointer| pointer.toast_relation == toast.oid);
+    let few = few(&mine.copied().collect::<Vec<_>>());
+    if few.is_empty() {
+        return Ok(Vec::new());
+    }
+    let values = chunks::values(client, &toast.name, &few).await?;
+    let found = few.iter().filter_map(|pointer| raw(pointer, values.get(&pointer.value_id.0)?));
+    Ok(found.map(Cow::into_owned).collect())
+}
+
+fn tried(default: Method, values: &[Vec<u8>]) -> MethodTrial {
+    let mut compressor = Compressor::new();
+    let mut trial = MethodTrial::default();
+    values.iter().for_each(|value| trial.add(&mut compressor, default, value));
+    trial
+}
 
 /// Some values of one column that are out of line.
 pub(super) struct ColumnValues<'a> {

@@ -1,19 +1,27 @@
 //! Findings about a table of a live server: facts are collected and rules are applied; among them how the table is
 //! used, by its counters, and what `pg_stat_statements` shows about its columns and the keys of their documents.
 
+use std::collections::HashMap;
+use std::slice;
+use std::sync::Arc;
+
 use tokio_postgres::error::SqlState;
 
 use super::figures::note_failed_findings;
 use super::finding_look::{Evidence, PageFacts, Partial, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::overview::CHUNK_OVERHEAD;
-use super::result::{ColumnFigures, FormFigures, RelationReport, Source};
+use super::result::{ColumnFigures, FormFigures, NotAvailable, RelationReport, Source};
+use crate::advise::advisor::{self, Advisor};
+use crate::advise::calibration::Calibrate;
+use crate::advise::result::Report;
 use crate::command::TableName;
 use crate::findings::code::WORTH;
 use crate::findings::facts::{
-    BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
+    BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, ToasterFacts,
+    VALUE_IDS,
 };
-use crate::findings::finding::{Findings, LookedAt};
+use crate::findings::finding::{LookedAt, rank};
 use crate::findings::look::RowFacts;
 use crate::findings::rules;
 use crate::findings::rules::settings::are_many_ids;
@@ -21,18 +29,41 @@ use crate::findings::rules::usage::{has_documents, is_worth};
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
+use crate::server::holders::{self, Holder};
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
+use crate::server::toasters::{self, SetToaster};
 use crate::testing;
 use crate::usage::hot;
 use crate::usage::keys::KnownUses;
 use crate::usage::statements::{ColumnUse, Statements};
 use crate::usage::upkeep::Upkeep;
-use crate::usage::workload::{Counters, StatementCounts, cluster_age};
+use crate::usage::workload::{Counters, UseCounts};
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Attribute, Length, Storage};
 use toast_format::disk::layout::PageSize;
+use toast_format::fill::deaths::Deaths;
+use toast_format::fill::meter::FileFill;
+use toast_format::heap::progress::Progress;
+use toast_format::heap::sample::SEED;
 use toast_format::model::interval::Interval;
 use toast_format::model::stored::Form;
+
+/// The progress of the advice on a table, after that of its scan.
+struct AdviceProgress(Arc<dyn Progress>);
+
+impl Progress for AdviceProgress {
+    fn begin(&self, relation: &str, blocks: u64) {
+        self.0.begin(&format!("{relation}: advice"), blocks);
+    }
+
+    fn advance(&self, blocks: u64) {
+        self.0.advance(blocks);
+    }
+
+    fn end(&self) {
+        self.0.end();
+    }
+}
 
 impl Inspector {
     /// An examination of a relation's indexes that will begin; none if it is not a table.
@@ -59,7 +90,8 @@ impl Inspector {
     }
 
     /// Adds the findings about a relation to its report, which is otherwise complete; none if it is not a table. An
-    /// error of the server that has kept some back is a problem of the report.
+    /// error of the server that has kept some back is a problem of the report. `worth`: fewer bytes are not looked at
+    /// further.
     ///
     /// # Errors
     /// Failures that end more than a transaction.
@@ -68,23 +100,66 @@ impl Inspector {
         relation: &Relation,
         evidence: Partial<Evidence>,
         report: &mut RelationReport,
+        worth: u64,
     ) -> Result<(), LiveError> {
         let mut failed = evidence.failed;
         if is_wanted(relation) {
-            let found = self.findings(relation, evidence.obtained, report).await?;
-            report.findings = Some(found.obtained);
-            failed = failed.or(found.failed);
+            let facts = self.facts(relation, evidence.obtained, report, worth).await?;
+            report.read.not_available.extend(not_judged(&facts.obtained, report));
+            report.findings = Some(rules::findings(&facts.obtained));
+            report.facts = Some(Box::new(facts.obtained));
+            failed = failed.or(facts.failed);
         }
         note_failed_findings(report, failed.as_ref());
         Ok(())
     }
 
-    async fn findings(
+    /// Puts the advice on their columns next to the findings that are symptoms of settings. Where pages cannot be read, they
+    /// keep the command that asks for it.
+    pub(super) async fn add_advice(&self, relation: &Relation, report: &mut RelationReport) {
+        let (Some(found), Some(leader)) = (&mut report.findings, self.connections.first()) else {
+            return;
+        };
+        if report.read.source != Source::Pageinspect {
+            return;
+        }
+        let options = advisor::Options {
+            sample: self.options.sampling.map(|sampling| sampling.size),
+            seed: self.options.sampling.map_or(SEED, |sampling| sampling.seed),
+            calibrate: Calibrate::Never,
+            ..advisor::Options::default()
+        };
+        let progress = Arc::new(AdviceProgress(Arc::clone(&self.progress)));
+        let advisor = Advisor::new(Arc::clone(leader), self.server.clone(), options, progress);
+        let mut advised: HashMap<String, Option<Report>> = HashMap::new();
+        for finding in &mut found.findings {
+            let Some(column) = finding.column.clone() else { continue };
+            if !finding.code.asks_for_advice() {
+                continue;
+            }
+            if !advised.contains_key(&column) {
+                let advice = advisor.settings(relation, slice::from_ref(&column)).await;
+                if let Err(error) = &advice {
+                    tracing::debug!("no advice on {column}: {error}");
+                }
+                advised.insert(column.clone(), advice.ok().and_then(|mut reports| reports.pop()));
+            }
+            if let Some(Some(advice)) = advised.get(&column)
+                && advice.recommendation.compares()
+            {
+                finding.take_advice(advice.recommendation.line());
+            }
+        }
+        rank(&mut found.findings);
+    }
+
+    async fn facts(
         &self,
         relation: &Relation,
         evidence: Evidence,
         report: &RelationReport,
-    ) -> Result<Partial<Findings>, LiveError> {
+        worth: u64,
+    ) -> Result<Partial<Facts>, LiveError> {
         let Evidence { pages: looked, indexes } = evidence;
         let leader = self.connections.first().ok_or_else(no_client)?;
         let Compression { lz4, default } = match &looked {
@@ -100,22 +175,31 @@ impl Inspector {
         };
         let mut columns = columns(relation, default, &contents, report);
         let mut found = Partial::complete(());
+        if self.server.has_toasters {
+            let set = found.take(noted(self.set_toasters(relation).await)?);
+            add_toasters(&mut columns, &set.unwrap_or_default(), report);
+        }
         let mut counters = None;
         if let Some(look) = &look {
             if lz4 {
-                let used = self.use_of_pglz(relation, look, &mut columns).await?;
+                let used = self.use_of_pglz(relation, look, &mut columns, worth).await?;
                 counters = found.take(used);
             }
             found.take(self.use_of_documents(relation, look, &mut columns).await?);
         }
         let toast_values = report.toast.as_ref().map(|toast| toast.values.real());
         let out_of_line = toast_values.unwrap_or_default();
-        let toast_facts = found.take(self.toast_facts(relation, report, out_of_line).await?);
+        let toast_facts = found.take(self.toast_facts(relation, report, out_of_line, worth).await?);
+        let has_dead = [heap, toast].iter().flatten().any(|file: &FileFill| {
+            file.deaths != Deaths::default() && file.dead_bytes.high >= worth as f64
+        });
+        let horizon = if has_dead { found.take(noted(self.horizon().await)?) } else { None };
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
                 name: relation.name.clone(),
             },
+            worth: WORTH,
             page,
             target: relation.tuple_target(page).map(|target| target.bytes() as u32),
             rows: report.tuples.live.real(),
@@ -130,9 +214,11 @@ impl Inspector {
             bloated: indexes.iter().filter_map(|index| bloated(index, page)).collect(),
             server: ServerFacts {
                 truncates: self.server.vacuum_truncates,
+                compacts_toast: self.server.compacts_toast(),
                 lz4,
                 has_toasters: self.server.has_toasters,
             },
+            horizon: horizon.flatten(),
             counters,
             looked_at: LookedAt {
                 indexes: indexes.iter().filter(|index| index.fresh.bytes().is_some()).count()
@@ -141,7 +227,26 @@ impl Inspector {
                 ..LookedAt::files(heap, toast)
             },
         };
-        Ok(Partial { obtained: rules::findings(&facts), failed: found.failed })
+        Ok(Partial { obtained: facts, failed: found.failed })
+    }
+
+    /// The columns of a relation for which other toasters than the default one are set.
+    async fn set_toasters(&self, relation: &Relation) -> Result<Vec<SetToaster>, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let server = &self.server;
+        leader
+            .reading(async || toasters::set_for(leader.client(), server, relation.oid).await)
+            .await
+    }
+
+    /// Who holds back vacuum most, apart from this run.
+    async fn horizon(&self) -> Result<Option<Holder>, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let mut ours = Vec::with_capacity(self.connections.len());
+        for connection in &self.connections {
+            ours.push(connection.process().await?);
+        }
+        leader.reading(async || holders::of_horizon(leader, &ours).await).await
     }
 
     /// How a relation is used, if it has columns that are worth another method than pglz.
@@ -150,10 +255,11 @@ impl Inspector {
         relation: &Relation,
         look: &RowFacts,
         columns: &mut [ColumnFacts],
+        worth: u64,
     ) -> Result<Partial<Option<Counters>>, LiveError> {
         let slow = columns
             .iter_mut()
-            .filter(|column| column.method == Method::Pglz && is_worth(look, column));
+            .filter(|column| column.method == Method::Pglz && is_worth(look, column, worth));
         let mut slow: Vec<&mut ColumnFacts> = slow.collect();
         if slow.is_empty() {
             return Ok(Partial::complete(None));
@@ -185,6 +291,7 @@ impl Inspector {
         relation: &Relation,
         report: &RelationReport,
         out_of_line: Interval,
+        worth: u64,
     ) -> Result<Partial<ToastFacts>, LiveError> {
         let mut found = Partial::complete(());
         let toast = relation.toast.as_ref();
@@ -195,7 +302,7 @@ impl Inspector {
         } else {
             None
         };
-        let upkeep = if bytes >= WORTH && !self.server.has_toasters {
+        let upkeep = if bytes >= worth && !self.server.has_toasters {
             found.take(noted(self.upkeep(relation).await)?).unwrap_or_default()
         } else {
             Upkeep::default()
@@ -321,15 +428,65 @@ fn columns(
     facts
 }
 
+/// Adds the toasters that are set for columns, with the values that they would store otherwise: those that are
+/// compressed or out of line as on a stock server.
+fn add_toasters(columns: &mut [ColumnFacts], set: &[SetToaster], report: &RelationReport) {
+    for column in columns {
+        let Some(toaster) = set.iter().find(|one| one.column == column.name) else { continue };
+        let figures = report.columns.iter().find(|figures| figures.column == column.name);
+        let others = match figures {
+            Some(figures) if toaster.owns_pointers => Some(stored_otherwise(figures, column)),
+            _ => None,
+        };
+        column.toaster = Some(ToasterFacts { name: toaster.name.clone(), others });
+    }
+}
+
+/// Values that are compressed or out of line as on a stock server, and their stored bytes.
+fn stored_otherwise(figures: &ColumnFigures, column: &ColumnFacts) -> (Interval, Interval) {
+    // with storage extended, a value that fits the row once it is compressed stays there
+    let is_external = column.storage == Storage::External;
+    values_that(figures, |figures| {
+        figures.form.is_external() || figures.form == Form::Compressed && is_external
+    })
+}
+
+/// Which columns with toasters of their own are not judged, though they have values out of line that these may or may not
+/// have stored.
+fn not_judged(facts: &Facts, report: &RelationReport) -> Vec<NotAvailable> {
+    let mut notes = Vec::new();
+    for column in &facts.columns {
+        let Some(ToasterFacts { name, others: None }) = &column.toaster else { continue };
+        let figures = report.columns.iter().find(|figures| figures.column == column.name);
+        let mut forms = figures.into_iter().flat_map(|figures| &figures.forms);
+        if forms.any(|form| form.form.is_external() && form.all.values.estimate > 0) {
+            notes.push(NotAvailable {
+                figure: format!(
+                    "which values of column {} toaster {name} would store otherwise",
+                    column.name
+                ),
+                reason: "only re-toasting shows what it leaves to ordinary pointers".into(),
+            });
+        }
+    }
+    notes
+}
+
 /// Values that are compressed by another method, and their stored bytes.
 fn other_method(column: &ColumnFigures, method: Method) -> (Interval, Interval) {
+    values_that(column, |figures| figures.method.is_some_and(|other| other != method))
+}
+
+/// The number of values in such forms, and their stored bytes.
+fn values_that(
+    column: &ColumnFigures,
+    counts: impl Fn(&FormFigures) -> bool,
+) -> (Interval, Interval) {
     let mut values: Interval = Interval::default();
     let mut bytes: Interval = Interval::default();
-    for FormFigures { method: stored_by, all, .. } in &column.forms {
-        if stored_by.is_some_and(|other| other != method) {
-            values = values.plus(all.values.real());
-            bytes = bytes.plus(all.stored_bytes.unwrap_or_default().real());
-        }
+    for FormFigures { all, .. } in column.forms.iter().filter(|figures| counts(figures)) {
+        values = values.plus(all.values.real());
+        bytes = bytes.plus(all.stored_bytes.unwrap_or_default().real());
     }
     (values, bytes)
 }
@@ -362,7 +519,7 @@ impl Inspector {
             if let ColumnUse::Counted { reads, writes, .. } =
                 statements.column_use(relation, &column.name, counters.live)
             {
-                column.statements = Some(StatementCounts { reads, writes });
+                column.statements = Some(UseCounts { reads, writes });
             }
         }
         Ok(counters)
@@ -390,10 +547,7 @@ impl Inspector {
         let (chunks, age) = leader
             .reading(async || {
                 let counters = Counters::ask(leader.client(), relation).await?;
-                let age = match counters.age {
-                    Some(age) => age,
-                    None => cluster_age(leader.client()).await?,
-                };
+                let age = counters.period(leader.client()).await?;
                 Ok::<_, LiveError>((counters.chunks, age))
             })
             .await?;

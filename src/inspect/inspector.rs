@@ -103,7 +103,8 @@ impl Inspector {
 
     /// The server as the report shows it.
     pub fn server_report(&self) -> ServerReport {
-        ServerReport::from(&self.server)
+        let address = self.connections.first().map(|connection| connection.address());
+        ServerReport::new(&self.server, address.unwrap_or_default())
     }
 
     /// Why pages of `relation` cannot be read, `None` if they can.

@@ -1,5 +1,6 @@
 //! `inspect` of one relation on a live server, by pages or by SQL functions, and of one of its values.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +14,18 @@ use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
 use super::orphans::References;
 use super::result::{
     HeapFigures, NotAvailable, OrphanReport, RelationRead, RelationReport, SampleReport, Source,
-    ToastFigures,
+    ToastFigures, TupleFigures,
 };
 use super::scan::{ScanResult, ScanTarget};
+use crate::findings::code::WORTH;
 use crate::server::catalog::{Relation, RelationKind, RelationName, ToastRelation, UNKNOWN_LAYOUT};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::index_scan::IndexScan;
 use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot::{self, Moment};
-use crate::server::{LiveError, functions, toasters};
-use crate::value::anatomy::{self, Anatomy, DatumPlace};
+use crate::server::{LiveError, decoded, functions, toasters};
+use crate::value::anatomy::{self, Anatomy, DatumPlace, first_characters};
 use crate::value::contents::Contents;
 use crate::value::rows::RowWriter;
 use toast_format::disk::ItemPointer;
@@ -31,7 +33,7 @@ use toast_format::disk::desc::TupleDesc;
 use toast_format::fill::meter::Kind;
 use toast_format::heap::scan::Scan;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};
 
 /// TOAST relations up to this size are read completely unless the user requests otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -85,7 +87,7 @@ impl Inspector {
         let mut report = self.functions_report(relation, &scan, None, why);
         let indexes = self.indexes(relation, Source::Functions).await?;
         let evidence = Evidence::new(Partial::complete(None), indexes);
-        self.add_findings(relation, evidence, &mut report).await?;
+        self.add_findings(relation, evidence, &mut report, WORTH).await?;
         Ok(report)
     }
 
@@ -109,6 +111,7 @@ impl Inspector {
             });
         }
         let mut report = self.report(relation, scan, Source::Functions, sample);
+        not_available.append(&mut report.read.not_available);
         report.read.not_available = not_available;
         report
     }
@@ -150,6 +153,12 @@ impl Inspector {
             target: relation.tuple_target(self.server.page_size),
         };
         let toasters = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
+        let set = match &toasters {
+            Some(_) => {
+                toasters::columns(leader.client(), Some(relation.oid)).await.map_err(live)?
+            }
+            None => Vec::new(),
+        };
         // a stock server leaves no chunks behind
         let references = toasters.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
@@ -179,7 +188,7 @@ impl Inspector {
         }
         let examined = self.examine_beside_indexes(&relation, &moment, begun, values_alone).await;
         let evidence = found.take(examined.map_err(live)?);
-        let mut report = self.pages_report(&relation, heap, toast, toasters.as_ref());
+        let mut report = self.pages_report(&relation, heap, toast, toasters.as_ref(), &set);
         match (orphans, &mut report.toast) {
             (Some(Ok(orphans)), Some(toast)) => toast.orphans = Some(orphans),
             (Some(Err(reason)), _) => {
@@ -189,7 +198,7 @@ impl Inspector {
         }
         if !values_alone {
             let evidence = Partial { obtained: evidence, failed: found.failed };
-            self.add_findings(&relation, evidence, &mut report).await.map_err(live)?;
+            self.add_findings(&relation, evidence, &mut report, WORTH).await.map_err(live)?;
         }
         Ok(report)
     }
@@ -220,6 +229,7 @@ impl Inspector {
         heap: ScanResult,
         toast: Option<ScanResult>,
         toasters: Option<&Toasters>,
+        set: &[ToasterColumn],
     ) -> RelationReport {
         let mut scan = heap.scan;
         let mut counted = None;
@@ -236,7 +246,7 @@ impl Inspector {
         let mut report = self.report(relation, &scan, Source::Pageinspect, sample);
         report.unknown_defaults = heap.unknown_defaults;
         if let Some(toasters) = toasters {
-            name_toasters(&mut report.columns, toasters);
+            name_toasters(&mut report.columns, toasters, set);
         }
         if let Some(toast) = &relation.toast
             && !toast.layout_is_known(&self.server)
@@ -338,6 +348,10 @@ impl Inspector {
                 ..RelationRead::default()
             },
             options: relation.options.clone(),
+            tuples: TupleFigures {
+                visible_rows_only: relation.row_security,
+                ..TupleFigures::default()
+            },
             heap: HeapFigures {
                 bytes: Some(relation.bytes),
                 blocks: Some(relation.bytes / self.server.page_size.bytes() as u64),
@@ -392,8 +406,20 @@ impl Inspector {
         let flavor = self.options.flavor;
         let wanted = DatumPlace { relation: &name, desc, flavor, column, ctid };
         let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
-        let anatomy =
+        let mut anatomy =
             anatomy::on_page(bytes, &wanted, &mut store, &toasters, self.server.page_size);
+        if let Ok(anatomy) = &mut anatomy
+            && !anatomy.text_bytes.is_ascii()
+        {
+            let sql = "SELECT pg_catalog.getdatabaseencoding()::pg_catalog.text";
+            let encoding = leader.client().value::<String>(sql, &[]).await;
+            let encoding = encoding.map_err(|error| live(error.into()))?.unwrap_or_default();
+            let first = first_characters(&anatomy.text_bytes, &encoding).to_vec();
+            if let Some([text]) = decoded(leader.client(), slice::from_ref(&first)).await.as_deref()
+            {
+                anatomy.set_first_text(text);
+            }
+        }
         snapshot::end(leader.client()).await.map_err(live)?;
         anatomy.map_err(missing)
     }

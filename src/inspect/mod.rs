@@ -5,12 +5,13 @@
 //! * [`run`]: the relations of a server in turn, and the handling of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
 //! * [`result`]: what is reported about a relation; [`figures`]: made of what was counted, or estimated from a sample;
-//!   [`document`]: the JSON document.
+//!   [`document`]: the JSON document; [`compare`]: that of an earlier run, and what has changed since.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
 //!   were kept while they were scanned; `finding_values`: facts of what is in values; `file_findings`: findings
 //!   about files.
 //! * [`orphans`]: chunks that no row refers to.
 
+pub(crate) mod compare;
 pub mod document;
 mod figures;
 mod file_findings;

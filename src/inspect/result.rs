@@ -8,11 +8,12 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::findings::facts::Facts;
 use crate::findings::finding::Findings;
 use crate::server::catalog::{RelationKind, RelationName};
 use crate::server::citus::ShardLine;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::desc::{Storage, TupleDesc};
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::model::interval::{Amount, Interval};
 use toast_format::model::stored::Form;
@@ -76,11 +77,17 @@ pub struct RelationReport {
     pub tuples: TupleFigures,
     /// The TOAST relation, if there is one or a file of it was given.
     pub toast: Option<ToastFigures>,
-    /// Columns, in the order of the table; dropped ones are left out.
+    /// Columns, in the order of the table; dropped ones and virtual ones are left out.
     pub columns: Vec<ColumnFigures>,
+    /// Dropped columns, whose values rows still have; `None` if only pages would show them.
+    #[serde(skip)]
+    pub dropped_columns: Option<Vec<ColumnFigures>>,
     /// Avoidable costs, the worst first. Absent for catalogs and for relations that are not tables.
     #[serde(flatten)]
     pub findings: Option<Findings>,
+    /// What they follow from, if the relation is one of a server.
+    #[serde(skip)]
+    pub(crate) facts: Option<Box<Facts>>,
     /// Columns whose default for rows written before them is not known, where values are reassembled.
     #[serde(skip)]
     pub unknown_defaults: Vec<String>,
@@ -112,6 +119,9 @@ pub struct HeapFigures {
 pub struct TupleFigures {
     /// Those that a SELECT returns.
     pub live: Amount,
+    /// Whether row security may hide rows from this session, so that `live`, and what columns hold, is that of visible
+    /// rows alone.
+    pub visible_rows_only: bool,
     /// Those that a SELECT does not return.
     pub dead: Option<Amount>,
     /// Of unknown visibility; their values are counted.
@@ -140,7 +150,7 @@ pub struct ToastFigures {
     pub dead_rows: Option<u64>,
     /// Its free bytes, where it was read.
     pub free_bytes: Option<u64>,
-    /// Values that the columns hold there.
+    /// Values there to which rows refer, those of dropped columns included.
     pub values: Amount,
     /// Chunks that hold them.
     pub chunks: Amount,
@@ -188,6 +198,10 @@ pub struct ColumnFigures {
     pub storage: Storage,
     /// The column's compression method; null for the server's default.
     pub compression: Option<Method>,
+    /// The toaster of `pg_toaster` that stores new values of the column; absent if that is the default toaster, and for
+    /// files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toaster: Option<String>,
     /// Values that are not NULL, missing ones included.
     #[serde(flatten)]
     pub all: ValueFigures,
@@ -307,6 +321,32 @@ pub struct NotAvailable {
 }
 
 impl NotAvailable {
+    /// What functions do not show of rows that are older than the dropping of a column.
+    pub(super) fn dropped_columns() -> NotAvailable {
+        NotAvailable {
+            figure: "values of dropped columns".into(),
+            reason: "no SQL function shows them".into(),
+        }
+    }
+
+    /// What part of a relation a column takes whose TOAST file was not given.
+    pub(super) fn share() -> NotAvailable {
+        NotAvailable {
+            figure: "share of each column".into(),
+            reason: "the TOAST file was not given: --toast-file".into(),
+        }
+    }
+
+    /// The virtual columns, if there are any.
+    pub(super) fn virtual_columns(desc: &TupleDesc) -> Option<NotAvailable> {
+        let columns = desc.attributes.iter().filter(|column| column.is_virtual && !column.dropped);
+        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        (!names.is_empty()).then(|| NotAvailable {
+            figure: format!("virtual generated columns {}", names.join(", ")),
+            reason: "they are computed when they are read, and not stored".into(),
+        })
+    }
+
     /// Orphans are not known, for this reason.
     pub(super) fn orphans(reason: &str) -> NotAvailable {
         NotAvailable {

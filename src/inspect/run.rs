@@ -14,10 +14,11 @@ use super::result::RelationReport;
 use crate::drive::{Order, Schedule, each_relation};
 use crate::message::Message;
 use crate::server::about::Server;
+use crate::server::by_key::{GivenKey, KeyError, MOST_ROWS, rows_by_key};
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
-use crate::server::select::{How, Selected, Selection, select, select_with_citus};
-use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::select::{How, Reach, Selected, Selection, select, select_within};
+use crate::server::sink::{Failed, Kind, PERMISSIONS, RunError, Sink, until};
 use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
@@ -26,6 +27,8 @@ use toast_format::heap::progress::Progress;
 
 /// How long it may take to open a further connection. A pool may have no session for it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+/// Up to this many tables are advised on, which takes some seconds for each column with a symptom.
+const ADVISED: usize = 5;
 
 /// What is requested from a server.
 pub(crate) struct Request {
@@ -78,7 +81,7 @@ pub(crate) async fn open(
     Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 
-/// Finds the requested relations, and tables of Citus that are read on the nodes, unless `interrupt` arrives. A
+/// Finds the requested relations without those that are `excluded`, as far as `reach` goes, unless `interrupt` arrives. A
 /// database without tables is reported to `notice`.
 ///
 /// # Errors
@@ -86,27 +89,24 @@ pub(crate) async fn open(
 pub(crate) async fn find(
     inspector: &Inspector,
     tables: &[String],
-    takes_citus: bool,
+    excluded: &[String],
+    reach: Reach,
     mut tell: impl FnMut(Message),
     interrupt: impl Future<Output = ()>,
 ) -> Result<Selection, RunError> {
     let database = &inspector.server.database;
     let work = async {
         let leader = inspector.leader()?;
-        let found: Result<_, LiveError> = leader
-            .reading(async || {
-                if takes_citus {
-                    select_with_citus(leader, database, tables).await
-                } else {
-                    select(leader, database, tables).await
-                }
-            })
+        let found = leader
+            .reading(async || select_within(reach, leader, database, tables, excluded).await)
             .await;
         found.map_err(|error| Failed::incomplete(&error))
     };
     let selection = until(interrupt, &inspector.connections, work).await?;
     let nothing = selection.found.is_empty() && selection.on_nodes.is_empty();
-    if nothing && tables.is_empty() {
+    if nothing && !excluded.is_empty() {
+        tell(Message::notice("no tables are left, as others are excluded"));
+    } else if nothing && tables.is_empty() {
         tell(Message::notice(format!("database \"{database}\" has no tables")));
     }
     Ok(selection)
@@ -133,44 +133,103 @@ pub(crate) async fn relations(
     ended
 }
 
-/// Describes one value in detail.
+/// The row of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ValueRowPlace {
+    Address(ItemPointer),
+    Key(Vec<GivenKey>),
+}
+
+/// Describes one value of a table in every detail.
 ///
 /// # Errors
-/// Where there is no such value, or it cannot be read.
+/// If there is not one such value, or it cannot be read.
 pub(crate) async fn value(
     inspector: &Inspector,
     table: &str,
     column: &str,
-    ctid: ItemPointer,
+    place: &ValueRowPlace,
 ) -> Result<Anatomy, Failed> {
     let leader = inspector.leader()?;
-    let found: Result<_, LiveError> = leader
-        .reading(async || {
-            let wanted = [table.to_owned()];
-            let selection = select(leader, &inspector.server.database, &wanted).await?;
+    let wanted = [table.to_owned()];
+    let selected =
+        leader.reading(async || select(leader, &inspector.server.database, &wanted).await).await;
+    let found = selected.map_err(|error| Failed::incomplete(&error))?.found;
+    let (relation, ctid) = match place {
+        ValueRowPlace::Address(ctid) => {
             // for a table with inheritance children, it is the table itself
-            let oid = match selection.found.as_slice() {
+            let oid = match found.as_slice() {
                 [table] => table.oid,
                 [first, ..] if first.how == How::Named => first.oid,
-                _ => return Ok(None),
+                _ => {
+                    return Err(Failed::new(Kind::Usage, format!("\"{table}\" is not one table")));
+                }
             };
-            Ok(Some((oid, catalog::describe(leader.client(), oid).await)))
-        })
-        .await;
-    let relation = match found.map_err(|error| Failed::incomplete(&error))? {
-        Some((_, Ok(Some(relation)))) => relation,
-        Some((_, Ok(None))) => return Err(Failed::new(Kind::Incomplete, "the table is gone")),
-        Some((oid, Err(error))) => {
-            return Err(Failed::at(table, oid, &error, &inspector.connections).await);
+            (described(inspector, table, oid).await?, *ctid)
         }
-        None => {
-            return Err(Failed::new(Kind::Usage, format!("\"{table}\" is not one table")));
-        }
+        ValueRowPlace::Key(key) => row_by_key(inspector, table, &found, key).await?,
     };
     match inspector.value(&relation, column, ctid).await {
         Ok(anatomy) => Ok(anatomy),
         Err(error) => Err(failed(inspector, &relation, error).await),
     }
+}
+
+async fn described(inspector: &Inspector, table: &str, oid: Oid) -> Result<Relation, Failed> {
+    let leader = inspector.leader()?;
+    match leader.reading(async || catalog::describe(leader.client(), oid).await).await {
+        Ok(Some(relation)) => Ok(relation),
+        Ok(None) => Err(Failed::new(Kind::Incomplete, "the table is gone")),
+        Err(error) => Err(Failed::at(table, oid, &error, &inspector.connections).await),
+    }
+}
+
+/// Finds the only row with this key, in the table or one of its partitions.
+async fn row_by_key(
+    inspector: &Inspector,
+    table: &str,
+    found: &[Selected],
+    key: &[GivenKey],
+) -> Result<(Relation, ItemPointer), Failed> {
+    let leader = inspector.leader()?;
+    let mut rows: Vec<(Relation, ItemPointer)> = Vec::new();
+    for selected in found {
+        let relation = described(inspector, table, selected.oid).await?;
+        match rows_by_key(leader, &relation, key).await {
+            Ok(found) => rows.extend(found.into_iter().map(|ctid| (relation.clone(), ctid))),
+            Err(KeyError::Live(error)) => {
+                let name = relation.display_name();
+                return Err(Failed::at(&name, selected.oid, &error, &inspector.connections).await);
+            }
+            Err(KeyError::Unusable { text, columns }) => {
+                let failed = Failed::new(Kind::Usage, text);
+                return Err(failed.hint(if columns.is_empty() {
+                    "toastctl value TABLE lists its values; one is named by its place, as in 'TABLE.COLUMN@(0,1)'."
+                        .to_owned()
+                } else {
+                    format!("Rows can be found by {}.", columns.join(", "))
+                }));
+            }
+        }
+        if rows.len() > MOST_ROWS {
+            break;
+        }
+    }
+    let has: Vec<String> =
+        key.iter().map(|part| format!("{}={}", part.column, part.value)).collect();
+    let has = has.join(",");
+    if rows.len() > 1 {
+        let shown: Vec<String> = rows
+            .iter()
+            .take(MOST_ROWS)
+            .map(|(relation, ctid)| format!("{}@{ctid}", relation.display_name()))
+            .collect();
+        let more = if rows.len() > MOST_ROWS { " and others" } else { "" };
+        let text = format!("several rows have {has}: {}{more}", shown.join(", "));
+        let hint = "Name one by more columns, as in orders.doc@shop=7,id=42, or by its address, as in orders.doc@(0,1).";
+        return Err(Failed::new(Kind::Usage, text).hint(hint));
+    }
+    rows.pop().ok_or_else(|| Failed::new(Kind::Usage, format!("no row of {table} has {has}")))
 }
 
 struct RelationReader<'a> {
@@ -212,7 +271,8 @@ impl RelationReader<'_> {
                 Some(rows) => Some(&mut **rows),
                 None => None,
             };
-            self.read_relation(Arc::new(relation), rows, output).await
+            let relation = Arc::new(relation);
+            self.read_relation(relation, found.len() <= ADVISED, rows, output).await
         })
         .await
         .map(drop)
@@ -221,6 +281,7 @@ impl RelationReader<'_> {
     async fn read_relation(
         &self,
         relation: Arc<Relation>,
+        is_advised: bool,
         rows: Option<&mut (dyn RowWriter + Send)>,
         output: &mut dyn Sink<RelationReport>,
     ) -> Result<(), RunError> {
@@ -228,6 +289,7 @@ impl RelationReader<'_> {
             (self.request.needs_pages, self.inspector.why_no_pages(&relation))
         {
             let failed = Failed::new(Kind::Incomplete, format!("{option} needs pages: {why}"));
+            let failed = failed.hint(PERMISSIONS);
             return self.without_pages(&relation, failed.placed(&relation.display_name()), output);
         }
         if self.request.explains_functions && !self.explained.get() {
@@ -247,6 +309,9 @@ impl RelationReader<'_> {
                 };
             }
         };
+        if is_advised {
+            self.inspector.add_advice(&relation, &mut report).await;
+        }
         let compared = match &self.request.policy {
             Some(policy) => policy.add(self.inspector, &relation, &mut report).await,
             None => Ok(()),
@@ -313,7 +378,9 @@ pub(super) async fn failed(
             Failed::new(Kind::Usage, error.to_string())
         }
         InspectError::NoPages { relation, why } => {
-            Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")).placed(&relation)
+            Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}"))
+                .placed(&relation)
+                .hint(PERMISSIONS)
         }
         InspectError::Output(_) => Failed::new(Kind::Incomplete, error.to_string()),
     }

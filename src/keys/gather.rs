@@ -1,5 +1,6 @@
 //! The documents of a sample, from any source: found on pages, reassembled from their chunks, and added up.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::cost::{StoredDocument, TableTerms};
@@ -14,6 +15,7 @@ use crate::server::chunks::{id_list, parse_tid, value_id};
 use crate::server::connect::Client;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::{Attribute, TupleDesc};
+use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::tuple::HeapTuple;
@@ -24,10 +26,10 @@ use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
 use toast_format::model::estimate::PowerSums;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::stored::StoredValue;
+use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::toaster::catalog::Toasters;
 use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
-use toast_format::model::toaster::reassemble::Reassembler;
+use toast_format::model::toaster::reassemble::{Logical, Reassembler};
 
 /// What is requested about keys.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +94,11 @@ impl Gathering {
         }
     }
 
+    /// The keys of all columns that are not in ASCII.
+    pub(super) fn encoded_keys(&mut self) -> Vec<&mut Box<[u8]>> {
+        self.columns.iter_mut().flat_map(|column| column.tree.encoded_keys()).collect()
+    }
+
     /// Whether the documents of this row are in the sample.
     pub(super) fn takes(&self, ctid: ItemPointer) -> bool {
         if self.documents_part >= 1.0 {
@@ -128,22 +135,35 @@ impl Gathering {
         store: &mut ChunksAhead<S>,
         toasters: &Toasters,
     ) {
-        let SampledDocument { ctid, slot, stored, tuple, order, .. } = *document;
+        let SampledDocument { ctid, slot, stored, tuple, mut order, .. } = *document;
+        store.bytes = 0;
         let mut reassembler = Reassembler { store, toasters, page: self.terms.page, order };
-        let made = reassembler.value(&document.datum);
+        let made = match reassembler.value(&document.datum) {
+            Ok(made) => made,
+            Err(error) => return self.problem(slot, ctid, error.to_string()),
+        };
         let visits = reassembler.store.visits();
-        let content = match &made {
-            Ok(logical) => {
-                logical.content().map_err(|error| format!("{error}; its keys are not counted"))
+        let content = match made {
+            Logical::Content(content) => Ok(content),
+            Logical::Jsonb(_) => {
+                // in parts, it has a text but no single content
+                order = ByteOrder::Little;
+                joined(&made, &mut reassembler)
             }
-            Err(error) => Err(error.to_string()),
+        };
+        let value = match stored.custom {
+            Some(_) => StoredValue {
+                form: if store.bytes > 0 { Form::External } else { stored.form },
+                stored_size: Some(stored.pointer_size + store.bytes),
+                ..stored
+            },
+            None => stored,
         };
         match content {
             Ok(content) => {
-                self.done.read += stored.stored_size.unwrap_or(0);
-                let stored =
-                    StoredDocument { value: stored, raw: content.len() as u64, tuple, visits };
-                self.document(slot, ctid, content, order, &stored);
+                self.done.read += value.stored_size.unwrap_or(0);
+                let stored = StoredDocument { value, raw: content.len() as u64, tuple, visits };
+                self.document(slot, ctid, &content, order, &stored);
             }
             Err(message) => self.problem(slot, ctid, message),
         }
@@ -196,6 +216,7 @@ impl Gathering {
                 column: column.name.clone(),
                 type_name: column.type_name.clone(),
                 source,
+                visible_rows_only: false,
             },
             depth: self.request.depth,
             sample: looked,
@@ -205,6 +226,16 @@ impl Gathering {
             problems: self.problems.clone(),
         }
     }
+}
+
+/// The content, little-endian, that a `jsonb` value would have as a whole.
+fn joined<'a, S: ChunkStore>(
+    value: &Logical<'_>,
+    reassembler: &mut Reassembler<'_, S>,
+) -> Result<Cow<'a, [u8]>, String> {
+    let mut text = Vec::new();
+    reassembler.jsonb_text(value, &mut text).map_err(|error| error.to_string())?;
+    jsonb(&text).map(Cow::Owned).map_err(|error| error.to_string())
 }
 
 /// How often each slot occurs, for `columns` slots.
@@ -310,13 +341,15 @@ pub(super) struct ChunksAhead<S> {
     relation: Option<Oid>,
     values: HashMap<u64, Vec<Chunk>>,
     rest: S,
+    /// Bytes of the chunks that were given out.
+    bytes: u64,
     /// Over how many pages, one after the other, the last value was read.
     visits: Option<u32>,
 }
 
 impl<S> ChunksAhead<S> {
     pub(super) fn new(rest: S) -> ChunksAhead<S> {
-        ChunksAhead { relation: None, values: HashMap::new(), rest, visits: None }
+        ChunksAhead { relation: None, values: HashMap::new(), rest, bytes: 0, visits: None }
     }
 
     /// How often the next chunk of the last value was on another page than the one before.
@@ -389,11 +422,14 @@ impl<S: ChunkStore> ChunkStore for ChunksAhead<S> {
             None => self.rest.chunks(relation, value_id)?,
         };
         self.visits = visits(&chunks);
+        self.bytes += chunks.iter().map(|chunk| chunk.data.stored_size() as u64).sum::<u64>();
         Ok(chunks)
     }
 
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-        self.rest.chunk_at(relation, tid)
+        let chunk = self.rest.chunk_at(relation, tid)?;
+        self.bytes += chunk.iter().map(|chunk| chunk.data.stored_size() as u64).sum::<u64>();
+        Ok(chunk)
     }
 }
 

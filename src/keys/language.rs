@@ -9,7 +9,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::advise::candidate::AdviseError;
 use crate::server::LiveError;
-use crate::server::catalog::Relation;
+use crate::server::catalog::{Relation, VIRTUAL};
 use crate::server::connect::Client;
 use toast_format::disk::desc::{Align, Attribute, Length, TupleDesc};
 use toast_format::disk::element_parts::{CompositeField, ElementShape, walk_array, walk_row};
@@ -125,7 +125,7 @@ pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<DocumentLanguage>> {
     let languages = desc
         .attributes
         .iter()
-        .map(|column| if column.dropped { None } else { DocumentLanguage::of_column(column) });
+        .map(|column| if column.is_stored() { DocumentLanguage::of_column(column) } else { None });
     languages.collect()
 }
 
@@ -179,6 +179,9 @@ pub(super) fn chosen(
         let Some((index, attribute)) = columns().find(|(_, column)| column.name == *name) else {
             return Err(unfit("does not exist"));
         };
+        if attribute.is_virtual {
+            return Err(unfit(VIRTUAL));
+        }
         let Some(language) = language(index) else {
             return Err(unfit(&format!(
                 "is of type {}, which has no keys, elements or attributes that toastctl knows",
@@ -215,27 +218,24 @@ pub(super) async fn languages_of(
 ) -> Result<Vec<Option<DocumentLanguage>>, LiveError> {
     let mut languages = languages(&relation.desc);
     // domains count as their base types, arrays by element, composite types by attribute
-    let rows = client
-        .query_typed(
-            "WITH RECURSIVE base (attnum, type, depth) AS (\
-                 SELECT a.attnum, a.atttypid, 0 FROM pg_catalog.pg_attribute AS a \
-                 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
+    let sql = "WITH RECURSIVE base (attnum, type, depth) AS (\
+                   SELECT a.attnum, a.atttypid, 0 FROM pg_catalog.pg_attribute AS a \
+                   WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
+                 AND a.attgenerated <> 'v' \
+                 UNION ALL \
+                   SELECT b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
+                   JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
+               SELECT b.attnum, t.oid, NULL::pg_catalog.text, e.oid, e.typlen, e.typalign::pg_catalog.text, false \
+               FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype <> 'd' \
+               LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typlen = -1 AND e.typarray = t.oid \
+               WHERE t.typtype <> 'c' \
                UNION ALL \
-                 SELECT b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
-                 JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
-             SELECT b.attnum, t.oid, NULL::pg_catalog.text, e.oid, e.typlen, e.typalign::pg_catalog.text, false \
-             FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype <> 'd' \
-             LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typlen = -1 AND e.typarray = t.oid \
-             WHERE t.typtype <> 'c' \
-             UNION ALL \
-             SELECT b.attnum, t.oid, f.attname::pg_catalog.text, f.atttypid, f.attlen, \
-                    f.attalign::pg_catalog.text, f.attisdropped \
-             FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype = 'c' \
-             JOIN (SELECT * FROM pg_catalog.pg_attribute ORDER BY attrelid, attnum) AS f \
-               ON f.attrelid = t.typrelid AND f.attnum > 0",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
+               SELECT b.attnum, t.oid, f.attname::pg_catalog.text, f.atttypid, f.attlen, \
+                      f.attalign::pg_catalog.text, f.attisdropped \
+               FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype = 'c' \
+               JOIN (SELECT * FROM pg_catalog.pg_attribute ORDER BY attrelid, attnum) AS f \
+                 ON f.attrelid = t.typrelid AND f.attnum > 0";
+    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
     let mut fields: BTreeMap<usize, Vec<CompositeField>> = BTreeMap::new();
     for row in &rows {
         let attnum: i16 = row.try_get(0)?;

@@ -24,7 +24,7 @@ use crate::server::probe::RowQuestion;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::sink::{RunError, Sink, until};
 use crate::server::snapshot::{self, Moment};
-use crate::server::{LiveError, toasters};
+use crate::server::{LiveError, decoded, toasters};
 use crate::usage::keys::KnownUses;
 use toast_format::codec::Method;
 use toast_format::disk::{ByteOrder, ItemPointer};
@@ -150,6 +150,7 @@ impl KeyReading<'_> {
             subject.schema_name = Some(self.relation.schema.clone());
             subject.name = Some(self.relation.name.clone());
             subject.oid = Some(self.relation.oid.0);
+            subject.visible_rows_only = self.relation.row_security;
         }
         reports
     }
@@ -195,6 +196,13 @@ impl KeyReading<'_> {
             batches.advance(&mut gathering.done, batch.len());
         }
         batches.end();
+        let mut keys = gathering.encoded_keys();
+        let bytes: Vec<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
+        if let Some(texts) = decoded(client, &bytes).await {
+            for (key, text) in keys.iter_mut().zip(texts) {
+                **key = text.into_bytes().into();
+            }
+        }
         let name = if pageinspect.is_some() { "pageinspect" } else { "functions" };
         Ok(self.reports(&gathering, name))
     }

@@ -70,6 +70,8 @@ pub struct Subject {
     /// Where documents come from. By `functions`, chunks are assumed to be stored one after the other.
     #[schemars(extend("enum" = ["pageinspect", "functions", "relation_file"]))]
     pub source: &'static str,
+    /// Whether row security may hide rows from this session, so that the figures are those of visible rows alone.
+    pub visible_rows_only: bool,
 }
 
 /// An extraction and what it rests on.
@@ -114,6 +116,7 @@ impl From<&Report> for KeysColumn {
                     Access::Pages => "pageinspect",
                     Access::Functions => "functions",
                 },
+                visible_rows_only: false,
             },
             keys: None,
             extraction,

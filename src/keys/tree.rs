@@ -316,6 +316,14 @@ impl Tree {
         Ok(())
     }
 
+    /// The keys that are not in ASCII and were kept whole.
+    pub(super) fn encoded_keys(&mut self) -> impl Iterator<Item = &mut Box<[u8]>> {
+        self.nodes.iter_mut().filter_map(|node| match &mut node.step {
+            Some(OwnStep::Key(key)) if key.len() <= LONGEST_KEY && !key.is_ascii() => Some(key),
+            _ => None,
+        })
+    }
+
     /// Ends a block, also one without documents.
     pub(super) fn end_block(&mut self) {
         self.blocks += 1;

@@ -6,6 +6,7 @@
 //! 1300..1800  1905
 //!   8           8  pg_control_version 4
 //!  16          16  state 4         1: shut down, 2: shut down in recovery
+//!  32          32  checkPoint 8    where the last checkpoint begins in the WAL
 //!  64          72  nextXid 8       of the last checkpoint
 //!  76          84  nextMulti 4
 //!  84          96  oldestXid 4
@@ -29,6 +30,8 @@ use toast_format::disk::{ByteOrder, TransactionId};
 const FLOAT_FORMAT: f64 = 1_234_567.0;
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 16;
+/// `checkPoint`, the place of the last checkpoint.
+const CHECKPOINT_AT: usize = 32;
 /// `DB_SHUTDOWNED`.
 const SHUT_DOWN: u32 = 1;
 /// `DB_SHUTDOWNED_IN_RECOVERY`.
@@ -104,8 +107,12 @@ pub struct ControlFile {
     pub checksums: Checksums,
     /// Its transaction IDs, if the server was shut down cleanly.
     pub ids: Option<Ids>,
+    /// The last checkpoint, if the server was shut down cleanly: no page is newer.
+    pub wal_end: Option<u64>,
     /// Whether the server runs, or ended without a shutdown: the files are then behind the WAL.
     pub needs_recovery: bool,
+    /// Whether a `backup_label` is there: recovery, which renames it, has not begun.
+    pub is_backup: bool,
     /// Whether its version is newer than the known ones.
     pub is_newer: bool,
 }
@@ -118,9 +125,13 @@ impl ControlFile {
             return ControlFile::default();
         };
         // The paths are base/DATABASE/FILE, global/FILE, and pg_tblspc/OID/VERSION/DATABASE/FILE.
-        let above = relation_file.ancestors().skip(1).take(6);
-        let mut files = above.map(|dir| dir.join("global").join("pg_control"));
-        files.find_map(|path| read(&path, page)).unwrap_or_default()
+        let mut above = relation_file.ancestors().skip(1).take(6);
+        let control = above.find_map(|dir| {
+            let mut control = read(&dir.join("global").join("pg_control"), page)?;
+            control.is_backup = dir.join("backup_label").exists();
+            Some(control)
+        });
+        control.unwrap_or_default()
     }
 
     /// Parses the first bytes of a control file; `path` is used in explanations.
@@ -170,8 +181,14 @@ impl ControlFile {
             next_multi: TransactionId(word(layout.next_xid + NEXT_MULTI)),
             oldest_multi: TransactionId(word(layout.oldest_xid + OLDEST_MULTI)),
         });
+        let halves = [word(CHECKPOINT_AT), word(CHECKPOINT_AT + 4)].map(u64::from);
+        let checkpoint = match order {
+            ByteOrder::Little => halves[1] << 32 | halves[0],
+            ByteOrder::Big => halves[0] << 32 | halves[1],
+        };
+        let wal_end = Some(checkpoint).filter(|lsn| *lsn != 0 && state == SHUT_DOWN);
         let needs_recovery = ![SHUT_DOWN, SHUT_DOWN_IN_RECOVERY].contains(&state);
-        ControlFile { checksums, ids, needs_recovery, is_newer: false }
+        ControlFile { checksums, ids, wal_end, needs_recovery, is_backup: false, is_newer: false }
     }
 }
 
@@ -244,7 +261,9 @@ mod tests {
         let expected = ControlFile {
             checksums: Checksums::On,
             ids: Some(ids([900, 700, 40, 30])),
+            wal_end: None,
             needs_recovery: false,
+            is_backup: false,
             is_newer: false,
         };
         assert_eq!(parse(&bytes), expected);

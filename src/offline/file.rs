@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use super::other_file::{BEGINNING, OtherFile};
 use toast_format::disk::BlockNumber;
 use toast_format::disk::layout::PageSize;
 
@@ -18,6 +19,9 @@ pub enum FileError {
         path: PathBuf,
         error: io::Error,
     },
+    /// It is a file of another kind.
+    #[error("\"{}\" is {kind}, not a relation file", path.display())]
+    Other { path: PathBuf, kind: &'static str },
     /// It is a directory, a pipe, or another special file.
     #[error("\"{}\" is not a regular file", path.display())]
     NotRegular { path: PathBuf },
@@ -83,8 +87,17 @@ pub struct RelationFile {
 }
 
 impl RelationFile {
-    /// Finds the file and its segments. Nothing is read yet.
+    /// Finds the file and its segments, and reads the first bytes, because another kind of file may have been named.
     pub fn open(path: &Path, page_size: PageSize) -> Result<RelationFile, FileError> {
+        let file = RelationFile::open_fork(path, page_size)?;
+        match other_kind(path) {
+            Some(kind) => Err(FileError::Other { path: path.to_owned(), kind: kind.name() }),
+            None => Ok(file),
+        }
+    }
+
+    /// Finds the file and its segments, of whichever fork. Nothing is read yet.
+    pub(crate) fn open_fork(path: &Path, page_size: PageSize) -> Result<RelationFile, FileError> {
         let mut segments = vec![segment(path.to_owned(), page_size)?];
         for number in 1u32.. {
             let next = numbered(path, number);
@@ -175,6 +188,21 @@ impl RelationFile {
         self.open = Some((index, file, within + 1));
         Ok(true)
     }
+}
+
+/// What the file is if it is no relation file; `None` if that is not known, because it cannot be read or has no pages.
+fn other_kind(path: &Path) -> Option<OtherFile> {
+    if let Some(kind) = OtherFile::of_name(path) {
+        return Some(kind);
+    }
+    let mut beginning = Vec::with_capacity(BEGINNING);
+    let file = File::open(path).ok()?;
+    let has_whole_pages =
+        file.metadata().ok()?.len().is_multiple_of(PageSize::DEFAULT.bytes() as u64);
+    file.take(BEGINNING as u64).read_to_end(&mut beginning).ok()?;
+    let kind = OtherFile::recognize(&beginning)?;
+    // a damaged page may begin like anything, but its file still has the length of a relation file
+    (kind.has_pages() || !has_whole_pages).then_some(kind)
 }
 
 fn numbered(path: &Path, number: u32) -> PathBuf {

@@ -7,6 +7,7 @@
 
 pub mod control;
 pub mod file;
+pub(crate) mod other_file;
 pub mod saved;
 pub mod target;
 pub mod toastfile;

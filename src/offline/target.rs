@@ -65,9 +65,19 @@ impl FileTarget<'_> {
         ControlFile::above(self.heap, self.page_size).needs_recovery
     }
 
+    /// Whether it is in a base backup on which no server was started yet.
+    pub(crate) fn is_backup(&self) -> bool {
+        ControlFile::above(self.heap, self.page_size).is_backup
+    }
+
     /// The transaction IDs that its tuples can have, if it is below the control file of a server that was shut down.
     pub(crate) fn ids(&self) -> Option<Ids> {
         ControlFile::above(self.heap, self.page_size).ids
+    }
+
+    /// The end of the WAL, if it is below the control file of a server that was shut down.
+    pub(crate) fn wal_end(&self) -> Option<u64> {
+        ControlFile::above(self.heap, self.page_size).wal_end
     }
 
     /// Passes the pages of these blocks of one of its files to a visitor, together with the problems of the pages and

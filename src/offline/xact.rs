@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::file::FileError;
 use toast_format::disk::TransactionId;
@@ -44,7 +45,7 @@ impl PgXact {
     /// its parent is. `None` if no file contains them.
     fn status(&self, xid: TransactionId) -> Option<u8> {
         let number = xid.0 / XACTS_PER_SEGMENT;
-        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.segments.lock();
         let segment = segments.entry(number).or_insert_with(|| {
             self.directory.as_ref().and_then(|dir| read(&dir.join(format!("{number:04X}"))).ok())
         });
@@ -88,6 +89,10 @@ impl Transactions for PgXact {
             0 | 2 => Some(false),
             _ => None,
         }
+    }
+
+    fn was_aborted(&self, xid: TransactionId) -> bool {
+        self.status(xid) == Some(2)
     }
 }
 

@@ -119,10 +119,10 @@ const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as
 
 /// What the titles of the table mean, where they do not say it.
 const TERMS: [(&str, &str); 12] = [
-    ("On disk", "On disk: heap, TOAST and its index after the command."),
-    ("VACUUM FULL", "VACUUM FULL: what it would leave of them, without dead rows and free space."),
+    ("Size", "Size: heap, TOAST and its index without free space."),
+    ("After command", "After command: the files as retoast and its compaction leave them."),
     ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
-    ("Heap", "Heap, TOAST, Index: the parts of VACUUM FULL."),
+    ("Heap", "Heap, TOAST, Index: the parts of the size."),
     ("Buffers/read", "Buffers/read: pages visited to read one value."),
     ("CPU/read", "CPU/read: time that storage adds to the read of one value."),
     ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
@@ -163,7 +163,7 @@ fn explained(
         document.paragraph(&line);
     }
     if !left_out.is_empty() {
-        document.paragraph(&format!("(no room for: {})", left_out.join(", ")));
+        document.paragraph(&format!("(hidden at this width: {})", left_out.join(", ")));
     }
     if told.insert(MARKS.to_owned()) {
         document.paragraph(MARKS);
@@ -245,7 +245,7 @@ fn front(report: &Report, document: &mut Document) {
         &[
             number("No.", 0, |(number, _)| number.to_string()),
             text("Settings", 0, |(_, c)| c.name.clone()),
-            number("VACUUM FULL", 0, |(_, c)| bytes(&c.figures.files.total_bytes)),
+            number("Size", 0, |(_, c)| bytes(&c.figures.files.total_bytes)),
             number("CPU/read", 0, |(_, c)| cpu(&c.figures.read_cpu_ns)),
             text("On the front", 0, |(_, c)| yes(c.marks.pareto)),
             text("Recommended", 0, |(_, c)| yes(c.marks.recommended)),
@@ -274,7 +274,7 @@ fn sample(report: &Report) -> String {
         "sample: {} of {}{}, {}{part}, {} read{}{}{}",
         sample.blocks,
         counted(sample.total_blocks, "block"),
-        report.citus.as_ref().map_or_else(String::new, of_shards),
+        of_parts(report),
         counted(sample.rows, "row"),
         size(sample.read_bytes),
         if sample.source == Access::Functions { " by SQL functions" } else { "" },
@@ -283,7 +283,25 @@ fn sample(report: &Report) -> String {
     )
 }
 
-/// Of which shards a sample is.
+/// Of which shards or partitions a sample is.
+fn of_parts(report: &Report) -> String {
+    match (&report.citus, &report.partitions) {
+        (Some(citus), _) => of_shards(citus),
+        (None, Some(all)) => {
+            let others = all.not_read + all.different.len() as u64;
+            match others {
+                0 => format!(" of {}", counted(all.partitions, "partition")),
+                _ => format!(
+                    " of {} of {}",
+                    all.partitions,
+                    counted(all.partitions + others, "partition")
+                ),
+            }
+        }
+        (None, None) => String::new(),
+    }
+}
+
 fn of_shards(citus: &ShardsReport) -> String {
     let ShardsReport { shards, nodes, not_read, copies } = citus;
     let all = match not_read {
@@ -309,14 +327,12 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
     if details && !recommendation.weighting.is_empty() {
         document.paragraph(&recommendation.weighting);
     }
-    let Some(command) = &command else {
-        if let Some(compaction) = report.compaction.as_ref()
-            && !details
-        {
-            document.paragraph(&compaction.note());
-        }
-        return;
-    };
+    if let Some(compaction) = report.compaction.as_ref()
+        && !details
+    {
+        document.paragraph(&format!("Whatever the settings, {}", compaction.note()));
+    }
+    let Some(command) = &command else { return };
     document.gap();
     if details {
         recommendation.sql.iter().for_each(|sql| document.sql(sql));
@@ -355,14 +371,18 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let mut reports: Vec<&Report> = reports.iter().collect();
     reports.sort_by_key(|report| std::cmp::Reverse(saved(report)));
     let tables: HashSet<Option<u32>> = reports.iter().map(|report| report.table.oid).collect();
-    let changed: Vec<String> =
+    let mut changed: Vec<String> =
         reports.iter().filter_map(|report| report.recommendation.line()).collect();
+    let columns = changed.len();
+    // columns may share one
+    let mut printed = HashSet::new();
+    changed.retain(|command| printed.insert(command.clone()));
     document.heading(
         &format!(
             "{} of {}: {} should be stored differently{}",
             counted(reports.len() as u64, "column"),
             counted(tables.len() as u64, "table"),
-            if changed.is_empty() { "none".to_owned() } else { changed.len().to_string() },
+            if columns == 0 { "none".to_owned() } else { columns.to_string() },
             match reports.iter().filter(|report| !report.recommendation.compares()).count() {
                 0 => String::new(),
                 uncompared => format!(", {uncompared} not compared"),
@@ -381,13 +401,13 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let reasons = shown.iter().filter(|report| !report.recommendation.compares());
     let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
     reasons.into_iter().for_each(|reason| document.paragraph(reason));
-    let on_disk = TERMS.iter().find(|(title, _)| *title == "On disk").map(|(_, text)| *text);
+    let on_disk = "On disk: heap, TOAST and its index. After: as the command leaves them.";
     let all = if document.is_html() {
         ""
     } else {
         " Name one table, or add --details, to compare all settings."
     };
-    document.paragraph(&format!("{}{all}", on_disk.unwrap_or_default()));
+    document.paragraph(&format!("{on_disk}{all}"));
     if changed.is_empty() {
         return;
     }
@@ -396,8 +416,10 @@ fn ranked(reports: &[Report], document: &mut Document) {
         document.command(command);
     }
     if let Some(more) = changed.len().checked_sub(commands).filter(|&more| more > 0) {
-        document
-            .paragraph(&format!("{} more with --emit command.", counted(more as u64, "command")));
+        document.paragraph(&format!(
+            "{} more: --emit command prints all.",
+            counted(more as u64, "command")
+        ));
     }
 }
 
@@ -459,53 +481,42 @@ fn disk_change(after: &Interval<u64>, today: u64) -> String {
 }
 
 fn grid(report: &Report, details: bool) -> Grid {
-    let shown: Vec<(&CandidateReport, u64)> = report
-        .candidates
-        .iter()
-        .filter(|c| !is_folded(c))
-        .map(|c| (c, report.files.total_bytes))
-        .collect();
-    let mut columns: Vec<Column<(&CandidateReport, u64)>> = vec![
-        text("", 0, |(c, _)| mark(c).to_owned()),
-        text("Settings", 0, |(c, _)| c.name.clone()),
-        number("On disk", 0, |(c, _)| size(c.after_command_bytes.estimate)),
-        number("Change", 0, |(c, today)| {
-            if c.marks.today { String::new() } else { disk_change(&c.after_command_bytes, *today) }
-        }),
-        number("VACUUM FULL", 2, |(c, _)| bytes(&c.figures.files.total_bytes)),
-        number("Before compaction", 4, |(c, _)| {
+    let shown: Vec<&CandidateReport> = report.candidates.iter().filter(|c| !is_folded(c)).collect();
+    let mut columns: Vec<Column<&CandidateReport>> = vec![
+        text("", 0, |c| mark(c).to_owned()),
+        text("Settings", 0, |c| c.name.clone()),
+        number("Size", 0, |c| bytes(&c.figures.files.total_bytes)),
+        number("Change", 0, |c| change(&c.figures.files.total_bytes, c.marks.today)),
+        number("After command", 2, |c| size(c.after_command_bytes.estimate)),
+        number("Before compaction", 4, |c| {
             if c.marks.today { String::new() } else { size(c.before_compaction_bytes) }
         }),
-        number("Heap", 3, |(c, _)| bytes(&c.figures.files.heap_bytes)),
-        number("TOAST", 3, |(c, _)| bytes(&c.figures.files.toast_bytes)),
-        number("Index", 7, |(c, _)| bytes(&c.figures.files.toast_index_bytes)),
-        number("In row", 6, |(c, _)| {
-            (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
-        }),
-        number("Out of line", 6, |(c, _)| {
+        number("Heap", 3, |c| bytes(&c.figures.files.heap_bytes)),
+        number("TOAST", 3, |c| bytes(&c.figures.files.toast_bytes)),
+        number("Index", 7, |c| bytes(&c.figures.files.toast_index_bytes)),
+        number("In row", 6, |c| (c.forms.short + c.forms.plain + c.forms.compressed).to_string()),
+        number("Out of line", 6, |c| {
             (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
         }),
-        number("Chunks", 8, |(c, _)| format!("{:.0}", c.figures.chunks.value.estimate)),
-        number("Decompress", 5, |(c, _)| c.decompressed_values.to_string()),
-        number("Buffers/read", 1, |(c, _)| format!("{:.1}", c.figures.read_buffers.value.estimate)),
-        number("CPU/read", 1, |(c, _)| cpu(&c.figures.read_cpu_ns)),
-        number("CPU change", 1, |(c, _)| cpu_change(&c.figures.read_cpu_ns, c.marks.today)),
-        number("Buffers/scan", 2, |(c, _)| format!("{:.0}", c.figures.scan_buffers.value.estimate)),
-        number("Bytes/update", 4, |(c, _)| bytes(&c.figures.update_bytes)),
-        number("WAL/update", 2, |(c, _)| bytes(&c.figures.update_wal_bytes)),
-        number("WAL change", 2, |(c, _)| change(&c.figures.update_wal_bytes, c.marks.today)),
-        text("Refused", 1, |(c, _)| {
-            c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
-        }),
+        number("Chunks", 8, |c| format!("{:.0}", c.figures.chunks.value.estimate)),
+        number("Decompress", 5, |c| c.decompressed_values.to_string()),
+        number("Buffers/read", 1, |c| format!("{:.1}", c.figures.read_buffers.value.estimate)),
+        number("CPU/read", 1, |c| cpu(&c.figures.read_cpu_ns)),
+        number("CPU change", 1, |c| cpu_change(&c.figures.read_cpu_ns, c.marks.today)),
+        number("Buffers/scan", 2, |c| format!("{:.0}", c.figures.scan_buffers.value.estimate)),
+        number("Bytes/update", 4, |c| bytes(&c.figures.update_bytes)),
+        number("WAL/update", 2, |c| bytes(&c.figures.update_wal_bytes)),
+        number("WAL change", 2, |c| change(&c.figures.update_wal_bytes, c.marks.today)),
+        text("Excluded, since it", 1, |c| c.excluded.clone().unwrap_or_default()),
     ];
     if details {
-        let further: [Column<(&CandidateReport, u64)>; 4] = [
-            number("CPU/write", 5, |(c, _)| cpu(&c.figures.costs.write_cpu_ns)),
-            number("WAL/other", 5, |(c, _)| bytes(&c.figures.costs.other_wal_bytes)),
-            number("CPU/prefix", 9, |(c, _)| {
+        let further: [Column<&CandidateReport>; 4] = [
+            number("CPU/write", 5, |c| cpu(&c.figures.costs.write_cpu_ns)),
+            number("WAL/other", 5, |c| bytes(&c.figures.costs.other_wal_bytes)),
+            number("CPU/prefix", 9, |c| {
                 c.figures.costs.prefix_read.as_ref().map_or_else(String::new, |p| cpu(&p.cpu_ns))
             }),
-            number("Cold pages", 9, |(c, _)| {
+            number("Cold pages", 9, |c| {
                 format!("{:.1}", c.figures.costs.cold_pages.value.estimate)
             }),
         ];

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::{Tone, printable};
+use super::table::{Tone, printable, wrapped};
 use super::units::{counted, size};
 use crate::value::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
 
@@ -11,8 +11,8 @@ const CHUNKS_SHOWN: usize = 100;
 /// Bytes of a pointer that are shown.
 const POINTER_SHOWN: usize = 256;
 
-/// Writes the anatomy for people.
-pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
+/// Writes the anatomy for people. `width`: that of the terminal; bytes in hexadecimal are not broken.
+pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     let row = &anatomy.row;
     let head = format!(
         "{}, column \"{}\" ({}) at {}",
@@ -35,7 +35,7 @@ pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
     if anatomy.pointer_size > 0 {
         line.push_str(&format!(", pointer of {}", bytes(anatomy.pointer_size)));
     }
-    writeln!(out, "{line}")?;
+    writeln!(out, "{}", wrapped(&line, width, 4))?;
     if let (Some(oid), Some(kind)) = (row.toaster_oid, row.pointer_kind) {
         let name = row.toaster.as_deref().unwrap_or("unknown");
         writeln!(out, "  toaster: {} (OID {oid}), pointer: {kind}", printable(name))?;
@@ -46,7 +46,7 @@ pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  pointer: {shown}{more}")?;
     }
     for part in &anatomy.parts {
-        write_part(part, out)?;
+        write_part(part, width, out)?;
     }
     let cost = anatomy.cost;
     if cost.chunks > 0 {
@@ -77,7 +77,7 @@ pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-fn write_part(part: &PartAnatomy, out: &mut impl Write) -> io::Result<()> {
+fn write_part(part: &PartAnatomy, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     let mut line = format!("  part: {}", part.kind);
     if let Some(id) = part.value_id {
         line.push_str(&format!(", value {id}"));
@@ -89,9 +89,9 @@ fn write_part(part: &PartAnatomy, out: &mut impl Write) -> io::Result<()> {
         line.push_str(&format!(", {} raw", bytes(raw)));
     }
     line.push_str(&format!(", {}", counted(part.chunks.len() as u64, "chunk")));
-    writeln!(out, "{line}")?;
+    writeln!(out, "{}", wrapped(&line, width, 4))?;
     for chunk in part.chunks.iter().take(CHUNKS_SHOWN) {
-        let ChunkAnatomy { seq, ctid, bytes: length, method, inserted } = chunk;
+        let ChunkAnatomy { seq, ctid, bytes: length, method, inserted, .. } = chunk;
         let mut line = format!("    chunk {seq} at {ctid}: {length} bytes");
         if let Some(method) = method {
             line.push_str(&format!(", {method}"));

@@ -29,8 +29,8 @@ pub struct CheckWriter<W: Write> {
     server: Option<ServerReport>,
     /// Whether the server has pluggable TOAST.
     has_toasters: bool,
-    /// Of which hints are printed at the end.
-    codes: BTreeSet<Code>,
+    /// The kinds that were found, with the hints that are printed at the end.
+    codes: BTreeSet<(Code, &'static str)>,
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
     relations: Vec<Checked>,
@@ -72,7 +72,7 @@ impl<W: Write> CheckWriter<W> {
     /// Writes a finding, so that whoever reads has it at once.
     pub fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         let report = FindingReport::of(finding, self.has_toasters);
-        self.codes.insert(finding.code);
+        self.codes.insert((finding.code, report.hint));
         self.repairs.extend(finding.sql.clone());
         if self.output.format == Format::Html {
             self.output.written += 1;
@@ -155,17 +155,7 @@ impl<W: Write> CheckWriter<W> {
         if self.output.format == Format::Html {
             return self.finish_page();
         }
-        let CheckWriter {
-            output,
-            server,
-            has_toasters,
-            codes,
-            repairs,
-            relations,
-            any_line,
-            sound,
-            ..
-        } = self;
+        let CheckWriter { output, server, codes, repairs, relations, any_line, sound, .. } = self;
         let sound = sound.map(|(sound, number)| match (number, any_line) {
             (1, _) => summary(&sound, true),
             (_, false) => format!(
@@ -192,8 +182,7 @@ impl<W: Write> CheckWriter<W> {
                     if let Some(sound) = &sound {
                         document.line(sound, 2);
                     }
-                    for code in &codes {
-                        let hint = code.hint(has_toasters);
+                    for (code, hint) in &codes {
                         document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
                     }
                     for sql in &repairs {
@@ -221,8 +210,7 @@ impl<W: Write> CheckWriter<W> {
 
     /// Writes the page: the verdict, the findings, what to do, and what was looked at.
     fn finish_page(self) -> io::Result<()> {
-        let CheckWriter { output, has_toasters, codes, repairs, mut relations, any_line, .. } =
-            self;
+        let CheckWriter { output, codes, repairs, mut relations, any_line, .. } = self;
         let found = output.written;
         let shown = self.on_page;
         let statements = self.statements;
@@ -241,7 +229,7 @@ impl<W: Write> CheckWriter<W> {
                         Tone::Warning,
                         format!("No damage found in {tables}, but not everything was checked."),
                     ),
-                    _ if codes.iter().any(|code| code.severity() == Severity::Error) => {
+                    _ if codes.iter().any(|(code, _)| code.severity() == Severity::Error) => {
                         (Tone::Bad, format!("{} in {tables}.", counted(found, "finding")))
                     }
                     _ => (Tone::Warning, format!("{} in {tables}.", counted(found, "finding"))),
@@ -261,8 +249,8 @@ impl<W: Write> CheckWriter<W> {
                 if !codes.is_empty() {
                     document.heading("What to do", 2);
                 }
-                for code in &codes {
-                    document.item(&format!("{}: {}", code.name(), code.hint(has_toasters)));
+                for (code, hint) in &codes {
+                    document.item(&format!("{}: {hint}", code.name()));
                 }
                 repairs.iter().chain(&statements).take(ON_PAGE).for_each(|sql| document.sql(sql));
                 let commands = repairs.len() + statements.len();

@@ -5,14 +5,15 @@ use std::io::{self, Write};
 
 use anstream::adapter::strip_str;
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::html::{self, Page};
 use super::table::{
-    Grid, Style, Tone, continued, printable, printable_json, printable_lines, scrolled,
-    statement_lines, wrapped, wrapped_statement,
+    Grid, Style, Tone, command_line, continued, printable, printable_json, printable_lines,
+    scrolled, statement_lines, wrapped, wrapped_statement,
 };
 use super::units::counted;
 use crate::server::about::ServerReport;
@@ -48,6 +49,45 @@ impl Format {
     }
 }
 
+/// How results are printed of verbs whose results monitoring systems read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// For people, or all of it for programs.
+    Report(Format),
+    /// Metrics for Prometheus's textfile collector.
+    Openmetrics,
+    /// One line for Nagios and its relatives.
+    Nagios,
+}
+
+impl ValueEnum for OutputFormat {
+    fn value_variants<'a>() -> &'a [OutputFormat] {
+        &[
+            OutputFormat::Report(Format::Table),
+            OutputFormat::Report(Format::Json),
+            OutputFormat::Report(Format::Jsonl),
+            OutputFormat::Report(Format::Csv),
+            OutputFormat::Report(Format::Markdown),
+            OutputFormat::Report(Format::Html),
+            OutputFormat::Openmetrics,
+            OutputFormat::Nagios,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            OutputFormat::Report(format) => format.to_possible_value(),
+            OutputFormat::Openmetrics => Some(
+                PossibleValue::new("openmetrics")
+                    .help("Metrics for Prometheus's textfile collector"),
+            ),
+            OutputFormat::Nagios => {
+                Some(PossibleValue::new("nagios").help("One line, with the exit codes of a plugin"))
+            }
+        }
+    }
+}
+
 /// Problems that a text report lists; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
 
@@ -60,12 +100,41 @@ pub struct Document {
     text: String,
     /// Whether the text of a page ends in a list that the next item continues.
     in_list: bool,
+    /// The headings of a part of a page, and the number of those before.
+    headings: Vec<String>,
+    headings_before: usize,
 }
 
 impl Document {
     pub fn new(style: Style, details: bool) -> Document {
         let details = details || !matches!(style, Style::Terminal(_));
-        Document { style, details, text: String::new(), in_list: false }
+        let headings = Vec::new();
+        Document {
+            style,
+            details,
+            text: String::new(),
+            in_list: false,
+            headings,
+            headings_before: 0,
+        }
+    }
+
+    /// A section of a page, or its summary, which is made last.
+    pub(super) fn of_page(page: &Page) -> Document {
+        let headings_before = page.number_of_headings();
+        Document { headings_before, ..Document::new(Style::Html, true) }
+    }
+
+    /// Adds it to a page as a section.
+    pub(super) fn add_to(mut self, page: &mut Page) {
+        self.end_list();
+        page.add(&self.text, self.headings);
+    }
+
+    /// The page of which it is the summary.
+    pub(super) fn into_page(mut self, page: &Page) -> String {
+        self.end_list();
+        page.text(&self.text, &self.headings)
     }
 
     pub(super) fn text(&self) -> &str {
@@ -139,7 +208,12 @@ impl Document {
             Style::Markdown => self.lines(&format!("{} {words}\n\n", "#".repeat(level))),
             Style::Terminal(_) => self.line(&Tone::Heading.styled(words), 4),
             Style::Html if level > 2 => self.block(&html! { h3 { (for_page(words)) } }),
-            Style::Html => self.block(&html! { h2 { (for_page(words)) } }),
+            Style::Html => {
+                let part = self.headings_before + self.headings.len();
+                let words = for_page(words);
+                self.block(&html! { h2 id=(format!("part-{part}")) { (words) } });
+                self.headings.push(words);
+            }
         }
     }
 
@@ -240,10 +314,10 @@ impl Document {
     /// A shell command, on a line of its own.
     pub(super) fn command(&mut self, command: &str) {
         if self.is_html() {
-            return self.block(&html::command(&printable(command)));
+            return self.block(&html::command(&command_line(command)));
         }
         let width = self.style.width().map(|width| width.saturating_sub(4));
-        let command = continued(&printable(command), width);
+        let command = continued(&command_line(command), width);
         self.lines(&format!("    {command}\n"));
     }
 
@@ -401,14 +475,15 @@ impl<W: Write> Output<W> {
     /// Writes something for people; a page is kept until the end.
     pub(super) fn text(&mut self, text: impl FnOnce(&mut Document)) -> io::Result<()> {
         let Some(style) = self.style() else { return Ok(()) };
-        let mut document = Document::new(style, self.details);
-        text(&mut document);
-        let text = document.into_text();
         if self.format == Format::Html {
-            self.page.add(&text);
+            let mut section = Document::of_page(&self.page);
+            text(&mut section);
+            section.add_to(&mut self.page);
             return Ok(());
         }
-        self.out.write_all(text.as_bytes())?;
+        let mut document = Document::new(style, self.details);
+        text(&mut document);
+        self.out.write_all(document.into_text().as_bytes())?;
         self.out.flush()
     }
 
@@ -424,9 +499,9 @@ impl<W: Write> Output<W> {
         match self.format {
             Format::Table | Format::Markdown => self.text(text)?,
             Format::Html => {
-                let mut summary = Document::new(Style::Html, true);
+                let mut summary = Document::of_page(&self.page);
                 text(&mut summary);
-                self.out.write_all(self.page.text(&summary.into_text()).as_bytes())?;
+                self.out.write_all(summary.into_page(&self.page).as_bytes())?;
             }
             Format::Json => {
                 let end = if self.written > 0 { "\n  ]" } else { "]" };

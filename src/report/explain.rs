@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 
 use super::document::{Document, Printed};
 use super::table::{Style, printable};
-use super::units::{counted, nanoseconds, percent, plain, size_within};
-use crate::advise::explain::result::{ColumnExplanation, Explanation, ValueRead, WidthRange};
+use super::units::{counted, nanoseconds, percent, plain, size_within, utc};
+use crate::advise::explain::result::{
+    ColumnExplanation, Explanation, ValueRead, WidthRange, Written,
+};
 use crate::inspect::document as inspect;
 use crate::inspect::result::SCHEMA;
 use crate::server::about::ServerReport;
@@ -20,7 +22,7 @@ impl Printed for Explanation {
     const SCHEMA: &'static str = SCHEMA;
 
     fn document(server: Option<ServerReport>) -> Value {
-        json!(inspect::Document::new(server))
+        json!(inspect::Document::new(server, utc()))
     }
 
     fn entry(&self) -> impl Serialize {
@@ -66,7 +68,7 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         document.gap();
         let other = &explanation.update_other;
         let line = format!(
-            "An UPDATE of other columns writes {} in the heap, {} of WAL.",
+            "An UPDATE of other columns writes {} in the heap, {} of WAL without that of indexes.",
             bytes(&other.heap_bytes),
             bytes(&other.wal_bytes)
         );
@@ -114,21 +116,31 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
     document.heading(&printable(&head), 3);
     let scan = several(&column.scan_buffers, "buffer");
     let scan = format!("{scan} with the column, {} without", explanation.heap_blocks);
-    let update = &column.update;
-    let toast = match update.toast_bytes.estimate {
-        0.0 => String::new(),
-        _ => format!(", {} in TOAST", bytes(&update.toast_bytes)),
-    };
-    let heap = bytes(&update.heap_bytes);
-    let wal = bytes(&update.wal_bytes);
-    let update = format!("{heap} in the heap{toast}, {wal} of WAL");
-    for (name, text) in [("read", read(column)), ("scan", scan), ("update", update)] {
+    let mut costs =
+        vec![("read", read(column)), ("scan", scan), ("update", written(&column.update))];
+    if let (Some(append), Some((_, update))) = (&column.append, costs.last_mut()) {
+        update.push_str(", if the whole value is replaced");
+        let append = format!("{}, and the appended bytes themselves", written(append));
+        costs.push(("append", append));
+    }
+    for (name, text) in costs {
         match document.style {
             Style::Html => document.item(&format!("{name}: {text}")),
             Style::Markdown => document.line(&format!("* {name}: {text}"), 10),
             Style::Terminal(_) => document.line(&format!("  {name:<8}{text}"), 10),
         }
     }
+}
+
+/// What an UPDATE writes.
+fn written(written: &Written) -> String {
+    let toast = match written.toast_bytes.estimate {
+        0.0 => String::new(),
+        _ => format!(", {} in TOAST", bytes(&written.toast_bytes)),
+    };
+    let heap = bytes(&written.heap_bytes);
+    let wal = bytes(&written.wal_bytes);
+    format!("{heap} in the heap{toast}, {wal} of WAL without that of indexes")
 }
 
 fn values(column: &ColumnExplanation) -> String {

@@ -2,9 +2,10 @@
 
 use super::document::Document;
 use super::intervals;
-use super::table::{Style, Tone, continued, printable, wrapped};
+use super::table::{Style, Tone, command_line, continued, printable, wrapped};
 use super::units::{counted, size};
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
+use crate::inspect::overview::rank::Totals;
 use toast_format::fill::moves::Expected;
 use toast_format::model::interval::Interval;
 use toast_format::model::sql::without_public;
@@ -16,11 +17,18 @@ const RANKED_ON_PAGE: usize = 30;
 /// Narrower terminals have no room for intervals.
 const NARROW: usize = 60;
 
-/// All findings about a table, or a line that there are none, with what was examined.
-pub(super) fn of_table(findings: &Findings, document: &mut Document) {
+/// All findings about a table, or a line that there are none, with what was examined. `is_complete`: whether everything
+/// that was to be examined could be read.
+pub(super) fn of_table(findings: &Findings, is_complete: bool, document: &mut Document) {
     let Findings { findings: found, looked_at: looked } = findings;
     match (document.is_html(), found.len()) {
-        (false, _) => document.lines(&format!("{}\n", text(findings, document.style))),
+        (false, _) => {
+            document.lines(&format!("{}\n", text(findings, is_complete, document.style)));
+        }
+        (true, 0) if !is_complete => document.verdict(
+            Tone::Warning,
+            &format!("No findings in what could be read. This table was {}.", looked_at(looked)),
+        ),
         (true, 0) => {
             document.verdict(
                 Tone::Good,
@@ -42,43 +50,59 @@ fn on_page(finding: &Finding, relation: Option<&str>, document: &mut Document) {
     document.line(&finding.why, 0);
     if finding.command.starts_with("toastctl ") {
         document.command(&finding.command);
-    } else {
+    } else if !finding.command.is_empty() {
         document.sql(&finding.command);
     }
 }
 
-fn text(findings: &Findings, style: Style) -> String {
+/// A finding among those about many tables. `with_command`: whether the command that acts on it is shown.
+pub(super) fn among_others(finding: &Finding, with_command: bool, document: &mut Document) {
+    if document.is_html() {
+        return on_page(finding, Some(&finding.relation), document);
+    }
+    let told = of_one(finding, Some(&finding.relation), document.style);
+    let lines = if with_command { told.len() } else { 1 };
+    told.iter().take(lines).for_each(|line| document.lines(&format!("  {line}\n")));
+}
+
+fn text(findings: &Findings, is_complete: bool, style: Style) -> String {
     let (item, deeper) = match style {
         Style::Terminal(_) => ("  ", "    "),
         Style::Markdown | Style::Html => ("* ", "  "),
     };
     if findings.findings.is_empty() {
-        let none = toned(Tone::Good, "none", style);
+        let none = if is_complete {
+            toned(Tone::Good, "none", style)
+        } else {
+            toned(Tone::Warning, "none in what could be read", style)
+        };
         let text = format!("{item}findings: {none} ({})", looked_at(&findings.looked_at));
         return wrapped(&text, style.width(), 4);
     }
     let mut lines = vec![format!("{item}findings (toastctl help findings):")];
     for finding in &findings.findings {
-        lines.extend(of_one(finding, None, style).map(|line| format!("{deeper}{line}")));
+        let told = of_one(finding, None, style);
+        lines.extend(told.iter().map(|line| format!("{deeper}{line}")));
     }
     lines.join("\n")
 }
 
-/// The first findings about many tables, the most important first. `tables`: how many were examined.
+/// The first findings about many tables, the most important first.
 pub(super) fn ranked(
     findings: &[Finding],
-    tables: u64,
+    totals: &Totals,
     limit: Option<usize>,
     document: &mut Document,
 ) {
     if !document.is_html() {
-        let told = ranked_text(findings, tables, limit, document.style);
+        let told = ranked_text(findings, totals, limit, document.style);
         return document.lines(&format!("{told}\n"));
     }
     document.heading("Findings", 2);
-    let of = format!("{} of 1 MB or more", counted(tables, "table"));
+    let of = examined(totals);
     if findings.is_empty() {
-        return document.verdict(Tone::Good, &format!("No findings in {of}."));
+        let tone = if totals.unsearched == 0 { Tone::Good } else { Tone::Warning };
+        return document.verdict(tone, &format!("No findings in {of}."));
     }
     let shown = limit.unwrap_or(RANKED_ON_PAGE).min(findings.len());
     let more = match findings.len() - shown {
@@ -92,15 +116,28 @@ pub(super) fn ranked(
     }
 }
 
-fn ranked_text(findings: &[Finding], tables: u64, limit: Option<usize>, style: Style) -> String {
+/// The tables that findings were searched for in, and those in which they could not be.
+fn examined(totals: &Totals) -> String {
+    let of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
+    match totals.unsearched {
+        0 => of,
+        tables => format!("{of}; {} could not be read, or only in part", counted(tables, "table")),
+    }
+}
+
+fn ranked_text(
+    findings: &[Finding],
+    totals: &Totals,
+    limit: Option<usize>,
+    style: Style,
+) -> String {
     let mut lines = Vec::new();
     if style == Style::Markdown {
         lines.push(String::new());
     }
     if findings.is_empty() {
-        let of = counted(tables, "table");
-        let none = toned(Tone::Good, "none", style);
-        let text = format!("Findings: {none} in {of} of 1 MB or more.");
+        let tone = if totals.unsearched == 0 { Tone::Good } else { Tone::Warning };
+        let text = format!("Findings: {} in {}.", toned(tone, "none", style), examined(totals));
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
     }
@@ -113,8 +150,8 @@ fn ranked_text(findings: &[Finding], tables: u64, limit: Option<usize>, style: S
     let text = format!("{number}{more} (toastctl help findings):");
     lines.push(wrapped(&text, style.width(), 0));
     for finding in findings.iter().take(shown) {
-        let [text, command] = of_one(finding, Some(&finding.relation), style);
-        lines.extend([text, command].map(|line| format!("  {line}")));
+        let told = of_one(finding, Some(&finding.relation), style);
+        lines.extend(told.iter().map(|line| format!("  {line}")));
     }
     lines.join("\n")
 }
@@ -133,9 +170,10 @@ fn described(finding: &Finding, relation: Option<&str>, style: Style) -> (String
         (None, Some(only)) => format!(" {only}"),
         (None, None) => String::new(),
     };
-    // on a narrow terminal, the effect takes too many lines
+    // among others, and on a narrow terminal, the effect takes too many lines
+    let is_short = style.width().is_some() && relation.is_some();
     let compaction =
-        finding.compaction.filter(|expected| !(expected.estimated && is_narrow(style)));
+        finding.compaction.filter(|expected| !(is_short || expected.estimated && is_narrow(style)));
     let text = format!(
         "{}{}{}",
         amount(finding, style),
@@ -145,16 +183,20 @@ fn described(finding: &Finding, relation: Option<&str>, style: Style) -> (String
     (printable(&place), text)
 }
 
-/// A finding and the command that acts on it.
-fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2] {
+/// A finding and the command that acts on it, if there is one.
+fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> Vec<String> {
     let (place, text) = described(finding, relation, style);
     let name = toned(Tone::Warning, finding.code.name(), style);
     let text = format!("{name}{place}: {text}");
     // the caller indents
     let width = style.width().map(|width| width.saturating_sub(4));
     let (tick, bullet) = if style == Style::Markdown { ("`", "* ") } else { ("", "") };
-    let command = continued(&printable(&finding.command), width);
-    [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {tick}{command}{tick}")]
+    let command = continued(&command_line(&finding.command), width);
+    let mut lines = vec![format!("{bullet}{}", wrapped(&text, width, 8))];
+    if !command.is_empty() {
+        lines.push(format!("  {tick}{command}{tick}"));
+    }
+    lines
 }
 
 /// What compaction would move, with `free` bytes free, and what it would return if that is more.
@@ -320,7 +362,7 @@ mod tests {
         assert_eq!(moves(&nothing, 60 << 20), "; compaction moves nothing");
         let some = findings(vec![older, setting]);
         let plain = |findings| {
-            let text = text(findings, Style::Terminal(Some(80)));
+            let text = text(findings, true, Style::Terminal(Some(80)));
             anstream::adapter::strip_str(&text).to_string()
         };
         insta::assert_snapshot!(plain(&some), @r#"
@@ -331,7 +373,20 @@ mod tests {
     unused-setting: toast_tuple_target 256 does nothing
       ALTER TABLE "public"."orders" RESET (toast_tuple_target);
 "#);
-        insta::assert_snapshot!(text(&some, Style::Markdown), @r#"
+        let none = findings(Vec::new());
+        for (is_complete, words) in
+            [(true, "findings: none ("), (false, "none in what could be read (")]
+        {
+            assert!(text(&none, is_complete, Style::Markdown).contains(words));
+        }
+        let totals = Totals { looked_at: 3, ..Totals::default() };
+        assert_eq!(examined(&totals), "3 tables of 1 MB or more");
+        let partly = Totals { unsearched: 1, ..totals };
+        assert_eq!(
+            examined(&partly),
+            "3 tables of 1 MB or more; 1 table could not be read, or only in part"
+        );
+        insta::assert_snapshot!(text(&some, true, Style::Markdown), @r#"
 * findings (toastctl help findings):
   * older-setting doc: ≈48 MB (38–57 MB) stored otherwise than the column is set (extended, lz4)
     `toastctl retoast public.orders --column doc --toaster extended`

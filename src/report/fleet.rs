@@ -1,15 +1,21 @@
 //! What a run over several databases prints: each result with its database, and at the end what became of all.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
+use anstream::adapter::strip_str;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::document::{Document, Format, csv_records};
+use super::document::{Document, Format, OutputFormat, csv_records};
+use super::html::Page;
+use super::intervals::about_size;
+use super::nagios::{self, Service, State};
+use super::openmetrics::{self, Family};
 use super::overview;
 use super::table::{Grid, Head, Style, Tone, printable, printable_json};
-use super::units::counted;
-use crate::inspect::overview::rank::Overview;
+use super::units::{counted, optional_number, optional_size};
+use crate::inspect::overview::rank::{Overview, Totals};
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.fleet/1";
@@ -35,14 +41,43 @@ pub struct TargetReport {
     pub(crate) result: Option<Value>,
 }
 
+/// What a verb has printed on a database.
+#[derive(Default)]
+pub(crate) struct TargetOutput {
+    pub(crate) text: Vec<u8>,
+    /// What is printed together with that of other databases: the overview, and what monitoring systems read.
+    pub(crate) overview: Option<Overview>,
+    pub(crate) families: Vec<Family>,
+    pub(crate) service: Option<Service>,
+}
+
+/// A database among others.
+struct DatabaseLine {
+    name: String,
+    exit_code: u8,
+    /// Of its overview, if there is one, with the number of findings.
+    totals: Option<(Totals, usize)>,
+}
+
+impl DatabaseLine {
+    fn bytes(&self) -> Option<u64> {
+        self.totals.map(|(totals, _)| totals.database_bytes.unwrap_or(totals.bytes))
+    }
+}
+
 /// Writes results as they come.
 pub(crate) struct Writer<W: Write> {
     out: W,
-    format: Format,
+    verb: &'static str,
+    format: OutputFormat,
     width: Option<usize>,
     /// Findings that are shown.
     limit: Option<usize>,
     overview: Option<Overview>,
+    databases: Vec<DatabaseLine>,
+    families: Vec<Family>,
+    services: Vec<(String, Service)>,
+    page: Page,
     /// The names of the fields, once they are printed.
     fields: Option<csv::StringRecord>,
     done: u64,
@@ -54,38 +89,59 @@ pub(crate) struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     pub(crate) fn new(
         out: W,
-        format: Format,
+        verb: &'static str,
+        format: OutputFormat,
         width: Option<usize>,
         limit: Option<usize>,
     ) -> Writer<W> {
-        let overview = None;
-        let fields = None;
-        let problems = Vec::new();
-        let done = 0;
-        let has_text = false;
-        Writer { out, format, width, limit, overview, fields, done, has_text, problems }
+        Writer {
+            out,
+            verb,
+            format,
+            width,
+            limit,
+            overview: None,
+            databases: Vec::new(),
+            families: Vec::new(),
+            services: Vec::new(),
+            page: Page::for_verb(verb),
+            fields: None,
+            done: 0,
+            has_text: false,
+            problems: Vec::new(),
+        }
     }
 
-    /// Writes the report of a database, which is `text` as its verb has printed it.
-    pub(crate) fn target(&mut self, mut report: TargetReport, text: &[u8]) -> io::Result<()> {
+    /// Writes the report of a database, or keeps it until those of all are known.
+    pub(crate) fn target(
+        &mut self,
+        mut report: TargetReport,
+        printed: TargetOutput,
+    ) -> io::Result<()> {
+        let TargetOutput { text, overview, families, service } = printed;
+        let text = text.as_slice();
         match self.format {
-            Format::Json | Format::Jsonl => {
-                report.result = serde_json::from_slice(text).ok();
-                let line = serde_json::to_string(&report)?;
-                writeln!(self.out, "{}", printable_json(line))?;
+            OutputFormat::Openmetrics if families.is_empty() => {
+                openmetrics::join(
+                    &mut self.families,
+                    openmetrics::unread(self.verb, &report.target),
+                );
             }
-            Format::Csv => self.records(&report.target, text)?,
-            Format::Table | Format::Markdown if !text.is_empty() => {
-                let name = printable(&report.target);
-                let gap = if self.has_text { "\n" } else { "" };
-                match self.format.style(self.width) {
-                    Some(Style::Markdown) => write!(self.out, "{gap}## {name}\n\n")?,
-                    _ => writeln!(self.out, "{gap}-- {name} --")?,
-                }
-                self.out.write_all(text)?;
-                self.has_text = true;
+            OutputFormat::Openmetrics => openmetrics::join(&mut self.families, families),
+            OutputFormat::Nagios => {
+                let why = report.error.as_deref().unwrap_or("nothing was read");
+                let service = service.unwrap_or_else(|| Service::failed(why));
+                self.services.push((report.target.clone(), service));
             }
-            Format::Table | Format::Markdown | Format::Html => {}
+            OutputFormat::Report(format) => self.print(format, &mut report, text)?,
+        }
+        let totals = overview.as_ref().map(|overview| (overview.totals, overview.findings.len()));
+        let name = report.target.clone();
+        self.databases.push(DatabaseLine { name, exit_code: report.exit_code, totals });
+        match (&mut self.overview, overview) {
+            (Some(all), Some(overview)) => all.join(overview),
+            (None, Some(overview)) => self.overview = Some(overview),
+            (_, None) => {}
         }
         match (report.exit_code, report.error) {
             (0, None) => self.done += 1,
@@ -94,12 +150,34 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Keeps the overview of a database until those of all are known.
-    pub(crate) fn overview(&mut self, overview: Overview) {
-        match &mut self.overview {
-            Some(all) => all.join(overview),
-            None => self.overview = Some(overview),
+    fn print(&mut self, format: Format, report: &mut TargetReport, text: &[u8]) -> io::Result<()> {
+        match format {
+            Format::Json | Format::Jsonl => {
+                report.result = serde_json::from_slice(text).ok();
+                let line = serde_json::to_string(report)?;
+                writeln!(self.out, "{}", printable_json(line))?;
+            }
+            Format::Csv => self.records(&report.target, text)?,
+            Format::Table | Format::Markdown if !text.is_empty() => {
+                let name = printable(&report.target);
+                let gap = if self.has_text { "\n" } else { "" };
+                match format.style(self.width) {
+                    Some(Style::Markdown) => write!(self.out, "{gap}## {name}\n\n")?,
+                    _ => writeln!(self.out, "{gap}-- {name} --")?,
+                }
+                self.out.write_all(text)?;
+                self.has_text = true;
+            }
+            Format::Html if !text.is_empty() => {
+                let mut section = Document::of_page(&self.page);
+                section.heading(&report.target, 2);
+                section
+                    .figure(&report.target, &strip_str(&String::from_utf8_lossy(text)).to_string());
+                section.add_to(&mut self.page);
+            }
+            Format::Table | Format::Markdown | Format::Html => {}
         }
+        Ok(())
     }
 
     /// The same records with the database in front.
@@ -117,12 +195,52 @@ impl<W: Write> Writer<W> {
         csv_records(lines, &mut self.out)
     }
 
-    /// Writes the summary of all databases. `skipped`: databases that an earlier run has finished.
-    pub(crate) fn finish(mut self, skipped: u64) -> io::Result<()> {
-        let Some(style) = self.format.style(self.width) else { return self.out.flush() };
-        let mut document = Document::new(style, false);
-        if let Some(overview) = &self.overview {
-            overview::text(overview, self.limit, None, &mut document);
+    /// Writes the summary of all databases. `skipped`: databases that an earlier run has finished. Returns what a plugin
+    /// says of all.
+    pub(crate) fn finish(mut self, skipped: u64) -> io::Result<Option<State>> {
+        let style = match self.format {
+            OutputFormat::Openmetrics => {
+                openmetrics::write(&mut self.out, &self.families)?;
+                return Ok(None);
+            }
+            OutputFormat::Nagios => {
+                let (state, lines) = nagios::fleet(self.services);
+                self.out.write_all(lines.as_bytes())?;
+                self.out.flush()?;
+                return Ok(Some(state));
+            }
+            OutputFormat::Report(format) => format.style(self.width),
+        };
+        match style {
+            Some(Style::Html) => {
+                self.page.incomplete = !self.problems.is_empty();
+                let mut document = Document::of_page(&self.page);
+                self.summary(skipped, &mut document);
+                self.out.write_all(document.into_page(&self.page).as_bytes())?;
+            }
+            Some(style) => {
+                let mut document = Document::new(style, false);
+                self.summary(skipped, &mut document);
+                self.out.write_all(document.text().as_bytes())?;
+            }
+            None => {}
+        }
+        self.out.flush()?;
+        Ok(None)
+    }
+
+    /// A line for each database, the overview of all, and what could not be done.
+    fn summary(&mut self, skipped: u64, document: &mut Document) {
+        let server = common_server(self.databases.iter().map(|database| database.name.as_str()));
+        if let Some(overview) = &mut self.overview {
+            document.heading("Databases", 2);
+            document.grid("Databases", &databases(&mut self.databases, &server));
+            if let more @ 1.. = self.databases.len().saturating_sub(LISTED) {
+                document.line(&format!("({more} more)"), 0);
+            }
+            document.gap();
+            overview.leave_out_server(&server);
+            overview::text(overview, self.limit, None, document);
         }
         if self.overview.is_some() || self.has_text {
             document.gap();
@@ -140,18 +258,62 @@ impl<W: Write> Writer<W> {
         document.line(&document.toned(tone, &words), 0);
         if not_done > 0 {
             document.gap();
-            document.grid("Problems", &problems(&self.problems));
+            document.grid("Problems", &problems(&self.problems, &server));
             if let more @ 1.. = not_done.saturating_sub(LISTED) {
                 document.line(&format!("({more} more)"), 0);
             }
         }
-        self.out.write_all(document.text().as_bytes())?;
-        self.out.flush()
     }
 }
 
-fn problems(problems: &[(String, u8, String)]) -> Grid {
-    let heads = [Head::text("Database", 0), Head::number("Exit", 0), Head::text("Problem", 0)];
+/// What names of databases begin with if all of them are on one server; empty if there are several.
+fn common_server<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
+    let first = names.next().unwrap_or_default();
+    let server = first.rfind('/').map_or("", |at| first.get(..=at).unwrap_or_default());
+    if names.all(|name| name.strip_prefix(server).is_some_and(|rest| !rest.contains('/'))) {
+        server.to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// The largest databases, and how the run on each ended.
+fn databases(databases: &mut [DatabaseLine], server: &str) -> Grid {
+    databases.sort_by_key(|database| (Reverse(database.bytes()), database.name.clone()));
+    let mut grid = Grid::new(&[
+        Head::name("Database"),
+        Head::number("Size", 0),
+        Head::number("TOAST", 0),
+        Head::number("Free", 0),
+        Head::number("Findings", 0),
+        Head::text("State", 0),
+    ]);
+    for database in databases.iter().take(LISTED) {
+        let totals = database.totals;
+        grid.row(vec![
+            database.name.strip_prefix(server).unwrap_or(&database.name).to_owned(),
+            optional_size(database.bytes()),
+            optional_size(totals.map(|(totals, _)| totals.toast_bytes)),
+            totals
+                .and_then(|(totals, _)| totals.unused_bytes)
+                .as_ref()
+                .map_or_else(String::new, about_size),
+            optional_number(totals.map(|(_, findings)| findings as u64)),
+            match database.exit_code {
+                0 => "done".to_owned(),
+                1 => "incomplete".to_owned(),
+                3 => "no connection".to_owned(),
+                4 => "stopped".to_owned(),
+                7 => "alarm".to_owned(),
+                code => format!("exit code {code}"),
+            },
+        ]);
+    }
+    grid
+}
+
+fn problems(problems: &[(String, u8, String)], server: &str) -> Grid {
+    let heads = [Head::name("Database"), Head::number("Exit", 0), Head::text("Problem", 0)];
     let mut grid = Grid::new(&heads);
     for (target, code, error) in problems.iter().take(LISTED) {
         let first = error.lines().next().unwrap_or_default();
@@ -160,7 +322,8 @@ fn problems(problems: &[(String, u8, String)]) -> Grid {
             .strip_prefix("connection to server ")
             .and_then(|rest| rest.split_once(" failed: "))
             .map_or(first, |(_, why)| why);
-        grid.row(vec![target.clone(), code.to_string(), printable(why)]);
+        let name = target.strip_prefix(server).unwrap_or(target);
+        grid.row(vec![name.to_owned(), code.to_string(), printable(why)]);
     }
     grid
 }
@@ -187,15 +350,18 @@ mod tests {
 
     fn printed(format: Format) -> String {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, format, Some(80), None);
+        let shape = OutputFormat::Report(format);
+        let mut writer = Writer::new(&mut out, "check", shape, Some(80), None);
+        let printed = |text: &[u8]| TargetOutput { text: text.to_vec(), ..TargetOutput::default() };
         let text: [&[u8]; 2] = match format {
             Format::Csv => [b"a,b\n1,\"x,\ny\"\n", b"a,b\n2,z\n"],
             Format::Json => [b"{\n  \"schema\": \"s/1\"\n}\n", b""],
             _ => [b"one\n", b"two\n"],
         };
-        writer.target(report("h:1/a", 0, None), text[0]).unwrap();
-        writer.target(report("h:1/b", 1, Some("t is locked\nHINT:  x")), text[1]).unwrap();
-        writer.target(report("down:1/c", 3, Some("refused")), b"").unwrap();
+        writer.target(report("h:1/a", 0, None), printed(text[0])).unwrap();
+        let locked = report("h:1/b", 1, Some("t is locked\nHINT:  x"));
+        writer.target(locked, printed(text[1])).unwrap();
+        writer.target(report("down:1/c", 3, Some("refused")), printed(b"")).unwrap();
         writer.finish(1).unwrap();
         String::from_utf8(out).unwrap()
     }

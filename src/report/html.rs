@@ -25,6 +25,9 @@ if (navigator.clipboard) for (const command of document.querySelectorAll('.comma
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
     script-src 'sha256-2jmtYYUWM5VALTXyJQt4PhBduMWj1iYsa60mHHryryw='; base-uri 'none'; form-action 'none'";
 
+/// A page with so many headings has a table of contents.
+const LONG: usize = 4;
+
 /// Bytes of sections that a page may have; later ones are counted.
 const MOST: usize = 1 << 20;
 
@@ -36,6 +39,8 @@ pub(super) struct Page {
     /// What the report is about.
     subject: String,
     sections: String,
+    /// The headings of the sections, which are the parts of the page.
+    headings: Vec<String>,
     /// Sections for which there was no room.
     more: u64,
     /// Whether something could not be read, as messages on standard error say.
@@ -58,26 +63,35 @@ impl Page {
     /// States which server the report is about.
     pub(super) fn about(&mut self, server: Option<&Value>) {
         let Some(server) = server else { return };
-        let names = [server.get("database"), server.get("version")]
-            .map(|name| name.and_then(Value::as_str));
-        if let [Some(database), Some(version)] = names {
-            let database = printable(database);
-            self.subject = format!("Database {database}, PostgreSQL {}", printable(version));
+        let names = [server.get("database"), server.get("address"), server.get("version")]
+            .map(|name| name.and_then(Value::as_str).map(printable));
+        if let [Some(database), Some(address), Some(version)] = names {
+            self.subject = format!("Database {database} on {address}, PostgreSQL {version}");
         }
     }
 
-    /// Adds a section. The first one is always shown.
-    pub(super) fn add(&mut self, section: &str) {
+    /// How many headings the sections have.
+    pub(super) fn number_of_headings(&self) -> usize {
+        self.headings.len()
+    }
+
+    /// Adds a section with its headings. The first one is always shown.
+    pub(super) fn add(&mut self, section: &str, headings: Vec<String>) {
         if self.sections.is_empty() || self.sections.len() + section.len() <= MOST {
             self.sections.push_str(section);
+            self.headings.extend(headings);
         } else {
             self.more += 1;
         }
     }
 
-    /// The whole page, with the summary before the sections.
-    pub(super) fn text(&self, summary: &str) -> String {
-        let Page { title, subject, sections, more, incomplete } = self;
+    /// The whole page, with the summary, which has these headings, before the sections.
+    pub(super) fn text(&self, summary: &str, of_summary: &[String]) -> String {
+        let Page { title, subject, sections, headings, more, incomplete } = self;
+        let first = headings.len();
+        let mut contents: Vec<(usize, &String)> =
+            of_summary.iter().enumerate().map(|(at, words)| (first + at, words)).collect();
+        contents.extend(headings.iter().enumerate());
         let page = html! {
             (DOCTYPE)
             html lang="en" {
@@ -94,6 +108,16 @@ impl Page {
                     header {
                         h1 { (title) }
                         @if !subject.is_empty() { p { (subject) } }
+                        p { time { (utc()) } }
+                        @if contents.len() >= LONG {
+                            nav aria-label="Contents" {
+                                ul {
+                                    @for (part, words) in &contents {
+                                        li { a href=(format!("#part-{part}")) { (words) } }
+                                    }
+                                }
+                            }
+                        }
                     }
                     main id="main" {
                         @if *incomplete {
@@ -112,7 +136,7 @@ impl Page {
                         }
                     }
                     footer {
-                        p { "Written by toastctl " (env!("CARGO_PKG_VERSION")) " on " (utc()) "." }
+                        p { "Written by toastctl " (env!("CARGO_PKG_VERSION")) "." }
                     }
                     script { (PreEscaped(SCRIPT)) }
                 }

@@ -15,7 +15,7 @@ use super::intervals::{
 };
 use super::overview;
 use super::table::{Grid, number, printable, text};
-use super::units::{and_more, counted, optional_number, optional_size, percent, size};
+use super::units::{and_more, counted, optional_number, optional_size, percent, size, utc};
 use crate::inspect::document as inspect;
 use crate::inspect::overview::rank::Ranking;
 use crate::inspect::overview::{Extent, RelationLine};
@@ -28,6 +28,7 @@ use crate::server::citus::ShardLine;
 use toast_format::codec::Method;
 use toast_format::disk::desc::Storage;
 use toast_format::disk::layout::PageSize;
+use toast_format::model::interval::Amount;
 use toast_format::model::stored::Form;
 
 /// Problems shown in full in a table; the rest is counted.
@@ -56,7 +57,7 @@ impl<W: Write> Writer<W> {
         width: Option<usize>,
         server: Option<ServerReport>,
     ) -> Writer<W> {
-        let document = json!(inspect::Document::new(server));
+        let document = json!(inspect::Document::new(server, utc()));
         let output = Output::new(out, format, width, SCHEMA, &CSV_HEAD, &document);
         Writer { output, ranking: Ranking::new(Extent::default()), costs_told: Vec::new() }
     }
@@ -64,7 +65,7 @@ impl<W: Write> Writer<W> {
     /// Writes one relation immediately.
     pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
         if relation.read.access_method.is_none() {
-            self.ranking.add(&RelationLine::new(relation, None, None));
+            self.ranking.add(&RelationLine::new(relation, None));
         }
         let costs_told = &mut self.costs_told;
         self.output.section(
@@ -109,7 +110,7 @@ fn relation_section(
         document.item(&printable(&format!("{of} of {table} on {node}")));
     }
     if let Some(found) = &relation.findings {
-        findings::of_table(found, document);
+        findings::of_table(found, relation.read.problem_count == 0, document);
     }
     if let Some(sample) = sample {
         document.item(&sample_line(sample));
@@ -123,7 +124,10 @@ fn relation_section(
     }
     document.item(&tuples_line(&relation.tuples, sample.is_some()));
     if let Some(toast) = &relation.toast {
-        document.item(&toast_line(toast));
+        document.item(&toast_line(toast, relation.dropped_columns.is_some()));
+    }
+    if let Some(dropped @ [_, ..]) = relation.dropped_columns.as_deref() {
+        document.item(&dropped_line(dropped));
     }
     if !relation.options.is_empty() {
         document.item(&format!("options: {}", printable(&relation.options.join(", "))));
@@ -163,7 +167,7 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
     columns.sort_by_key(|column| std::cmp::Reverse(known_bytes(column)));
     let name = &relation.read.name.relation;
     if document.is_html() {
-        let line = RelationLine::new(relation, None, None);
+        let line = RelationLine::new(relation, None);
         let tile = overview::tile(name, line.figures.bytes(), &line.columns);
         let title = format!("Columns and forms by size: {}", printable(name));
         overview::map(&title, &[tile], document);
@@ -245,7 +249,7 @@ fn no_room(left_out: &[&'static str], document: &mut Document) {
     if !left_out.is_empty() {
         let named = left_out.get(..NO_ROOM).unwrap_or(left_out).join(", ");
         let more = and_more(left_out.len(), NO_ROOM);
-        document.line(&format!("(no room for: {named}{more})"), 1);
+        document.line(&format!("(hidden at this width: {named}{more})"), 1);
     }
 }
 
@@ -276,8 +280,13 @@ fn heap_line(heap: &HeapFigures) -> String {
 }
 
 fn tuples_line(tuples: &TupleFigures, is_sample: bool) -> String {
-    let TupleFigures { live, dead, unknown, hot_updated, .. } = tuples;
-    let mut line = format!("rows: {} live", count(live));
+    let TupleFigures { live, visible_rows_only, dead, unknown, hot_updated, .. } = tuples;
+    let what = if *visible_rows_only {
+        "visible (row security may hide others from this user)"
+    } else {
+        "live"
+    };
+    let mut line = format!("rows: {} {what}", count(live));
     if let Some(dead) = dead {
         line.push_str(&format!(", {} dead", count(dead)));
     }
@@ -292,12 +301,24 @@ fn tuples_line(tuples: &TupleFigures, is_sample: bool) -> String {
     line
 }
 
+/// What rows have of dropped columns.
+fn dropped_line(columns: &[ColumnFigures]) -> String {
+    let mut values = Amount::exact(0);
+    let mut bytes = Amount::exact(0);
+    for column in columns {
+        values = values.plus(column.all.values);
+        bytes = bytes.plus(column.own_bytes);
+    }
+    format!("dropped columns: {} values, {}", count(&values), about_size(&bytes))
+}
+
 /// The index of a TOAST relation that never held a value.
 const SMALL_INDEX: u64 = 8192;
 
-fn toast_line(toast: &ToastFigures) -> String {
+/// `shows_dropped`: whether values of dropped columns are among those counted.
+fn toast_line(toast: &ToastFigures, shows_dropped: bool) -> String {
     let mut line = format!("toast: {}", printable(&toast.relation));
-    let is_known = toast.unplaced_values.is_none();
+    let is_known = toast.unplaced_values.is_none() && shows_dropped;
     if toast.bytes == Some(0) && is_known {
         line.push_str(", empty");
         if let Some(bytes) = toast.index_bytes.filter(|&bytes| bytes > SMALL_INDEX) {
@@ -319,7 +340,12 @@ fn toast_line(toast: &ToastFigures) -> String {
     if let Some(dead) = toast.dead_rows {
         line.push_str(&format!(", {dead} dead"));
     }
-    line.push_str(&values_there(toast));
+    if shows_dropped || toast.values.estimate > 0 || toast.unplaced_values.is_some() {
+        line.push_str(&values_there(toast));
+    }
+    if !shows_dropped {
+        line.push_str("; those of dropped columns, which functions do not show");
+    }
     if let Some(orphans) = toast.orphans.filter(|orphans| orphans.values > 0) {
         line.push_str(&format!(
             "; {} that no row refers to, {} in {}",
@@ -338,7 +364,13 @@ fn values_there(toast: &ToastFigures) -> String {
         return format!("; {} values in {} chunks", count(values), count(chunks));
     }
     let values = values.estimate;
-    let known = format!("{} in {}", counted(values, "value"), counted(chunks.estimate, "chunk"));
+    let chunks = chunks.estimate;
+    let known = if chunks < values {
+        // each has one or more
+        format!("{}, in chunks that their pointers do not count", counted(values, "value"))
+    } else {
+        format!("{} in {}", counted(values, "value"), counted(chunks, "chunk"))
+    };
     match (values, toast.unplaced_values) {
         (0, None) => "; no values".to_owned(),
         (_, None) => format!("; {known}"),
@@ -364,7 +396,7 @@ fn pointer_costs(relation: &RelationReport, told: &mut Vec<String>, document: &m
     }
 }
 
-const CSV_HEAD: [&str; 13] = [
+const CSV_HEAD: [&str; 14] = [
     "relation",
     "column",
     "type",
@@ -378,6 +410,7 @@ const CSV_HEAD: [&str; 13] = [
     "pointer_bytes",
     "chunks",
     "ratio",
+    "visible_rows_only",
 ];
 
 /// One row for each column and form; sizes are bytes.
@@ -399,6 +432,7 @@ fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
                 all.pointer_bytes.estimate.to_string(),
                 all.chunks.estimate.to_string(),
                 cell(ratio.as_ref(), |ratio| ratio.estimate.to_string()),
+                relation.tuples.visible_rows_only.to_string(),
             ]);
         }
     }
@@ -414,6 +448,7 @@ fn column_grid(columns: &[&ColumnFigures]) -> Grid {
             text("Type", 5, |c| c.type_name.clone()),
             text("Storage", 6, |c| c.storage.name().into()),
             text("Compression", 15, |c| c.compression.map_or("", Method::name).into()),
+            text("Toaster", 5, |c| c.toaster.clone().unwrap_or_default()),
             number("Values", 0, |c| guess(&c.all.values)),
             number("Values from–to", 2, |c| range(&c.all.values)),
             number("Nulls", 7, |c| cell(nonzero(c.nulls).as_ref(), count)),

@@ -93,9 +93,14 @@ fn documents(report: &KeysReport) -> String {
             counted(sample.total_blocks, "block")
         )
     };
+    let unread = match report.totals.documents.low.saturating_sub(sample.documents) {
+        unread @ 1.. if sample.complete => format!(", {unread} of them not read"),
+        _ => String::new(),
+    };
+    let what = if report.subject.visible_rows_only { "visible document" } else { "document" };
     format!(
-        "{}, {} stored, {} raw{looked}",
-        several(&report.totals.documents, "document"),
+        "{}{unread}, {} stored, {} raw{looked}",
+        several(&report.totals.documents, what),
         bytes(&report.totals.stored_bytes),
         bytes(&report.totals.raw_bytes)
     )

@@ -4,7 +4,8 @@
 //! * [`schema`]: the JSON schemas of all results.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
 //! * [`inspect`]: the report of `inspect`; `intervals`: figures that may be estimates; `findings`: avoidable
-//!   costs; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: every detail of
+//!   costs; [`values`]: lines of values; `overview`: tables and columns of a
+//!   database in one ranking; `compare`: what has changed since an earlier run; [`anatomy`]: every detail of
 //!   one value; [`check`], [`explain`], [`keys`]: the reports of these verbs and options.
 //! * [`fleet`]: the reports of any verb on several databases.
 //! * [`openmetrics`], [`nagios`]: the same columns and tables for monitoring.
@@ -57,6 +58,7 @@ pub mod advise;
 pub mod anatomy;
 mod charts;
 pub mod check;
+mod compare;
 mod departure;
 pub mod document;
 pub mod explain;

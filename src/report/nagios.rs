@@ -3,6 +3,8 @@
 
 use super::table::printable;
 use super::units::{counted, percent, size};
+use crate::check::alarm::{self, Counts};
+use crate::check::code::Severity as Damage;
 use crate::findings::code::Severity;
 use crate::findings::finding::Finding;
 use crate::inspect::overview::figures::{
@@ -48,6 +50,57 @@ impl State {
     }
 }
 
+/// What a plugin says about a service.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) state: State,
+    text: String,
+    /// Performance data: figures with their units.
+    data: String,
+}
+
+impl Service {
+    /// What could not be begun, or has failed.
+    pub(crate) fn failed(message: &str) -> Service {
+        let text = message.lines().next().unwrap_or_default().to_owned();
+        Service { state: State::Unknown, text, data: String::new() }
+    }
+
+    /// A line without signs that have a meaning for the reader.
+    pub(crate) fn line(&self) -> String {
+        let Service { state, text, data } = self;
+        let separator = if data.is_empty() { "" } else { " | " };
+        format!("TOAST {}: {}{separator}{data}\n", state.name(), without_signs(text))
+    }
+}
+
+fn without_signs(text: &str) -> String {
+    printable(text).replace('|', "/")
+}
+
+/// The worst state of several databases, and the lines: their number in each state, and below it each of them, the worst
+/// first.
+pub(crate) fn fleet(mut services: Vec<(String, Service)>) -> (State, String) {
+    services.sort_by_key(|(_, service)| std::cmp::Reverse(service.state.rank()));
+    let worst = services.iter().map(|(_, service)| service.state).fold(State::Ok, State::max);
+    let mut text = counted(services.len() as u64, "database");
+    let mut data = format!("databases={}", services.len());
+    for state in [State::Critical, State::Warning, State::Unknown, State::Ok] {
+        let name = state.name().to_lowercase();
+        let number = services.iter().filter(|(_, service)| service.state == state).count();
+        if number > 0 {
+            text.push_str(&format!(", {number} {name}"));
+        }
+        data.push_str(&format!(" {name}={number}"));
+    }
+    let mut lines = Service { state: worst, text, data }.line();
+    for (database, Service { state, text, .. }) in &services {
+        let text = format!("{} {database}: {text}", state.name());
+        lines.push_str(&format!("{}\n", without_signs(&text)));
+    }
+    (worst, lines)
+}
+
 /// The conditions if the user names none: findings of severity medium are a warning, and those of severity high an
 /// alarm.
 pub(crate) fn usual() -> Vec<Condition> {
@@ -68,20 +121,14 @@ pub(crate) fn shown(unit: Unit, value: &Interval) -> String {
     }
 }
 
-/// The line about a run that could not begin or has failed.
-pub(crate) fn failed(message: &str) -> String {
-    let first = message.lines().next().unwrap_or_default();
-    line(State::Unknown, first, "")
-}
-
-/// The state and the line about a run. `incomplete`: something could not be read, as the messages on standard error
+/// What is said about a run. `incomplete`: something could not be read, as the messages on standard error
 /// say.
 pub(crate) fn report(
     figures: &Figures,
     findings: &[Finding],
     conditions: &[Condition],
     incomplete: bool,
-) -> (State, String) {
+) -> Service {
     let mut reasons: Vec<String> = Vec::new();
     let mut state = State::Ok;
     for condition in conditions {
@@ -116,7 +163,36 @@ pub(crate) fn report(
         reasons.push(listed(findings));
     }
     let data: Vec<String> = Figure::all().map(|figure| performance(figure, figures)).collect();
-    (state, line(state, &reasons.join("; "), &data.join(" ")))
+    Service { state, text: reasons.join("; "), data: data.join(" ") }
+}
+
+/// What is said about a check. Without conditions, warnings are one and errors an alarm.
+pub(crate) fn check(counts: &Counts, conditions: &[alarm::Condition]) -> Service {
+    let usual = [Damage::Warning, Damage::Error].map(alarm::Condition::of);
+    let judged = if conditions.is_empty() { &usual[..] } else { conditions };
+    let mut state = State::Ok;
+    for condition in judged {
+        let is_warning = conditions.is_empty() && condition.figure == alarm::Figure::Damage;
+        state = state.max(match counts.judge(condition) {
+            Judged::NotMet(_) => State::Ok,
+            Judged::Unknown(_) => State::Unknown,
+            Judged::Met(_) if is_warning => State::Warning,
+            Judged::Met(_) => State::Critical,
+        });
+    }
+    if counts.incomplete > 0 {
+        state = state.max(State::Unknown);
+    }
+    let text = format!(
+        "{} checked: {}, {}, {}{}",
+        counted(counts.relations, "relation"),
+        counted(counts.figure(alarm::Figure::Errors), "error"),
+        counted(counts.figure(alarm::Figure::Warnings), "warning"),
+        counted(counts.figure(alarm::Figure::Notices), "notice"),
+        if counts.incomplete > 0 { "; not everything could be checked" } else { "" }
+    );
+    let all = alarm::FIGURES.map(|(figure, name)| format!("{name}={}", counts.figure(figure)));
+    Service { state, text, data: format!("relations={} {}", counts.relations, all.join(" ")) }
 }
 
 /// `2 findings: no-compression public.orders.doc (high), unused-setting public.orders (low)`
@@ -131,13 +207,6 @@ fn listed(findings: &[Finding]) -> String {
         named.push("...".to_owned());
     }
     format!("{}: {}", counted(findings.len() as u64, "finding"), named.join(", "))
-}
-
-/// A line without signs that have a meaning for the reader.
-fn line(state: State, text: &str, data: &str) -> String {
-    let text = printable(text).replace('|', "/");
-    let separator = if data.is_empty() { "" } else { " | " };
-    format!("TOAST {}: {text}{separator}{data}\n", state.name())
 }
 
 /// A figure as a plugin reports it: `free_space=160432128B`.
@@ -168,13 +237,17 @@ mod tests {
     #[test]
     fn a_line_has_state_reasons_and_data() {
         let mut ranking = Ranking::new(Extent::default());
-        let (state, text) = report(&Figures::of(&ranking), &[], &usual(), false);
+        let said = |ranking: &Ranking, found: &[Finding], conditions: &[Condition], incomplete| {
+            let service = report(&Figures::of(ranking), found, conditions, incomplete);
+            (service.state, service.line())
+        };
+        let (state, text) = said(&ranking, &[], &usual(), false);
         assert_eq!(state, State::Ok);
         insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes | size=0B toast_size=0B index_size=0B largest_table=0B free_space=0B free_ratio=0% dead_rows=0 value_id_ratio=0% findings=0 tables=0 tables_not_read=0 problems=0");
         let left_out = LeftOut { relation: "t".into(), bytes: Some(5000), reason: "locked".into() };
         ranking.left_out.push(left_out);
         let conditions = [over(Figure::Size, 4000.0), over(Figure::Size, 6000.0)];
-        let (state, text) = report(&Figures::of(&ranking), &[], &conditions, true);
+        let (state, text) = said(&ranking, &[], &conditions, true);
         assert_eq!(state, State::Warning, "which is worse than what is not known");
         assert!(
             text.starts_with(
@@ -185,7 +258,7 @@ mod tests {
         assert_eq!(text.lines().count(), 1);
         // the limits in any order, of which the first is a warning and the second an alarm
         let limits = [6000.0, 8000.0, 4000.0].map(|limit| over(Figure::Size, limit));
-        let (state, _) = report(&Figures::of(&ranking), &[], &limits, false);
+        let (state, _) = said(&ranking, &[], &limits, false);
         assert_eq!(state, State::Warning);
     }
 
@@ -195,14 +268,23 @@ mod tests {
         let one = Interval::exact(1.0);
         let finding = Finding::new(Code::ValueIds, "public.a|b\nc", one, FindingUnit::Values);
         ranking.findings.push(finding.clone());
-        let (state, text) = report(&Figures::of(&ranking), &[finding], &usual(), false);
-        assert_eq!(state, State::Critical);
+        let service = report(&Figures::of(&ranking), &[finding], &usual(), false);
+        let text = service.line();
+        assert_eq!(service.state, State::Critical);
         assert!(
             text.starts_with(
                 r"TOAST CRITICAL: 0 tables, 0 bytes; 1 finding: value-ids public.a/b\nc (high) | size="
             ),
             "{text}"
         );
-        assert_eq!(failed("no | route\nHINT:  x"), "TOAST UNKNOWN: no / route\n");
+        let failed = Service::failed("no | route\nHINT:  x");
+        assert_eq!(failed.line(), "TOAST UNKNOWN: no / route\n");
+        let (state, lines) = fleet(vec![("h:1/a".into(), failed), ("h:1/b".into(), service)]);
+        assert_eq!(state, State::Critical);
+        let begin = "TOAST CRITICAL: 2 databases, 1 critical, 1 unknown \
+                     | databases=2 critical=1 warning=0 unknown=1 ok=0\n\
+                     CRITICAL h:1/b: 0 tables, 0 bytes; 1 finding: value-ids";
+        assert!(lines.starts_with(begin), "{lines}");
+        assert!(lines.ends_with("\nUNKNOWN h:1/a: no / route\n"), "{lines}");
     }
 }

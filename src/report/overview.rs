@@ -1,21 +1,28 @@
 //! The overview of many relations in every format.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::json;
 
 use super::charts::{self, Tile};
+use super::compare;
 use super::document::{Document, Format, Output};
 use super::findings;
 use super::html;
 use super::intervals::{about_ratio, about_size, cell};
 use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
-use super::units::{and_more, counted, percent, ratio, size};
+use super::units::{
+    age, and_more, counted, optional_number, optional_size, percent, ratio, short_count, size, utc,
+};
+use crate::inspect::compare::{ColumnChange, RunComparison, TableChange};
 use crate::inspect::document::{self as inspect, Summary};
 use crate::inspect::overview::rank::{
-    Overview, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
+    OtherMethod, Overview, RankedColumn, Ranking, SortBy, Spread, TableLine, Totals,
 };
-use crate::inspect::overview::{ColumnLine, FormLine, LeftOut, RelationLine};
+use crate::inspect::overview::{
+    CatalogBytes, ColumnLine, FormLine, LeftOut, RelationLine, TableFigures,
+};
 use crate::inspect::result::SCHEMA;
 use crate::server::about::ServerReport;
 use toast_format::codec::Method;
@@ -24,7 +31,8 @@ use toast_format::model::interval::{Amount, Interval};
 use toast_format::model::sql::without_public;
 use toast_format::model::stored::Form;
 
-/// How many columns are shown without --limit, and how many on a page.
+/// How many tables and columns are shown without --limit: on a terminal of 24 lines, in Markdown, and on a page.
+const SHOWN_ON_TERMINAL: usize = 4;
 const SHOWN: usize = 15;
 const SHOWN_ON_PAGE: usize = 60;
 /// Tables of the treemap without --limit, and columns of each; the rest is one tile.
@@ -37,7 +45,7 @@ const NAMED: usize = 3;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct View {
     pub(crate) sort: SortBy,
-    /// Columns that are named; `None`: all of them for programs, what a screen has room for to people.
+    /// Tables and columns that are named; `None`: all of them for programs, what a screen has room for to people.
     pub(crate) limit: Option<usize>,
 }
 
@@ -56,7 +64,7 @@ impl<W: Write> Writer<W> {
         server: Option<ServerReport>,
         view: View,
     ) -> Writer<W> {
-        let document = json!(inspect::Document::new(server));
+        let document = json!(inspect::Document::new(server, utc()));
         let output = Output::new(out, format, width, SCHEMA, &csv_fields(), &document);
         Writer { output, view }
     }
@@ -71,35 +79,45 @@ impl<W: Write> Writer<W> {
         self.output.page.incomplete = true;
     }
 
-    /// Ends the document with the ranking; must be called once.
-    pub(crate) fn finish(self, ranking: Ranking) -> io::Result<()> {
+    /// Ends the document with the ranking, and what has changed since an earlier run; must be called once.
+    pub(crate) fn finish(
+        self,
+        ranking: Ranking,
+        comparison: Option<&RunComparison>,
+    ) -> io::Result<()> {
         let Writer { output, view } = self;
         let map = (output.format == Format::Html).then(|| {
             let largest = ranking.largest(view.limit.unwrap_or(TABLES));
             let more = ranking.number_of_tables() - largest.len();
             Map { largest, more }
         });
-        let overview = ranking.overview(view.sort, view.shown(output.style()));
+        let limit = view.shown(output.style());
+        let overview = ranking.overview(view.sort, limit);
         let is_empty = output.written == 0 && overview.left_out.is_empty();
-        let summary = Summary::from(&overview);
+        let mut summary = Summary::from(&overview);
+        summary.compared = comparison;
         output.finish(
             Some(&summary),
             |document| {
-                if !is_empty {
+                if let Some(comparison) = comparison {
+                    compare::text(comparison, limit, document);
+                }
+                if !is_empty && (comparison.is_none() || document.is_html()) {
                     text(&overview, view.limit, map.as_ref(), document);
                 }
             },
-            || csv_rows(&summary.columns),
+            || csv_rows(summary.ranked_tables, &summary.columns, comparison),
         )
     }
 }
 
 impl View {
-    /// How many columns are named.
+    /// How many tables and columns are named.
     pub(crate) fn shown(&self, style: Option<Style>) -> usize {
         self.limit.unwrap_or(match style {
             Some(Style::Html) => SHOWN_ON_PAGE,
-            Some(_) => SHOWN,
+            Some(Style::Markdown) => SHOWN,
+            Some(Style::Terminal(_)) => SHOWN_ON_TERMINAL,
             None => usize::MAX,
         })
     }
@@ -120,11 +138,15 @@ pub(super) fn text(
     map: Option<&Map>,
     document: &mut Document,
 ) {
-    findings::ranked(&overview.findings, overview.totals.looked_at, limit, document);
+    findings::ranked(&overview.findings, &overview.totals, limit, document);
     if !findings::is_narrow(document.style) {
         document.gap();
     }
-    ranked_columns(overview, map, document);
+    ranked_tables(overview, map, document);
+    ranked_columns(overview, document);
+    if map.is_some() {
+        document.grid("Columns by form", &forms(&overview.columns));
+    }
 }
 
 /// What a report on several tables, each of which was printed, ends with: their largest columns.
@@ -132,22 +154,44 @@ pub(super) fn largest_columns(ranking: Ranking, document: &mut Document) {
     if ranking.number_of_tables() > 1 {
         let limit = View::default().shown(Some(document.style));
         document.gap();
-        ranked_columns(&ranking.overview(SortBy::Stored, limit), None, document);
+        let overview = ranking.overview(SortBy::Stored, limit);
+        let title = title(&overview, "columns by stored size");
+        document.line(&document.toned(Tone::Heading, &title), 0);
+        document.gap();
+        ranked_columns(&overview, document);
     }
 }
 
-fn ranked_columns(overview: &Overview, map: Option<&Map>, document: &mut Document) {
-    let Overview { by, columns, totals, databases, .. } = overview;
-    let title = title(totals, *databases, *by);
+fn ranked_tables(overview: &Overview, map: Option<&Map>, document: &mut Document) {
+    let by = match overview.by {
+        SortBy::Stored => "by size",
+        SortBy::Raw => "columns by raw size",
+        SortBy::Unused => "by unused space of the table",
+        SortBy::Read => "by rows of the table read by index",
+        SortBy::Dead => "by dead rows of the table and its TOAST",
+        SortBy::Name => "by name",
+    };
+    let title = title(overview, by);
     if let Some(map) = map {
         document.heading("Where the space is", 2);
         document.line(&format!("{}.", title.trim_end_matches(':')), 0);
-        map.draw(totals, document);
+        map.draw(&overview.totals, document);
     } else {
-        document.line(&document.toned(Tone::Heading, &title), 0);
+        let title = if document.is_html() { title.trim_end_matches(':') } else { &title };
+        document.line(&document.toned(Tone::Heading, title), 0);
+        if document.is_markdown() {
+            document.gap();
+        }
+    }
+    let grid = tables_grid(overview);
+    if !grid.is_empty() {
+        document.grid("Tables", &grid);
         document.gap();
     }
-    let grid = grid(overview);
+}
+
+fn ranked_columns(overview: &Overview, document: &mut Document) {
+    let grid = columns_grid(overview);
     if !grid.is_empty() {
         document.grid("Columns", &grid);
         if document.is_markdown() {
@@ -159,9 +203,6 @@ fn ranked_columns(overview: &Overview, map: Option<&Map>, document: &mut Documen
     }
     for spread in overview.spread.iter().filter(|spread| !spread.nodes.is_empty()).take(NAMED) {
         document.line(&printable(&spread_line(spread)), 0);
-    }
-    if map.is_some() {
-        document.grid("Columns by form", &forms(columns));
     }
 }
 
@@ -192,7 +233,7 @@ pub(super) fn map(title: &str, tiles: &[Tile], document: &mut Document) {
         ("external", "out of line, uncompressed"),
         ("external_compressed", "out of line, compressed"),
         ("custom", "pluggable toaster, or unknown"),
-        ("rest", "other tables, headers, free space and dead rows"),
+        ("rest", "other tables, dropped columns, headers, free space and dead rows"),
     ]));
 }
 
@@ -224,7 +265,7 @@ fn form_tile(form: &FormLine) -> Tile {
         Form::Null | Form::Missing | Form::Custom | Form::Unknown => "custom",
     };
     let bytes = form.stored_bytes.estimate;
-    Tile { name: form_name(form), bytes, class, parts: Vec::new() }
+    Tile { name: form.shown(), bytes, class, parts: Vec::new() }
 }
 
 fn rest_tile(name: String, bytes: u64) -> Tile {
@@ -233,14 +274,6 @@ fn rest_tile(name: String, bytes: u64) -> Tile {
 
 fn total_bytes(tiles: &[Tile]) -> u64 {
     tiles.iter().fold(0u64, |sum, tile| sum.saturating_add(tile.bytes))
-}
-
-/// The form with its method, as in `external_compressed lz4`.
-fn form_name(form: &FormLine) -> String {
-    match form.method {
-        Some(method) => format!("{} {}", form.form.name(), method.name()),
-        None => form.form.name().to_owned(),
-    }
 }
 
 /// The forms of these columns.
@@ -252,7 +285,7 @@ fn forms(columns: &[RankedColumn]) -> Grid {
         &[
             text_column("Table", 0, |(column, _)| without_public(&column.relation).to_owned()),
             text_column("Column", 0, |(column, _)| column.column.clone()),
-            text_column("Form", 0, |(_, form)| form_name(form)),
+            text_column("Form", 0, |(_, form)| form.shown()),
             number("Stored", 0, |(_, form)| about_size(&form.stored_bytes)),
             number("±", 0, |(_, form)| error_of(&form.stored_bytes)),
         ],
@@ -263,39 +296,102 @@ fn tables(number: u64) -> String {
     counted(number, "table")
 }
 
-fn title(totals: &Totals, databases: u64, sort: SortBy) -> String {
-    let by = match sort {
-        SortBy::Stored => "stored size",
-        SortBy::Raw => "raw size",
-        SortBy::Unused => "unused space of their table",
-        SortBy::Read => "rows of their table read by index",
-        SortBy::Dead => "dead rows of their table and its TOAST",
-        SortBy::Name => "name",
-    };
-    let Totals { relations, bytes, index_bytes, .. } = totals;
-    let indexes = match index_bytes {
-        0 => String::new(),
-        bytes => format!(", other indexes {}", size(*bytes)),
-    };
-    let of = match databases {
-        0 => tables(*relations),
-        _ => format!("{}, {}", counted(databases, "database"), tables(*relations)),
-    };
-    format!("{of}, {} with TOAST{indexes}; columns by {by}:", size(*bytes))
+fn title(overview: &Overview, by: &str) -> String {
+    let Overview { totals, databases, spread, .. } = overview;
+    let Totals { relations, bytes, index_bytes, database_bytes, .. } = totals;
+    let mut words = String::new();
+    if *databases > 0 {
+        words.push_str(&counted(*databases, "database"));
+        words.extend(database_bytes.map(|bytes| format!(" ({})", size(bytes))));
+        words.push_str(", ");
+    }
+    words.push_str(&format!("{}, {} with TOAST", tables(*relations), size(*bytes)));
+    if *index_bytes > 0 {
+        words.push_str(&format!(", indexes {}", size(*index_bytes)));
+    }
+    if let (Some(bytes), 0) = (database_bytes, databases) {
+        let nodes = if spread.is_empty() { "" } else { " on all nodes" };
+        words.push_str(&format!(", database {}{nodes}", size(*bytes)));
+    }
+    format!("{words}; {by}:")
 }
 
-fn grid(overview: &Overview) -> Grid {
-    let Overview { by: sort, columns, more, more_bytes, .. } = overview;
-    let whole = match sort {
+fn tables_grid(overview: &Overview) -> Grid {
+    let counter = match overview.by {
         SortBy::Read => "Read",
         SortBy::Dead => "Dead",
-        SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "Unused",
+        SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "",
     };
     // the database is there if there are several
+    let mut grid = Grid::new(&[
+        Head::name("Database"),
+        Head::name("Table"),
+        Head::number("Size", 6),
+        Head::number("Heap", 1),
+        Head::number("TOAST", 0),
+        Head::number("Indexes", 2),
+        Head::number("Free", 0),
+        Head::number("Rows", 5),
+        Head::number(counter, 0),
+        Head::number("Vacuum", 4),
+        Head::number("Findings", 3),
+    ]);
+    for table in &overview.tables {
+        let TableLine { target, relation, parts, copies, node, figures } = table;
+        let place = TablePlace {
+            relation,
+            parts: *parts,
+            copies: *copies,
+            node: node.as_deref(),
+            visible_rows_only: figures.visible_rows_only,
+        };
+        let mut row = vec![target.as_deref().unwrap_or_default().to_owned(), place.name()];
+        row.extend(table_cells(figures, overview.by));
+        grid.row(row);
+    }
+    if let Some((more, figures)) = &overview.more_tables {
+        let mut row = vec![String::new(), format!("({more} more)")];
+        row.extend(table_cells(figures, overview.by));
+        grid.row(row);
+    }
+    grid
+}
+
+/// Sizes with and without indexes, what is free, rows, what tables are ranked by, the last VACUUM, and findings.
+fn table_cells(figures: &TableFigures, by: SortBy) -> [String; 9] {
+    let mut toast = figures.toast_bytes.unwrap_or(0);
+    // the index of an empty one has a page
+    if toast > 0 {
+        toast = toast.saturating_add(figures.toast_index_bytes.unwrap_or(0));
+    }
+    let rows = figures.rows.map(|rows| {
+        let about = if rows.low == rows.high { "" } else { "≈" };
+        format!("{about}{}", short_count(rows.estimate))
+    });
+    let counter = match by {
+        SortBy::Read => figures.rows_read,
+        SortBy::Dead => figures.dead_rows,
+        SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => None,
+    };
+    [
+        size(figures.bytes_with_indexes()),
+        optional_size(figures.heap_bytes),
+        optional_size(Some(toast).filter(|bytes| *bytes > 0)),
+        optional_size(figures.index_bytes.filter(|bytes| *bytes > 0)),
+        cell(figures.unused_bytes.as_ref(), about_size),
+        rows.unwrap_or_default(),
+        optional_number(counter),
+        figures.vacuum_age_seconds.map_or_else(|| "none".to_owned(), age),
+        optional_number(figures.findings),
+    ]
+}
+
+fn columns_grid(overview: &Overview) -> Grid {
+    let Overview { columns, more, more_bytes, .. } = overview;
     let heads = [
-        Head::text("Database", 0),
-        Head::text("Table", 0),
-        Head::text("Column", 0),
+        Head::name("Database"),
+        Head::name("Table"),
+        Head::name("Column"),
         Head::text("Type", 5),
         Head::number("Stored", 0),
         Head::number("±", 2),
@@ -303,21 +399,22 @@ fn grid(overview: &Overview) -> Grid {
         Head::number("Ratio", 1),
         Head::number("In TOAST", 3),
         Head::number("Share", 0),
-        Head::number(whole, 0),
     ];
     let mut grid = Grid::new(&heads);
-    let mut last = None;
-    for RankedColumn { target, line, by_relation: figure } in columns {
+    for RankedColumn { target, line, .. } in columns {
         if line.stored_bytes.high == 0 {
             continue;
         }
-        // the same for all columns of a table, so printed once
-        let again = last == Some((target, &line.relation, &line.node));
-        last = Some((target, &line.relation, &line.node));
-        let figure = if !again { figure.as_ref() } else { None };
+        let place = TablePlace {
+            relation: &line.relation,
+            parts: line.parts,
+            copies: line.copies,
+            node: line.node.as_deref(),
+            visible_rows_only: line.visible_rows_only,
+        };
         grid.row(vec![
             target.as_deref().unwrap_or_default().to_owned(),
-            table_name(line),
+            place.name(),
             line.column.clone(),
             line.type_name.clone().unwrap_or_else(|| "(differs)".into()),
             about_size(&line.stored_bytes),
@@ -326,10 +423,6 @@ fn grid(overview: &Overview) -> Grid {
             cell(line.ratio.as_ref(), about_ratio),
             cell(line.out_of_line_bytes.as_ref().filter(|bytes| bytes.high > 0), about_size),
             cell(line.share.as_ref(), |share| percent(share.estimate)),
-            cell(figure, |e| match sort {
-                SortBy::Unused => about_size(e),
-                _ => e.estimate.to_string(),
-            }),
         ]);
     }
     if *more > 0 && more_bytes.high > 0 {
@@ -342,45 +435,162 @@ fn grid(overview: &Overview) -> Grid {
     grid
 }
 
-/// The table of a line, with its parts, copies or node.
-fn table_name(line: &ColumnLine) -> String {
-    let table = without_public(&line.relation);
-    if let Some(node) = &line.node {
-        return format!("{table} on {node}");
-    }
-    match (line.parts, line.copies) {
-        (1, None) => table.to_owned(),
-        (parts, Some(copies)) if parts == copies => format!("{table} ({copies} copies)"),
-        (parts, Some(copies)) if parts < copies => format!("{table} ({parts} of {copies} copies)"),
-        (parts, _) => format!("{table} ({parts} parts)"),
+/// The table of a line, and which part of it.
+struct TablePlace<'a> {
+    relation: &'a str,
+    parts: u64,
+    copies: Option<u64>,
+    node: Option<&'a str>,
+    visible_rows_only: bool,
+}
+
+impl TablePlace<'_> {
+    /// The table with its parts, copies or node.
+    fn name(&self) -> String {
+        let mut table = without_public(self.relation).to_owned();
+        if self.visible_rows_only {
+            table.push_str(" (visible rows)");
+        }
+        if let Some(node) = self.node {
+            return format!("{table} on {node}");
+        }
+        match (self.parts, self.copies) {
+            (1, None) => table,
+            (parts, Some(copies)) if parts == copies => format!("{table} ({copies} copies)"),
+            (parts, Some(copies)) if parts < copies => {
+                format!("{table} ({parts} of {copies} copies)")
+            }
+            (parts, _) => format!("{table} ({parts} parts)"),
+        }
     }
 }
 
-fn notes(overview: &Overview) -> Vec<String> {
-    let Overview { totals, left_out, spread, databases, .. } = overview;
-    let databases = *databases;
-    let on_nodes = !spread.is_empty();
-    let mut notes = Vec::new();
+/// Catalogs of at least this size are mentioned.
+const LARGE_CATALOGS: u64 = 64 << 20;
+
+/// What catalogs take, if it is much or holds large objects, which no table of a user shows.
+fn catalogs(catalogs: &CatalogBytes) -> Option<String> {
+    let CatalogBytes { catalog_bytes, large_object_bytes } = *catalogs;
+    if large_object_bytes > 0 {
+        let objects = size(large_object_bytes);
+        Some(format!(
+            "Large objects: pg_largeobject takes {objects} of the {} of system catalogs.",
+            size(catalog_bytes)
+        ))
+    } else {
+        (catalog_bytes >= LARGE_CATALOGS)
+            .then(|| format!("System catalogs take {} in addition.", size(catalog_bytes)))
+    }
+}
+
+/// How new values are compressed, and what the other method did to those that were tried, or what tells it; nothing
+/// without columns to compress.
+fn compression_note(totals: &Totals) -> Option<String> {
+    let columns = counted(totals.compressed_columns, "column");
+    let following = totals.compressed_columns - totals.columns_with_method;
+    let method = totals.default_compression?;
+    let other = method.other().name();
+    let effect = match &totals.other_method {
+        Some(tried) => format!(
+            "; {other} makes {} {}",
+            match tried.values {
+                1 => "the value tried".to_owned(),
+                values => format!("the {values} values tried"),
+            },
+            change(tried)
+        ),
+        None => format!(
+            "; what {other} would do: toastctl advise-threshold --toaster extended --method {other}"
+        ),
+    };
+    (totals.compressed_columns > 0).then(|| {
+        format!(
+            "New values: {} (default_toast_compression) in {following} of {columns}{effect}",
+            method.name()
+        )
+    })
+}
+
+/// How much smaller or larger the other method makes values, in all, and by column if that differs.
+fn change(tried: &OtherMethod) -> String {
+    let OtherMethod { default_bytes, other_bytes, least_ratio, greatest_ratio, .. } = *tried;
+    let all = factor(other_bytes as f64 / default_bytes.max(1) as f64);
+    let least = factor(least_ratio);
+    let greatest = factor(greatest_ratio);
+    if least == greatest { all } else { format!("{all} (by column {least} to {greatest})") }
+}
+
+/// A ratio of sizes in words.
+fn factor(ratio: f64) -> String {
+    match (ratio - 1.0) * 100.0 {
+        percent if percent >= 0.5 => format!("{percent:.0} % larger"),
+        percent if percent <= -0.5 => format!("{:.0} % smaller", -percent),
+        _ => "no smaller".to_owned(),
+    }
+}
+
+/// What columns take, and what the rest is; nothing if nothing was read.
+fn columns_note(totals: &Totals) -> Option<String> {
     let read = totals.bytes.saturating_sub(totals.left_out_bytes);
-    let held = totals.columns_bytes.estimate.min(read);
     let rest = match &totals.unused_bytes {
         Some(unused) if unused.estimate > 0 => {
             format!("{} of the rest is free space and dead rows", about_size(unused))
         }
         Some(_) => "the rest is headers".into(),
+        None if totals.unplaced > 0 => {
+            "the rest is headers, free space and dead rows, and what values of unknown size take"
+                .into()
+        }
+        None if totals.dropped_bytes.is_none() => {
+            "the rest is headers, values of dropped columns, free space and dead rows".into()
+        }
         None => "the rest is headers, free space and dead rows".into(),
     };
-    if read > 0 {
-        let held = Interval { estimate: held, ..totals.columns_bytes };
-        notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
+    let estimate = totals.columns_bytes.estimate.min(read);
+    let held = Interval { estimate, ..totals.columns_bytes };
+    let dropped = match totals.dropped_bytes {
+        Some(bytes) if bytes.estimate > 0 => {
+            format!("{} are values of dropped columns; ", about_size(&bytes))
+        }
+        _ => String::new(),
+    };
+    (read > 0)
+        .then(|| format!("Columns take {} of {}; {dropped}{rest}.", about_size(&held), size(read)))
+}
+
+/// The largest relations that were not read; nothing if all were.
+fn left_out_note(left_out: &[LeftOut], bytes: u64) -> Option<String> {
+    let mut largest: Vec<&LeftOut> = left_out.iter().collect();
+    largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
+    let mut named = Vec::new();
+    for relation in largest.iter().take(NAMED) {
+        named.push(printable(without_public(&relation.relation)));
     }
-    if let Some(bytes) = totals.database_bytes {
-        let of = match (databases, on_nodes) {
-            (0, false) => "the database of ",
-            (0, true) => "the database on all nodes that were read, ",
-            _ => "all these databases, ",
-        };
-        notes.push(format!("Share: of {of}{}.", size(bytes)));
+    let more = and_more(largest.len(), NAMED);
+    let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
+        size(bytes)
+    } else {
+        "of unknown size".to_owned()
+    };
+    (!left_out.is_empty()).then(|| {
+        let count = tables(left_out.len() as u64);
+        format!("Not read: {count}, {known}: {}{more}.", named.join(", "))
+    })
+}
+
+fn notes(overview: &Overview) -> Vec<String> {
+    let Overview { totals, left_out, of_columns, .. } = overview;
+    let mut notes = Vec::new();
+    if !of_columns {
+        notes.extend(columns_note(totals));
+    }
+    notes.extend(compression_note(totals));
+    notes.extend(catalogs(&totals.catalogs));
+    if totals.visible_rows_only > 0 {
+        notes.push(format!(
+            "Row security may hide rows of {} from this user; figures are those of the visible rows.",
+            tables(totals.visible_rows_only)
+        ));
     }
     if totals.sampled > 0 {
         notes.push(format!(
@@ -394,26 +604,7 @@ fn notes(overview: &Overview) -> Vec<String> {
             tables(totals.by_functions)
         ));
     }
-    if !left_out.is_empty() {
-        let mut largest: Vec<&LeftOut> = left_out.iter().collect();
-        largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
-        let named: Vec<String> = largest
-            .iter()
-            .take(NAMED)
-            .map(|relation| printable(without_public(&relation.relation)))
-            .collect();
-        let more = and_more(largest.len(), NAMED);
-        let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
-            size(totals.left_out_bytes)
-        } else {
-            "of unknown size".to_owned()
-        };
-        notes.push(format!(
-            "Not read: {}, {known}: {}{more}.",
-            tables(left_out.len() as u64),
-            named.join(", ")
-        ));
-    }
+    notes.extend(left_out_note(left_out, totals.left_out_bytes));
     notes
 }
 
@@ -474,12 +665,56 @@ fn csv_fields() -> Vec<String> {
     for figure in ["values", "stored_bytes", "raw_bytes", "ratio", "out_of_line_bytes", "share"] {
         fields.extend([figure.to_owned(), format!("{figure}_low"), format!("{figure}_high")]);
     }
+    fields.push("visible_rows_only".to_owned());
+    fields.extend(
+        [
+            "heap_bytes",
+            "toast_bytes",
+            "toast_index_bytes",
+            "index_bytes",
+            "unused_bytes",
+            "rows",
+            "vacuum_age_seconds",
+            "finding_count",
+            "bytes_before",
+            "bytes_change",
+        ]
+        .map(str::to_owned),
+    );
     fields
 }
 
-/// One row for each column; sizes are bytes, each with the ends of its interval.
-fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
+/// One row for each table, whose column is empty, and one for each column; sizes are bytes, those of columns with the ends
+/// of their intervals. What is not there any more has a row of its own.
+fn csv_rows(
+    tables: &[TableLine],
+    columns: &[&ColumnLine],
+    comparison: Option<&RunComparison>,
+) -> Vec<Vec<String>> {
+    let width = csv_fields().len();
+    let mut changes = comparison.map(csv_changes).unwrap_or_default();
     let mut rows = Vec::new();
+    for TableLine { relation, parts, figures, .. } in tables {
+        let known = [
+            figures.heap_bytes,
+            figures.toast_bytes,
+            figures.toast_index_bytes,
+            figures.index_bytes,
+            figures.unused_bytes.map(|unused| unused.estimate),
+            figures.rows.map(|rows| rows.estimate),
+            figures.vacuum_age_seconds,
+            figures.findings,
+        ];
+        let mut row = vec![String::new(); width - known.len() - 3];
+        if let [name, _, _, _, _, count, ..] = row.as_mut_slice() {
+            name.clone_from(relation);
+            *count = parts.to_string();
+        }
+        row.push(figures.visible_rows_only.to_string());
+        row.extend(known.map(optional_number));
+        row.extend(changes.remove(&(relation.as_str(), "")).unwrap_or_default());
+        rows.push(row);
+    }
     for line in columns {
         let mut row = vec![
             line.relation.clone(),
@@ -495,9 +730,34 @@ fn csv_rows(columns: &[&ColumnLine]) -> Vec<Vec<String>> {
         row.extend(csv_interval(line.ratio));
         row.extend(csv_interval(line.out_of_line_bytes));
         row.extend(csv_interval(line.share));
+        row.push(line.visible_rows_only.to_string());
+        row.resize(width - 2, String::new());
+        row.extend(changes.remove(&(&line.relation, &line.column)).unwrap_or_default());
+        rows.push(row);
+    }
+    for ((relation, column), change) in changes {
+        let mut row = vec![relation.to_owned(), column.to_owned()];
+        row.resize(width - 2, String::new());
+        row.extend(change);
         rows.push(row);
     }
     rows
+}
+
+/// The sizes before of what has changed, and the changes, by table and column, which is empty for a table.
+fn csv_changes(comparison: &RunComparison) -> BTreeMap<(&str, &str), [String; 2]> {
+    let mut changes = BTreeMap::new();
+    for TableChange { relation, bytes_change, before, .. } in &comparison.tables {
+        let before = before.as_ref().map(TableFigures::bytes_with_indexes);
+        let cells = [optional_number(before), bytes_change.to_string()];
+        changes.insert((relation.as_str(), ""), cells);
+    }
+    for ColumnChange { relation, column, bytes_change, before, .. } in &comparison.columns {
+        let before = before.as_ref().map(|line| line.stored_bytes.estimate);
+        let cells = [optional_number(before), bytes_change.to_string()];
+        changes.insert((relation.as_str(), column.as_str()), cells);
+    }
+    changes
 }
 
 /// A figure and the ends of its interval; empty if it is not known.
@@ -521,5 +781,31 @@ mod tests {
         assert_eq!(error_of(&e(5, 0, 6500)), ">999 %");
         assert_eq!(about_size(&e(5000, 5000, 5000)), "5000 bytes");
         assert_eq!(about_size(&e(5000, 4900, 5050)), "≈5000 bytes");
+    }
+
+    #[test]
+    fn what_the_other_method_does_is_said_with_its_range() {
+        let tried = |bytes, least_ratio, greatest_ratio| OtherMethod {
+            values: 12,
+            columns: 2,
+            default_bytes: 1000,
+            other_bytes: bytes,
+            least_ratio,
+            greatest_ratio,
+        };
+        let note = |other_method| {
+            let totals = Totals {
+                default_compression: Some(Method::Pglz),
+                compressed_columns: 3,
+                columns_with_method: 1,
+                other_method,
+                ..Totals::default()
+            };
+            compression_note(&totals).unwrap()
+        };
+        insta::assert_snapshot!(note(Some(tried(1262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 of 3 columns; lz4 makes the 12 values tried 26 % larger (by column 5 % smaller to 31 % larger)");
+        insta::assert_snapshot!(note(Some(tried(1001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 of 3 columns; lz4 makes the 12 values tried no smaller");
+        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 of 3 columns; what lz4 would do: toastctl advise-threshold --toaster extended --method lz4");
+        assert_eq!(compression_note(&Totals::default()), None);
     }
 }

@@ -1,19 +1,21 @@
 //! The report of `retoast` in every format.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use super::document::{Document, Format, csv_records, json, json_line};
 use super::html::Page;
 use super::retoast_course::course;
 use super::table::{Grid, Head, Style, Tone, number, printable, text};
-use super::units::{counted, size};
+use super::units::{counted, duration, rough_duration, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
-    TableReport,
+    ScanSource, TableReport,
 };
 use crate::retoast::verdict::{Remaining, held, remaining};
+use toast_format::model::interval::Range;
 use toast_format::model::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
@@ -62,13 +64,13 @@ fn page(report: &Report, out: &mut impl Write) -> io::Result<()> {
     });
     let tables = joined(report);
     for table in &tables {
-        let mut document = Document::new(Style::Html, true);
+        let mut document = Document::of_page(&page);
         section(table, &mut document);
-        page.add(&document.into_text());
+        document.add_to(&mut page);
     }
-    let mut summary = Document::new(Style::Html, true);
+    let mut summary = Document::of_page(&page);
     run_summary(report, &tables, &mut summary);
-    out.write_all(page.text(&summary.into_text()).as_bytes())
+    out.write_all(summary.into_page(&page).as_bytes())
 }
 
 /// Errors, results and the toaster: what concerns the whole run.
@@ -139,7 +141,10 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
 /// How the task ended.
 fn end(table: &TableReport) -> String {
     match (table.outcome, table.headed, remaining(table)) {
-        (Outcome::Stopped, ..) => "stopped on request".to_owned(),
+        (Outcome::Stopped, ..) if table.common.gave_up => {
+            "stopped, because other sessions kept it waiting (max-wait)".to_owned()
+        }
+        (Outcome::Stopped, ..) => "stopped by a signal or --max-time".to_owned(),
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
         {
@@ -181,7 +186,7 @@ fn end(table: &TableReport) -> String {
             let why = if no_room {
                 "no earlier page has room for the last rows"
             } else {
-                "too little free space is left for another round"
+                "nothing worthwhile is left to return"
             };
             format!("complete: {why}")
         }
@@ -282,8 +287,7 @@ fn table_details(table: &TableReport, document: &mut Document) {
     } else {
         let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
         let found = table.common.rows.found;
-        let bytes = size(table.common.rows.bytes);
-        document.unbroken(&format!("rows to {what}: {found} ({bytes})"));
+        document.unbroken(&format!("rows to {what}: {found} ({})", bytes_of_rows(table)));
     }
     for pause in &table.common.effort.pauses {
         document.unbroken(&format!(
@@ -395,7 +399,7 @@ fn sum(tables: &[&TableReport], part: fn(&TableReport) -> u64) -> u64 {
 /// The result in one sentence. Times of several tables are added up.
 fn net(name: &str, tables: &[&TableReport]) -> String {
     let mut net = format!(
-        "{name}: {} before, {} now (heap, TOAST, indexes); {}in {:.1} s; ",
+        "{name}: {} before, {} now (heap, TOAST, indexes); {}in {}, with {} of WAL; ",
         size(sum(tables, |table| table.common.before.sum())),
         size(sum(tables, |table| table.common.after.sum())),
         if tables.iter().all(|table| table.headed == Headed::Reindex) {
@@ -407,7 +411,8 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
                 done_to(tables)
             )
         },
-        sum(tables, |table| table.common.effort.elapsed_ms) as f64 / 1000.0
+        duration(Duration::from_millis(sum(tables, |table| table.common.effort.elapsed_ms))),
+        size(sum(tables, |table| table.common.effort.wal_bytes))
     );
     let of_indexes = sum(tables, retoast_indexes::spare);
     if tables.iter().any(|table| table.subject.has_toasters) {
@@ -499,12 +504,22 @@ fn size_grid(table: &TableReport) -> Grid {
     sizes
 }
 
+/// The size of the rows that were found: of their values before compression where these are converted.
+fn bytes_of_rows(table: &TableReport) -> String {
+    let kind = match (table.headed, table.subject.source) {
+        (Headed::Convert, ScanSource::Pageinspect) => " raw",
+        (Headed::Convert, ScanSource::Functions) => " stored",
+        _ => "",
+    };
+    format!("{}{kind}", size(table.common.rows.bytes))
+}
+
 /// What was done to rows, in how many transactions, and what it cost.
 fn work_lines(table: &TableReport, document: &mut Document) {
     document.unbroken(&format!(
         "rows: {} found ({}), {} {}, {} verified",
         table.common.rows.found,
-        size(table.common.rows.bytes),
+        bytes_of_rows(table),
         table.common.rows.stored,
         done_to(&[table]),
         table.common.rows.verified
@@ -578,6 +593,9 @@ fn form_cells(scan: &str, form: &FormReport) -> Vec<String> {
 }
 
 fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if report.tables.first().is_some_and(|table| table.headed != Headed::Convert) {
+        return csv_of_files(report, out);
+    }
     let head = ["relation", "scan", "column", "form", "method", "values", "bytes"];
     let mut records = vec![head.map(str::to_owned)];
     for table in &report.tables {
@@ -596,6 +614,45 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
         }
     }
     csv_records(records, out)
+}
+
+/// The files that were compacted and the indexes that were rebuilt, or would be.
+fn csv_of_files(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let head =
+        ["relation", "object", "ended", "bytes_before", "bytes_expected", "bytes_after", "reason"];
+    let mut records = vec![head.map(str::to_owned)];
+    for table in &report.tables {
+        let relation = &table.subject.relation;
+        for file in &table.compaction {
+            records.push([
+                relation.clone(),
+                word(&file.file),
+                word(&file.ended),
+                file.before.to_string(),
+                file.expected.to_string(),
+                if report.dry_run { String::new() } else { file.after.to_string() },
+                String::new(),
+            ]);
+        }
+        for index in &table.indexes {
+            records.push([
+                relation.clone(),
+                index.index.clone(),
+                word(&index.ended),
+                index.before.to_string(),
+                index.expected.map(|bytes| bytes.to_string()).unwrap_or_default(),
+                index.after.map(|bytes| bytes.to_string()).unwrap_or_default(),
+                index.reason.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    csv_records(records, out)
+}
+
+/// A value as JSON names it.
+fn word(value: &impl serde::Serialize) -> String {
+    let json = serde_json::to_value(value).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
 }
 
 /// A forecast of WAL with its interval, and the parts that matter.
@@ -630,13 +687,23 @@ fn compared(predicted: &Predicted) -> String {
     )
 }
 
+/// A dry run writes nothing, so that how fast the server is shows only in the run.
+fn expected_time(seconds: Range) -> String {
+    const SHORT: u64 = 60;
+    if seconds.high <= SHORT {
+        return format!("at most {} s", seconds.high);
+    }
+    let low = rough_duration(seconds.low);
+    let high = rough_duration(seconds.high);
+    format!("{low} to {high}, depending on the server; the run's first batches will show more")
+}
+
 /// Writes the plan. Its statements are in the JSON form.
 fn plan_lines(plan: &Plan, document: &mut Document) {
     let growth = plan.growth_bytes.all;
     let expected = format!(
-        "expected: {} to {} s, depending on the server; growth {} (at most {})",
-        plan.seconds.low,
-        plan.seconds.high,
+        "expected: {}; growth {} (at most {})",
+        expected_time(plan.seconds),
         size(growth.estimate),
         size(growth.high)
     );

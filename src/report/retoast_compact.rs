@@ -15,6 +15,9 @@ fn file_lines(file: &FileReport, document: &mut Document) {
         CompactedFile::Toast => "TOAST",
         CompactedFile::Heap => "heap",
     };
+    if file.ended == FileEnd::Stopped && !file.is_examined() {
+        return line(format!("compact: {name}: {}, not examined", size(file.before)));
+    }
     if file.ended == FileEnd::Planned && file.expected >= file.before {
         line(format!("compact: {name}: {}, nothing to return", size(file.before)));
     } else if file.ended == FileEnd::Planned {
@@ -140,7 +143,7 @@ mod tests {
             rows_found: 14_546,
             bytes_found: 118 << 20,
             rows_moved: 14_600,
-            ..FileReport::new(CompactedFile::Toast)
+            ..FileReport::new(CompactedFile::Toast, 0)
         }
     }
 
@@ -156,6 +159,15 @@ mod tests {
         let wal = Range { low: 130 << 20, high: 380 << 20 };
         let planned = FileReport { wal_expected: Some(wal), ..file(FileEnd::Planned) };
         insta::assert_snapshot!(text(&planned), @r##"compact: TOAST: 491 MB would become 244 MB; to move: 14546 rows (118 MB), with 130 MB to 380 MB of WAL"##);
+    }
+
+    #[test]
+    fn of_a_file_that_was_not_examined_nothing_is_said_but_its_size() {
+        let unread = FileReport {
+            ended: FileEnd::Stopped,
+            ..FileReport::new(CompactedFile::Toast, 491 << 20)
+        };
+        assert_eq!(text(&unread).trim_end(), "compact: TOAST: 491 MB, not examined");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What `retoast` reports of indexes.
 
 use super::document::Document;
-use super::table::printable;
+use super::table::{printable, statement};
 use super::units::{counted, size};
+use crate::retoast::plan::Sizes;
 use crate::retoast::result::{IndexEnd, IndexReport, TableReport};
 
 /// Bytes that rebuilding the bloated indexes would return.
@@ -18,13 +19,28 @@ pub(super) fn lines(table: &TableReport, document: &mut Document) {
     for text in table.indexes.iter().filter_map(line) {
         document.line(&printable(&text), 7);
     }
+    let Sizes { indexes: before, .. } = table.common.before;
+    let grown = table.common.after.indexes.saturating_sub(before);
+    if grown > 0 && table.indexes.iter().any(|index| index.ended == IndexEnd::NotKnown) {
+        document.line(
+            &format!(
+                "left: indexes take {} more than before: rows that were stored anew have new entries in indexes that \
+                 were not rebuilt (--reindex=all rebuilds them)",
+                size(grown)
+            ),
+            7,
+        );
+    }
 }
 
 fn line(index: &IndexReport) -> Option<String> {
     let name = &index.index;
     let before = size(index.before);
     let reason = index.reason.as_deref().unwrap_or("not known");
-    let todo = index.command.as_ref().map_or_else(String::new, |sql| format!("; to do: {sql};"));
+    let todo = index
+        .command
+        .as_ref()
+        .map_or_else(String::new, |sql| format!("; to do: {};", statement(sql)));
     let expected = index.expected.map(size);
     Some(match index.ended {
         IndexEnd::Kept => return None,

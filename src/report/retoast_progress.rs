@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::report::table::printable;
-use crate::report::units::{counted, percent, size};
+use crate::report::units::{counted, percent, rough_duration, size};
 use crate::retoast::listener::{Advance, Figures};
 use crate::retoast::pace::rules::{Cause, Pause};
 use crate::retoast::plan::Sizes;
-use crate::retoast::result::{Outcome, Report};
+use crate::retoast::result::{CompactedFile, Outcome, Report};
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.retoast-progress/1";
@@ -31,7 +31,10 @@ pub enum Line<'a> {
         relation: &'a str,
         /// The scan under way, from 1; the round of a compaction.
         scan: u32,
-        /// Blocks that it has read, or that are compact.
+        /// The file that is compacted; null in a conversion.
+        compacts: Option<CompactedFile>,
+        /// Blocks that the scan has read, and all blocks; in a round of a compaction, rows or values moved, and all that it
+        /// moves.
         blocks_read: u32,
         blocks: u32,
         /// The part of the work that is done, from 0 to 1.
@@ -150,33 +153,72 @@ impl ProgressMoment {
         now.saturating_sub(before) as f64 / before.max(1) as f64
     }
 
-    /// The text of a plain line.
-    pub fn line(&self) -> String {
-        let left = self.left().map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
-        let done = match self.at.done {
-            Some(done) => format!(", {} done in all", percent(done)),
-            None => format!(" ({})", percent(self.share())),
-        };
-        format!(
-            "{}: scan {}: {} of {} blocks{done}{left}, {}",
-            printable(&self.relation),
-            self.at.scan,
-            self.at.read,
-            self.at.blocks,
-            self.details()
-        )
+    /// What the first batches show about the time that the rest takes, once they show something and it is long.
+    pub fn outlook(&self) -> Option<String> {
+        const FIRST: Duration = Duration::from_secs(5);
+        const LONG: Duration = Duration::from_secs(30);
+        let left = self.left().filter(|left| *left >= LONG)?;
+        if self.at.rows == 0 || self.elapsed < FIRST {
+            return None;
+        }
+        let what = if self.at.done.is_some() { "" } else { " of this scan" };
+        let left = rough_duration(left.as_secs());
+        let rows = counted(self.at.rows, "row");
+        Some(format!("about {left}{what} left on this machine, from the first {rows}"))
     }
 
-    /// The text next to the bar.
-    pub fn details(&self) -> String {
-        let mut text = format!(
-            "{} ({:.0}/s), {} re-toasted, grown {}, {} of WAL",
-            counted(self.at.rows, "row"),
-            self.rows_per_second(),
-            size(self.figures.bytes),
-            percent(self.growth()),
-            size(self.figures.wal)
-        );
+    /// The text of a plain line.
+    pub fn line(&self) -> String {
+        let done = match (self.at.compacts, self.at.done) {
+            (None, Some(done)) => format!(
+                "{} of {} blocks, {} done in all",
+                self.at.read,
+                self.at.blocks,
+                percent(done)
+            ),
+            (None, None) => {
+                format!("{} of {} blocks ({})", self.at.read, self.at.blocks, percent(self.share()))
+            }
+            (Some(_), _) => format!("{} moved", percent(self.share())),
+        };
+        format!("{}: {done}, {}", self.place(), self.message())
+    }
+
+    /// The table, and the scan or round under way.
+    pub fn place(&self) -> String {
+        let relation = printable(&self.relation);
+        let scan = self.at.scan;
+        match self.at.compacts {
+            None => format!("{relation}: scan {scan}"),
+            // before the first round, the file is examined and vacuumed
+            Some(file) if scan == 0 => format!("{relation}: {} before compaction", name(file)),
+            Some(file) => format!("{relation}: {} compaction, round {scan}", name(file)),
+        }
+    }
+
+    /// The text next to the bar: how long it will take, if that is known, and what was done.
+    pub fn message(&self) -> String {
+        match self.left().map(|left| left.as_secs()) {
+            Some(left @ 1..) => format!("{} left, {}", rough_duration(left), self.details()),
+            _ => self.details(),
+        }
+    }
+
+    fn details(&self) -> String {
+        let rows = counted(self.at.rows, "row");
+        let rate = self.rows_per_second();
+        let wal = size(self.figures.wal);
+        let mut text = if self.at.compacts.is_some() {
+            let sizes = [self.figures.before, self.figures.now].map(|sizes| size(sizes.sum()));
+            format!(
+                "{rows} moved ({rate:.0}/s), {} before, {} now, {wal} of WAL",
+                sizes[0], sizes[1]
+            )
+        } else {
+            let bytes = size(self.figures.bytes);
+            let growth = percent(self.growth());
+            format!("{rows} ({rate:.0}/s), {bytes} re-toasted, grown {growth}, {wal} of WAL")
+        };
         if let Some(pause) = &self.pause {
             text.push_str(", waiting: ");
             text.push_str(&printable(&pause.text));
@@ -193,6 +235,7 @@ impl ProgressMoment {
             time,
             relation: &self.relation,
             scan: self.at.scan,
+            compacts: self.at.compacts,
             blocks_read: self.at.read,
             blocks: self.at.blocks,
             done: self.share(),
@@ -205,6 +248,13 @@ impl ProgressMoment {
             wal_bytes: self.figures.wal,
             waiting,
         }
+    }
+}
+
+fn name(file: CompactedFile) -> &'static str {
+    match file {
+        CompactedFile::Toast => "TOAST",
+        CompactedFile::Heap => "heap",
     }
 }
 
@@ -244,6 +294,20 @@ pub fn end<'a>(time: &'a str, report: &'a Report) -> Line<'a> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_first_batches_show_how_long_the_rest_takes() {
+        let early = ProgressMoment { elapsed: Duration::from_secs(4), ..moment() };
+        assert_eq!(early.outlook(), None);
+        assert_eq!(moment().outlook(), None, "24 s are not announced");
+        let mut long = moment();
+        long.at.blocks = 10_000;
+        let text = "about 6 minutes of this scan left on this machine, from the first 5000 rows";
+        assert_eq!(long.outlook().as_deref(), Some(text));
+        long.at = Advance { done: Some(0.1), left: Some(Duration::from_secs(8000)), ..long.at };
+        let text = "about 3 hours left on this machine, from the first 5000 rows";
+        assert_eq!(long.outlook().as_deref(), Some(text));
+    }
+
     fn json(moment: &ProgressMoment) -> serde_json::Value {
         serde_json::to_value(moment.json("2026-01-31T12:00:00Z")).unwrap()
     }
@@ -277,6 +341,24 @@ mod tests {
             line.starts_with("public.t: scan 1: 250 of 1000 blocks, 12.0 % done in all, "),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_round_of_a_compaction_names_its_file_and_the_sizes() {
+        let compacting = |file, scan| {
+            let mut moment = moment();
+            moment.at.compacts = Some(file);
+            moment.at.scan = scan;
+            moment.figures.now.toast = 2200;
+            moment
+        };
+        let round = compacting(CompactedFile::Toast, 2);
+        insta::assert_snapshot!(round.line(), @"public.t: TOAST compaction, round 2: 25.0 % moved, 24 s left, 5000 rows moved (500/s), 10000 bytes before, 4300 bytes now, 45 MB of WAL");
+        assert_eq!(json(&round)["compacts"], "toast");
+        assert_eq!(json(&moment())["compacts"], serde_json::Value::Null);
+        let mut first = compacting(CompactedFile::Heap, 0);
+        first.at.read = 0;
+        assert_eq!(first.place(), "public.t: heap before compaction");
     }
 
     #[test]

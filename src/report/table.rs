@@ -1,11 +1,15 @@
 //! Tables as psql prints them, fitted to a width.
 
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anstyle::{Ansi256Color, AnsiColor};
 use comfy_table::{
     CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
 };
 use maud::{Markup, html};
-use unicode_width::UnicodeWidthStr;
+use toast_format::model::sql::is_unprintable;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// psql's `border 1`: columns parted by bars, a rule below the header, no frame.
 const PSQL: TableStyle = TableStyle::new()
@@ -22,21 +26,29 @@ pub struct Head {
     pub right: bool,
     /// Columns of rank 0 are always shown; if the width is too small, those of the highest rank are left out first.
     pub rank: u8,
+    /// Whether cells are names, which are shortened in the middle, down to [`NAME`] columns, before others are left out.
+    is_name: bool,
 }
+
+/// Columns of a terminal that names keep.
+const NAME: usize = 16;
 
 impl Head {
     /// A column of text.
     pub const fn text(title: &'static str, rank: u8) -> Head {
-        Head { title, right: false, rank }
+        Head { title, right: false, rank, is_name: false }
+    }
+
+    /// A column of names, which is always shown.
+    pub(super) const fn name(title: &'static str) -> Head {
+        Head { title, right: false, rank: 0, is_name: true }
     }
 
     /// A column of numbers.
     pub const fn number(title: &'static str, rank: u8) -> Head {
-        Head { title, right: true, rank }
+        Head { title, right: true, rank, is_name: false }
     }
-}
 
-impl Head {
     /// The class of cells on a page.
     fn class(&self) -> Option<&'static str> {
         self.right.then_some("number")
@@ -79,6 +91,43 @@ impl Style {
         }
     }
 }
+
+/// Whether signs that are not ASCII are replaced before lines are laid out.
+static IS_ASCII: AtomicBool = AtomicBool::new(false);
+
+/// Has tables and paragraphs for people laid out in ASCII, because the locale is not one of UTF-8.
+pub(crate) fn use_ascii() {
+    IS_ASCII.store(true, Ordering::Relaxed);
+}
+
+/// The signs of reports and messages in ASCII. Names and values keep theirs. `about` is written before an estimate.
+pub(crate) fn ascii(text: &str, about: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '±' => out.push_str("+/-"),
+            '≈' => out.push_str(about),
+            '…' => out.push_str("..."),
+            '–' => out.push('-'),
+            'µ' => out.push('u'),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// The text as this locale shows it.
+fn in_locale<'a>(text: &'a str, about: &str) -> Cow<'a, str> {
+    if IS_ASCII.load(Ordering::Relaxed) && !text.is_ascii() {
+        Cow::Owned(ascii(text, about))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// What stands for "≈" in a cell, where there is no room for a word, and in a sentence.
+const ABOUT_IN_CELL: &str = "~";
+pub(crate) const ABOUT: &str = "about ";
 
 /// A table of more columns has small print on paper.
 const MANY: usize = 12;
@@ -168,18 +217,39 @@ impl Grid {
     pub fn draw(&self, style: Style) -> Drawn {
         let mut shown = self.filled();
         let mut left_out = Vec::new();
-        let mut shorten = None;
+        let mut widest = None;
         if let Style::Terminal(Some(width)) = style {
-            while self.width(&shown) > width {
+            while self.width(&shown) > width + self.spare_of_names(&shown) {
                 let last = shown.iter().copied().max_by_key(|&at| self.rank(at));
                 let Some(last) = last.filter(|&at| self.rank(at) > 0) else { break };
                 shown.retain(|&at| at != last);
                 left_out.extend(self.heads.get(last).map(|head| head.title));
             }
-            shorten = self.width(&shown).checked_sub(width).filter(|&by| by > 0);
+            widest = self.widest_text(&shown, width);
         }
         left_out.reverse();
-        Drawn { text: self.text(&shown, shorten, style), left_out }
+        Drawn { text: self.text(&shown, widest, style), left_out }
+    }
+
+    /// By how much names can be shortened.
+    fn spare_of_names(&self, shown: &[usize]) -> usize {
+        let names = shown.iter().filter(|at| self.heads.get(**at).is_some_and(|head| head.is_name));
+        names.map(|&at| self.column_width(at).saturating_sub(NAME)).sum()
+    }
+
+    /// The width that columns of text may have so that the grid has this width; `None` if it is no wider.
+    fn widest_text(&self, shown: &[usize], width: usize) -> Option<usize> {
+        const LEAST: usize = 8;
+        let over = self.width(shown).checked_sub(width).filter(|&over| over > 0)?;
+        let texts = shown.iter().filter(|at| self.heads.get(**at).is_some_and(|head| !head.right));
+        let widths: Vec<usize> = texts.map(|&at| self.column_width(at)).collect();
+        let mut limit = width;
+        while limit > LEAST
+            && widths.iter().map(|width| width.saturating_sub(limit)).sum::<usize>() < over
+        {
+            limit -= 1;
+        }
+        Some(limit)
     }
 
     fn rank(&self, at: usize) -> u8 {
@@ -187,11 +257,12 @@ impl Grid {
     }
 
     fn column_width(&self, at: usize) -> usize {
-        let head = self.heads.get(at).map_or(0, |head| head.title.width());
+        let head = self.heads.get(at).map_or("", |head| head.title);
+        let head = in_locale(head, ABOUT_IN_CELL).width();
         self.rows
             .iter()
             .filter_map(|row| row.get(at))
-            .map(|cell| cell.width())
+            .map(|cell| in_locale(cell, ABOUT_IN_CELL).width())
             .fold(head, usize::max)
     }
 
@@ -201,27 +272,20 @@ impl Grid {
         cells + shown.len().saturating_sub(1)
     }
 
-    /// Draws the shown columns; the widest column of text gives way by `shorten`.
-    fn text(&self, shown: &[usize], shorten: Option<usize>, style: Style) -> String {
-        let widest = shown
-            .iter()
-            .copied()
-            .filter(|&at| self.heads.get(at).is_some_and(|head| !head.right))
-            .max_by_key(|&at| self.column_width(at));
-        let limit = shorten.zip(widest).map(|(by, at)| {
-            const LEAST: usize = 8;
-            (at, self.column_width(at).saturating_sub(by).max(LEAST))
-        });
+    /// Draws the shown columns. `widest`: the width to which texts are shortened.
+    fn text(&self, shown: &[usize], widest: Option<usize>, style: Style) -> String {
         let mut table = Table::new();
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.load_style(if style == Style::Markdown { MARKDOWN } else { PSQL });
-        table.set_header(shown.iter().filter_map(|&at| self.heads.get(at)).map(|head| head.title));
+        let heads = shown.iter().filter_map(|&at| self.heads.get(at));
+        table.set_header(heads.map(|head| in_locale(head.title, ABOUT_IN_CELL)));
         for row in &self.rows {
             table.add_row(shown.iter().map(|&at| {
-                let text = row.get(at).map_or("", String::as_str);
-                let text = match limit {
-                    Some((column, width)) if column == at => shortened(text, width),
-                    _ => text.to_owned(),
+                let text = in_locale(row.get(at).map_or("", String::as_str), ABOUT_IN_CELL);
+                let text = match (widest, self.heads.get(at)) {
+                    (Some(width), Some(head)) if head.is_name => shortened_name(&text, width),
+                    (Some(width), Some(head)) if !head.right => shortened(&text, width),
+                    _ => text.into_owned(),
                 };
                 if style == Style::Markdown { text.replace('|', "\\|") } else { text }
             }));
@@ -255,7 +319,7 @@ pub(super) fn scrolled(name: &str, content: &Markup) -> Markup {
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_odd(c) {
+        if is_unprintable(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -278,7 +342,7 @@ pub fn printable_lines(text: &str) -> String {
 /// The same JSON in printable characters: strings with other characters are written with escapes.
 pub fn printable_json(json: String) -> String {
     // a line end can only be between strings
-    let is_odd = |c: char| c != '\n' && is_odd(c);
+    let is_odd = |c: char| c != '\n' && is_unprintable(c);
     if !json.contains(is_odd) {
         return json;
     }
@@ -293,13 +357,6 @@ pub fn printable_json(json: String) -> String {
         }
     }
     out
-}
-
-/// Whether a character controls the terminal, has no width, ends a line, or changes the direction of writing.
-fn is_odd(c: char) -> bool {
-    let is_unseen = matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
-        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
-    c.is_control() || is_unseen
 }
 
 /// The meaning of a text. A terminal shows it by style, but never by style alone. For other outputs, the style is
@@ -407,7 +464,7 @@ pub fn statement(sql: &str) -> String {
 
 /// Whether a character of a statement is printed as an escape.
 fn needs_escape(c: char) -> bool {
-    is_odd(c) || c == KEPT_SPACE
+    is_unprintable(c) || c == KEPT_SPACE
 }
 
 /// The first name, literal, comment or line end of a text, with what is before it and behind it.
@@ -443,6 +500,11 @@ fn end_of_quoted(text: &str, is_escaped: bool) -> usize {
         }
     }
     text.len()
+}
+
+/// A shell command, which is printable already, or a statement.
+pub(super) fn command_line(command: &str) -> String {
+    if command.starts_with("toastctl ") { command.to_owned() } else { statement(command) }
 }
 
 /// The lines of a statement that has several, each as [`statement`] gives it.
@@ -484,6 +546,7 @@ pub fn wrapped_statement(words: &str, sql: &str, width: Option<usize>, indent: u
 /// Breaks a line of words so that it fits `width`; lines after the first are indented by `indent`.
 pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width else { return text.to_owned() };
+    let text = in_locale(text, ABOUT);
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -522,22 +585,53 @@ fn shortened(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
+    let ellipsis = in_locale("…", ABOUT);
+    beginning(text.chars(), width.saturating_sub(ellipsis.width())) + &ellipsis
+}
+
+/// At most `width` columns of a name, of which both ends are kept.
+fn shortened_name(name: &str, width: usize) -> String {
+    if name.width() <= width {
+        return name.to_owned();
+    }
+    let ellipsis = in_locale("…", ABOUT);
+    let room = width.saturating_sub(ellipsis.width());
+    let begin = beginning(name.chars(), room / 2);
+    let end = beginning(name.chars().rev(), room - room / 2);
+    begin + &ellipsis + &end.chars().rev().collect::<String>()
+}
+
+/// The first of these characters that fit into `width` columns.
+fn beginning(all: impl Iterator<Item = char>, width: usize) -> String {
     let mut out = String::new();
-    for c in text.chars() {
-        let mut next = out.clone();
-        next.push(c);
-        if next.width() + 1 > width {
+    for c in all {
+        if out.width() + c.width().unwrap_or(0) > width {
             break;
         }
-        out = next;
+        out.push(c);
     }
-    out.push('…');
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_keep_both_ends_and_no_figure_gives_way_to_them() {
+        let name = format!("{}_of_orders", "q".repeat(53));
+        assert_eq!(shortened_name(&name, 16), "qqqqqqq…f_orders");
+        assert_eq!(shortened_name("orders", 6), "orders");
+        let mut grid =
+            Grid::new(&[Head::name("Table"), Head::name("Column"), Head::number("Stored", 1)]);
+        grid.row(vec![name.clone(), "short".into(), "10 MB".into()]);
+        let drawn = grid.draw(Style::Terminal(Some(40)));
+        assert!(drawn.left_out.is_empty(), "{}", drawn.text);
+        let row = drawn.text.lines().last().unwrap();
+        assert!(row.ends_with("_of_orders | short  |  10 MB") && row.width() == 39, "{row}");
+        // in a narrower place they do
+        assert_eq!(grid.draw(Style::Terminal(Some(30))).left_out, ["Stored"]);
+    }
 
     #[test]
     fn styles_take_no_room() {

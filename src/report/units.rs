@@ -1,6 +1,6 @@
 //! Sizes, shares and times for people.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_cert::der::DateTime;
 
@@ -53,6 +53,30 @@ pub fn counted(number: impl Into<u64>, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
+/// A number in few signs: `9999`, `189 k`, `12 M`.
+pub(super) fn short_count(number: u64) -> String {
+    let mut rest = number as f64;
+    let mut unit = "";
+    for larger in [" k", " M", " G", " T"] {
+        if rest < 9999.5 {
+            break;
+        }
+        rest /= 1e3;
+        unit = larger;
+    }
+    format!("{rest:.0}{unit}")
+}
+
+/// A time in one unit, rounded down: `59 s`, `119 min`, `47 h`, `12 d`.
+pub(super) fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// A part as percents with one digit.
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
@@ -71,6 +95,29 @@ pub fn nanoseconds(ns: f64) -> String {
         format!("{:.1} µs", ns / 1e3)
     } else {
         format!("{:.1} ms", ns / 1e6)
+    }
+}
+
+/// `3.2 s`, `4 min 12 s`, `3 h 20 min`.
+pub(crate) fn duration(time: Duration) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 3600;
+    let seconds = time.as_secs();
+    if seconds < 2 * MINUTE {
+        format!("{:.1} s", time.as_secs_f64())
+    } else if seconds < 2 * HOUR {
+        format!("{} min {} s", seconds / MINUTE, seconds % MINUTE)
+    } else {
+        format!("{} h {} min", seconds / HOUR, seconds % HOUR / MINUTE)
+    }
+}
+
+/// A time that is not known exactly, in its largest unit: `20 s`, `4 minutes`, `3 hours`.
+pub(crate) fn rough_duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => counted(seconds.div_ceil(60), "minute"),
+        _ => counted(seconds.div_ceil(3600), "hour"),
     }
 }
 
@@ -113,6 +160,21 @@ mod tests {
         let counted = |number: u64, noun| super::counted(number, noun);
         assert_eq!([counted(0, "scan"), counted(1, "scan")], ["0 scans", "1 scan"]);
         assert_eq!([counted(1, "retry"), counted(2, "retry")], ["1 retry", "2 retries"]);
+    }
+
+    #[test]
+    fn numbers_and_ages_are_short() {
+        let numbers = [0, 9999, 10_000, 9_999_400, 12_345_678].map(short_count);
+        assert_eq!(numbers, ["0", "9999", "10 k", "9999 k", "12 M"]);
+        assert_eq!([119, 7199, 172_799, 1 << 24].map(age), ["119 s", "119 min", "47 h", "194 d"]);
+    }
+
+    #[test]
+    fn times_have_the_units_that_people_use() {
+        let texts = [3.24, 119.0, 252.0, 12_000.0].map(|s| duration(Duration::from_secs_f64(s)));
+        assert_eq!(texts, ["3.2 s", "119.0 s", "4 min 12 s", "3 h 20 min"]);
+        let rough = [1, 20, 230, 9000].map(rough_duration);
+        assert_eq!(rough, ["1 s", "20 s", "4 minutes", "3 hours"]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub fn one(anatomy: &Anatomy, format: Format, out: &mut impl Write) -> io::Resul
 
 /// A column of the table.
 struct Column {
+    /// Its place in [`FIELDS`].
+    field: usize,
     title: &'static str,
     /// A width that values rarely exceed: each row is printed before the next one is known.
     width: usize,
@@ -31,26 +33,31 @@ struct Column {
     rank: u8,
 }
 
-const fn column(title: &'static str, width: usize, right: bool, rank: u8) -> Column {
-    Column { title, width, right, rank }
+const fn column(field: usize, title: &'static str, width: usize, right: bool, rank: u8) -> Column {
+    Column { field, title, width, right, rank }
 }
 
-const TABLE: [Column; 9] = [
-    column("Ctid", 9, false, 0),
-    column("Column", 11, false, 0),
-    column("Form", 19, false, 0),
-    column("Method", 6, false, 0),
-    column("Raw", 9, true, 0),
-    column("Stored", 9, true, 0),
-    column("Value ID", 9, true, 2),
-    column("TOAST", 9, true, 3),
-    column("Chunks", 6, true, 1),
+const TABLE: [Column; 10] = [
+    column(CTID, "Ctid", 9, false, 0),
+    column(ITEM, "Item", 5, true, 0),
+    column(COLUMN, "Column", 11, false, 0),
+    column(5, "Form", 19, false, 0),
+    column(6, "Method", 6, false, 0),
+    column(9, "Value ID", 9, true, 0),
+    column(10, "TOAST", 9, true, 3),
+    column(7, "Raw", 9, true, 1),
+    column(8, "Stored", 9, true, 0),
+    column(11, "Chunks", 6, true, 2),
 ];
 
 /// Further columns if values were reassembled; these are always shown.
-const CONTENTS: [Column; 2] = [column("md5", 32, false, 0), column("Text md5", 32, false, 0)];
-/// Where the first of them is among the cells, which begin with the ctid.
-const MD5_CELL: usize = 12;
+const CONTENTS: [Column; 2] =
+    [column(15, "md5", 32, false, 0), column(16, "Text md5", 32, false, 0)];
+
+/// Fields that a value without a row does not have; the item stands for the address where the block is not known.
+const ITEM: usize = 2;
+const CTID: usize = 3;
+const COLUMN: usize = 4;
 
 /// Names of the fields, in order.
 const FIELDS: [&str; 17] = [
@@ -80,32 +87,46 @@ pub struct ValueWriter<W: Write> {
     /// The relation whose rows are being written.
     relation: Option<String>,
     rows: u64,
-    /// Columns of [`TABLE`] for which there is room.
-    shown: Vec<(usize, &'static Column)>,
+    /// The width that tables should fit.
+    terminal: Option<usize>,
+    /// Columns of the table.
+    shown: Vec<&'static Column>,
+    /// Titles of columns for which there was no room.
+    left_out: Vec<&'static str>,
 }
 
 impl<W: Write> ValueWriter<W> {
     /// Nothing is written before the first row. `terminal` is the width that tables should fit.
     pub fn new(out: W, format: Format, terminal: Option<usize>) -> ValueWriter<W> {
-        let mut shown: Vec<(usize, &Column)> = TABLE.iter().enumerate().collect();
-        while let Some(terminal) = terminal {
-            let line: usize = shown.iter().map(|(_, column)| column.width + 3).sum();
-            if line <= terminal + 1 {
-                break;
-            }
-            let highest = shown.iter().map(|(_, column)| column.rank).max().unwrap_or(0);
-            if highest == 0 {
-                break;
-            }
-            shown.retain(|(_, column)| column.rank < highest);
-        }
-        ValueWriter { out, format, relation: None, rows: 0, shown }
+        let shown = TABLE.iter().collect();
+        let left_out = Vec::new();
+        ValueWriter { out, format, relation: None, rows: 0, terminal, shown, left_out }
     }
 
     /// Shows the md5s in the table too; the other formats always have them.
     pub fn with_contents(mut self) -> ValueWriter<W> {
-        self.shown.extend(CONTENTS.iter().enumerate().map(|(n, column)| (MD5_CELL + n, column)));
+        self.shown.extend(&CONTENTS);
         self
+    }
+
+    /// Leaves out what values like the first one do not have, and what does not fit the terminal next to it.
+    fn fit(&mut self, first: &[String; 17]) {
+        self.shown.retain(|column| match column.field {
+            CTID => !first[CTID].is_empty(),
+            ITEM => first[CTID].is_empty() && !matches!(first[ITEM].as_str(), "" | "0"),
+            COLUMN => !first[COLUMN].is_empty(),
+            _ => true,
+        });
+        let Some(terminal) = self.terminal else { return };
+        for rank in (1..=3).rev() {
+            let table = self.shown.iter().filter(|column| column.field <= 11);
+            let line: usize = table.map(|column| column.width + 3).sum();
+            if line > terminal + 1 {
+                let of_rank = self.shown.iter().filter(|column| column.rank == rank);
+                self.left_out.extend(of_rank.map(|column| column.title));
+                self.shown.retain(|column| column.rank != rank);
+            }
+        }
     }
 
     /// Ends the output; must be called once.
@@ -114,6 +135,9 @@ impl<W: Write> ValueWriter<W> {
             (Format::Json, 0) => writeln!(self.out, "{JSON}]}}")?,
             (Format::Json, _) => writeln!(self.out, "\n]}}")?,
             (Format::Csv, 0) => self.csv(&FIELDS.map(str::to_owned))?,
+            (Format::Table, _) if !self.left_out.is_empty() => {
+                writeln!(self.out, "(hidden at this width: {})", self.left_out.join(", "))?;
+            }
             _ => {}
         }
         self.out.flush()?;
@@ -125,24 +149,26 @@ impl<W: Write> ValueWriter<W> {
     }
 
     fn table(&mut self, row: &ValueRow) -> io::Result<()> {
+        let cells = fields(row);
         if self.relation.as_deref() != Some(&row.relation) {
             if self.relation.is_some() {
                 writeln!(self.out)?;
+            } else {
+                self.fit(&cells);
             }
             writeln!(self.out, "{}", Tone::Heading.styled(&printable(&row.relation)))?;
             let heads: Vec<String> =
-                self.shown.iter().map(|(_, column)| pad(column.title, column)).collect();
+                self.shown.iter().map(|column| pad(column.title, column)).collect();
             writeln!(self.out, " {}", Tone::Heading.styled(heads.join(" | ").trim_end()))?;
             let rules: Vec<String> =
-                self.shown.iter().map(|(_, column)| "-".repeat(column.width + 2)).collect();
+                self.shown.iter().map(|column| "-".repeat(column.width + 2)).collect();
             writeln!(self.out, "{}", rules.join("+"))?;
             self.relation = Some(row.relation.clone());
         }
-        let [_, _, _, cells @ ..] = fields(row);
         let line: Vec<String> = self
             .shown
             .iter()
-            .filter_map(|&(at, column)| Some(pad(&printable(cells.get(at)?), column)))
+            .filter_map(|column| Some(pad(&printable(cells.get(column.field)?), column)))
             .collect();
         writeln!(self.out, " {}", line.join(" | ").trim_end())
     }

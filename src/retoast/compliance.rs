@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use crate::inspect::inspector::Inspector;
 use crate::inspect::result::{PolicyReport, RelationReport, Source};
 use crate::inspect::run::Compare;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{self, RetoastError};
 use crate::retoast::pace::metrics;
 use crate::retoast::preflight::own_sessions;
 use crate::retoast::preflight::policy;
@@ -120,11 +120,10 @@ async fn shares(
     goal: PolicyGoal,
 ) -> Result<Vec<(String, String, Share)>, RetoastError> {
     if server.in_recovery {
-        return Err(RetoastError::Refused(
+        return error::refused(
             "the server is a standby, where toastctl cannot create a temporary table to compress values\n\
-             HINT:  Connect to the primary."
-                .into(),
-        ));
+             HINT:  Connect to the primary.",
+        );
     }
     let client = connection.client();
     let trust_owner = connection.session().allows_owner_code;
@@ -133,11 +132,10 @@ async fn shares(
             let toasters = toasters::ask(client, server).await?;
             let plan = pluggable::plan(toasters.as_ref(), &[], &Goal::Policy(goal))?;
             if plan.is_some() && pages.is_none() {
-                return Err(RetoastError::Refused(
+                return error::refused(
                     "toastctl must read pages here: only pages show which values toasters of pg_toaster store\n\
-                     HINT:  Run as a superuser, with the extension pageinspect in this database."
-                        .into(),
-                ));
+                     HINT:  Run as a superuser, with the extension pageinspect in this database.",
+                );
             }
             let ready = policy::prepare_to_judge(client, server, relation, goal, trust_owner).await?;
             let bytes = metrics::heap(client, ready.relation.oid).await?;

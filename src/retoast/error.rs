@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::message::Message;
 use crate::server::LiveError;
 use crate::server::connect::{ConnectError, Connection};
 use crate::server::sink::{Failed, Kind};
@@ -16,20 +17,23 @@ pub enum RetoastError {
     Live(LiveError),
     /// The request is invalid.
     #[error("{0}")]
-    Usage(String),
+    Usage(Message),
     /// The table cannot be processed.
     #[error("{0}")]
-    Refused(String),
+    Refused(Message),
+    /// Rows with values stored as requested would not fit an index, and new ones neither.
+    #[error("{0}")]
+    Unfit(Message),
     /// An error that would affect all tables: a limit is exceeded or cannot be monitored, a file cannot be written, or
     /// contents would have changed.
     #[error("{0}")]
-    EndsRun(String),
+    EndsRun(Message),
     /// A wait for other sessions was given up before anything was done.
     #[error("{0}")]
-    Stopped(String),
+    Stopped(Message),
     /// A connection was lost and could not be replaced.
     #[error("{0}")]
-    Lost(String),
+    Lost(Message),
     /// The definition of the table was updated. The transaction that noticed this does not know what has changed.
     #[error("the table was changed by another session")]
     Changing,
@@ -44,11 +48,22 @@ pub enum RetoastError {
 impl RetoastError {
     /// The table's definition has changed, or its settings are not those that the work needs.
     pub(crate) fn altered(what: impl std::fmt::Display) -> RetoastError {
-        RetoastError::Refused(format!(
-            "{what}\n\
-             HINT:  Run the command again. With --set enforce=on, toastctl restores storage, compression and \
-             toast_tuple_target itself."
+        RetoastError::Refused(Message::error(what.to_string()).hint(
+            "Run the command again. With --set enforce=on, toastctl restores storage, compression and \
+             toast_tuple_target itself.",
         ))
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> RetoastError {
+        RetoastError::Usage(Message::error(text))
+    }
+
+    pub(crate) fn end_run(text: impl Into<String>) -> RetoastError {
+        RetoastError::EndsRun(Message::error(text))
+    }
+
+    pub(crate) fn lost(reason: impl Into<String>) -> RetoastError {
+        RetoastError::Lost(Message::error(reason))
     }
 
     /// Like [`RetoastError::altered`], for a table that was dropped.
@@ -64,6 +79,7 @@ impl RetoastError {
             RetoastError::Live(_)
             | RetoastError::Usage(_)
             | RetoastError::Refused(_)
+            | RetoastError::Unfit(_)
             | RetoastError::Changing
             | RetoastError::Rewritten => false,
         }
@@ -71,23 +87,24 @@ impl RetoastError {
 
     /// The error as it is reported. `connections` are those on which it may have occurred.
     pub(crate) async fn failed(&self, connections: &[Arc<Connection>]) -> Failed {
-        let kind = match self {
+        let (kind, message) = match self {
             RetoastError::Live(error) => return Failed::of(error, connections).await,
-            RetoastError::Usage(_) => Kind::Usage,
-            RetoastError::Lost(_) => Kind::Lost,
-            RetoastError::Stopped(_) => Kind::Stopped,
-            _ => Kind::Incomplete,
+            RetoastError::Usage(message) => (Kind::Usage, message),
+            RetoastError::Lost(message) => (Kind::Lost, message),
+            RetoastError::Stopped(message) => (Kind::Stopped, message),
+            RetoastError::Refused(message)
+            | RetoastError::Unfit(message)
+            | RetoastError::EndsRun(message) => (Kind::Incomplete, message),
+            RetoastError::Changing | RetoastError::Rewritten => {
+                return Failed::new(Kind::Incomplete, self.to_string());
+            }
         };
-        Failed::new(kind, self.to_string())
+        Failed { kind, message: message.clone() }
     }
 
     /// Like [`RetoastError::failed`], for an error of the work on this table.
     pub(crate) async fn failed_on(&self, table: &str, connections: &[Arc<Connection>]) -> Failed {
-        let failed = self.failed(connections).await;
-        match self {
-            RetoastError::Live(_) => failed.placed(table),
-            _ => refusal(&failed.message.text, table, failed.kind).placed(table),
-        }
+        self.failed(connections).await.placed(table)
     }
 }
 
@@ -108,7 +125,7 @@ impl From<tokio_postgres::Error> for RetoastError {
 
 impl From<PlanError> for RetoastError {
     fn from(error: PlanError) -> RetoastError {
-        RetoastError::Usage(error.to_string())
+        RetoastError::usage(error.to_string())
     }
 }
 
@@ -120,9 +137,8 @@ impl From<ConnectError> for RetoastError {
 
 impl From<Failed> for RetoastError {
     fn from(Failed { kind, message }: Failed) -> RetoastError {
-        let message = message.to_string();
         match kind {
-            Kind::Incomplete => RetoastError::EndsRun(message),
+            Kind::Incomplete | Kind::Denied => RetoastError::EndsRun(message),
             Kind::Usage => RetoastError::Usage(message),
             Kind::Lost => RetoastError::Lost(message),
             Kind::Stopped => RetoastError::Stopped(message),
@@ -130,15 +146,17 @@ impl From<Failed> for RetoastError {
     }
 }
 
-/// A failure with the text of a refusal, in which the table may be named first: it is then the place.
-pub(crate) fn refusal(text: &str, table: &str, kind: Kind) -> Failed {
-    match text.strip_prefix(table).and_then(|rest| rest.strip_prefix(": ")) {
-        Some(rest) => Failed::new(kind, rest).placed(table),
-        None => Failed::new(kind, text),
-    }
+/// Returns an error that refuses the work, for a reason that does not depend on the table or whose text names it.
+pub(crate) fn refused<T>(text: impl Into<String>) -> Result<T, RetoastError> {
+    Err(RetoastError::Refused(Message::error(text)))
 }
 
-/// Returns an error that refuses a table.
-pub(crate) fn refused<T>(text: impl Into<String>) -> Result<T, RetoastError> {
-    Err(RetoastError::Refused(text.into()))
+/// Returns an error about rows that would not fit an index.
+pub(crate) fn unfit<T>(text: impl Into<String>) -> Result<T, RetoastError> {
+    Err(RetoastError::Unfit(Message::error(text)))
+}
+
+/// Returns an error that refuses this table.
+pub(crate) fn refused_table<T>(table: &str, text: impl Into<String>) -> Result<T, RetoastError> {
+    Err(RetoastError::Refused(Message::error(text).about(table)))
 }

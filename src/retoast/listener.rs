@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::plan::Sizes;
-use crate::retoast::result::SkippedRow;
+use crate::retoast::result::{CompactedFile, SkippedRow};
 
 /// Figures measured during the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -27,10 +27,12 @@ pub struct Figures {
 pub struct Advance {
     /// The scan or round under way, from 1.
     pub scan: u32,
-    /// Blocks of it whose rows are done, and all blocks.
+    /// The file that is compacted in rounds; `None` in a conversion.
+    pub compacts: Option<CompactedFile>,
+    /// Blocks of the scan whose rows are done, and all blocks; in a round of a compaction, rows or values to move.
     pub read: u32,
     pub blocks: u32,
-    /// Rows re-toasted so far.
+    /// Rows re-toasted or moved so far.
     pub rows: u64,
     /// The fraction of the whole task that is done; `None` if only that of the scan is known.
     pub done: Option<f64>,
@@ -70,10 +72,10 @@ pub trait Listener: Send + Sync {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
-    /// The lock for this was not obtained in a short attempt.
-    NoLock(String),
-    /// Another retoast is working on the table.
-    OtherRetoast,
+    /// The lock for this was not obtained in a short attempt; who has one that is in the way, if that is known.
+    NoLock { what: String, holder: Option<String> },
+    /// This session has the advisory lock of the table.
+    AdvisoryLock(String),
     /// A batch had a lock timeout or a deadlock.
     LockTimeout,
     /// Other sessions have locked all rows left to re-toast.
@@ -106,14 +108,11 @@ impl Wait {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wait::NoLock(what) => write!(f, "no lock for {what}"),
-            Wait::OtherRetoast => f.write_str(
-                "another retoast of this table is running, or its session has not yet ended",
-            ),
+            Wait::NoLock { what, holder: None } => write!(f, "no lock for {what}"),
+            Wait::NoLock { what, holder: Some(who) } => write!(f, "no lock for {what}: {who}"),
+            Wait::AdvisoryLock(who) => write!(f, "{who} holds the advisory lock of this table"),
             Wait::LockTimeout => f.write_str("a lock was not granted in time"),
-            Wait::RowsLocked => {
-                f.write_str("the remaining rows are locked by other transactions")
-            }
+            Wait::RowsLocked => f.write_str("the remaining rows are locked by other transactions"),
             Wait::RowsToMoveLocked => {
                 f.write_str("the rows still to be moved are locked by other transactions")
             }
@@ -123,7 +122,9 @@ impl fmt::Display for Wait {
             Wait::OldVersions => f.write_str("other transactions still see old row versions"),
             Wait::Vacuum(what) => write!(f, "vacuum: {what}"),
             Wait::Statement(what) | Wait::Throttle(what) => f.write_str(what),
-            Wait::BeforeRebuild(who) => write!(f, "the rebuild cannot start before {who} has ended"),
+            Wait::BeforeRebuild(who) => {
+                write!(f, "the rebuild cannot start before {who} has ended")
+            }
             Wait::OlderThanProof(who, more) => {
                 write!(
                     f,

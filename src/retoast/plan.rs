@@ -228,6 +228,7 @@ fn replication(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     let mut effects = Vec::new();
     match around.replicas {
         Some(0) => {}
+        Some(1) => effects.push("1 physical replica replays all of the WAL".to_owned()),
         Some(count) => effects.push(format!("{count} physical replicas replay all of the WAL")),
         None => effects.push("this user may not see physical replicas".to_owned()),
     }

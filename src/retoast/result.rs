@@ -1,6 +1,7 @@
 //! The report of a run of `retoast`.
 
 use std::ops::AddAssign;
+use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -171,7 +172,7 @@ pub struct Rows {
     /// Rows that the first scan found not stored as requested.
     #[serde(rename = "rows_found")]
     pub found: u64,
-    /// Stored bytes of their values.
+    /// Bytes of their values: for retoast before compression, unless the source is functions; otherwise as stored.
     #[serde(rename = "bytes_found")]
     pub bytes: u64,
     /// Rows re-toasted, in all scans.
@@ -290,6 +291,8 @@ pub struct Common {
     pub rows: Rows,
     #[serde(flatten)]
     pub effort: Effort,
+    #[serde(skip)]
+    pub(crate) began: Option<Instant>,
     /// Sizes before the work began.
     pub before: Sizes,
     /// The largest sizes met.
@@ -300,12 +303,15 @@ pub struct Common {
     pub skipped: Vec<SkippedRow>,
     /// Further notes, in sentences.
     pub notes: Vec<String>,
+    /// Whether a wait for other sessions that was too long (max-wait) ended the work.
+    pub gave_up: bool,
 }
 
 impl Common {
     /// For work that begins with files of these sizes.
     pub(crate) fn new(before: Sizes, notes: Vec<String>) -> Common {
-        Common { before, peak: before, after: before, notes, ..Common::default() }
+        let began = Some(Instant::now());
+        Common { began, before, peak: before, after: before, notes, ..Common::default() }
     }
 
     pub(crate) fn is_larger(&mut self, now: Sizes) {
@@ -330,7 +336,8 @@ impl Common {
             ..later.rows
         };
         self.skipped = later.skipped;
-        self.notes = later.notes;
+        later.notes.into_iter().for_each(|note| self.note_once(note));
+        self.gave_up = later.gave_up;
         self.add_effort(later.effort, later.peak, later.after);
     }
 
@@ -341,10 +348,24 @@ impl Common {
         self.after = after;
     }
 
+    /// The time from the beginning of the first of two tasks, which may run at the same time, to the end of the last.
+    fn span(&self, other: &Common) -> Option<u64> {
+        let first = self.began?.min(other.began?);
+        let mut ended = Duration::ZERO;
+        for task in [self, other] {
+            let elapsed = Duration::from_millis(task.effort.elapsed_ms);
+            ended = ended.max(task.began?.duration_since(first) + elapsed);
+        }
+        u64::try_from(ended.as_millis()).ok()
+    }
+
     /// Adds the work on another shard. The largest sizes of both may have been met at different times.
     fn merge_shard(&mut self, other: Common) {
+        let span = self.span(&other);
         self.rows += other.rows;
         self.effort += other.effort;
+        self.effort.elapsed_ms = span.unwrap_or(self.effort.elapsed_ms);
+        self.began = self.began.min(other.began);
         self.effort.course.clear();
         self.before += other.before;
         self.peak += other.peak;
@@ -370,7 +391,8 @@ pub struct Converted {
     pub alter: Option<String>,
     /// Whether that statement was run.
     pub altered: bool,
-    /// The statement that restores all settings as the run found them, if it changed any.
+    /// The statement that restores the settings that the run has changed, except those that another session has changed
+    /// since.
     pub undo: Option<String>,
     /// Whether the statement in undo was run.
     pub undone: bool,
@@ -385,7 +407,7 @@ pub struct Converted {
     pub proof: Option<ProvenState>,
     /// Values by form in the first scan.
     pub forms_before: Vec<FormReport>,
-    /// Values by form in the last scan.
+    /// Values by form in the last scan; empty if the run was stopped, because rows rewritten since that scan are not counted.
     pub forms_after: Vec<FormReport>,
     /// With a policy and a dry run, values by the form that the policy requires; those of pluggable toasters are not
     /// included.
@@ -752,7 +774,8 @@ pub struct FileReport {
     pub before: u64,
     /// Bytes in use at the beginning.
     pub live: u64,
-    /// The size that would suffice, according to the first scan; in a dry run, the expected size.
+    /// The size that would suffice, according to the first scan; in a dry run, the expected size. 0 if the run was
+    /// stopped before the file was examined.
     pub expected: u64,
     /// Its size at the last check.
     pub after: u64,
@@ -793,9 +816,14 @@ pub struct FileReport {
 }
 
 impl FileReport {
-    /// The report of a file that was not examined yet.
-    pub(crate) fn new(file: CompactedFile) -> FileReport {
-        FileReport { file, ..FileReport::default() }
+    /// The report of a file of this size that was not examined yet.
+    pub(crate) fn new(file: CompactedFile, bytes: u64) -> FileReport {
+        FileReport { file, before: bytes, after: bytes, ..FileReport::default() }
+    }
+
+    /// Whether it was examined how full the file is.
+    pub(crate) fn is_examined(&self) -> bool {
+        self.live > 0 || self.expected > 0
     }
 
     /// Whether only other sessions prevent the rest from being returned.
@@ -946,4 +974,25 @@ pub struct UnfitTable {
     pub relation: String,
     /// Why it could not be processed.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_that_are_converted_at_the_same_time_take_no_longer_than_the_last_of_them() {
+        let began = Instant::now();
+        let shard = |after: u64, elapsed_ms: u64| Common {
+            began: Some(began + Duration::from_millis(after)),
+            effort: Effort { elapsed_ms, ..Effort::default() },
+            ..Common::default()
+        };
+        let mut all = shard(100, 1000);
+        all.merge_shard(shard(0, 900));
+        assert_eq!((all.effort.elapsed_ms, all.began), (1100, Some(began)));
+        // one after the other
+        all.merge_shard(shard(1100, 500));
+        assert_eq!(all.effort.elapsed_ms, 1600);
+    }
 }

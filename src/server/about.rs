@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::calibrate::identity;
 use super::connect::Client;
+use super::{LiveError, single_row};
 use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::disk::layout::PageSize;
@@ -57,12 +57,20 @@ pub struct Server {
     pub has_toasters: bool,
     /// Whether VACUUM truncates files. It never does with `old_snapshot_threshold`, which existed before PostgreSQL 17.
     pub vacuum_truncates: bool,
+    /// Whether this user may name TOAST relations in queries.
+    pub names_toast: bool,
 }
 
 impl Server {
     /// Whether compaction can make files smaller on this server.
     pub(crate) fn compacts(&self) -> bool {
         self.vacuum_truncates && !self.has_toasters
+    }
+
+    /// Whether this user can compact TOAST relations of tables that they own.
+    pub(crate) fn compacts_toast(&self) -> bool {
+        let has_pages = self.superuser && self.pageinspect.is_some();
+        self.compacts() && (has_pages || self.has_toast_chunk_id() && self.names_toast)
     }
 }
 
@@ -126,15 +134,19 @@ pub struct ServerReport {
     /// server_version_num.
     pub version_num: i32,
     pub database: String,
+    /// host:port of the connection, or the directory of the socket and the port.
+    pub address: String,
     /// Whether it is a standby.
     pub in_recovery: bool,
     /// Whether it has pluggable TOAST.
     pub has_toasters: bool,
 }
 
-impl From<&Server> for ServerReport {
-    fn from(server: &Server) -> ServerReport {
+impl ServerReport {
+    /// `address`: that of the connection.
+    pub(crate) fn new(server: &Server, address: String) -> ServerReport {
         ServerReport {
+            address,
             version: server.version.clone(),
             version_num: server.version_num,
             database: server.database.clone(),
@@ -187,7 +199,7 @@ impl Pageinspect {
              WHERE i.indrelid = $1 AND i.indisvalid LIMIT 1",
             self.function("bt_metap")
         );
-        let row = client.query_typed(&sql, &[(&toast.0, Type::OID)]).await?.pop();
+        let row = client.row(&sql, &[(&toast.0, Type::OID)]).await?;
         let row =
             row.ok_or_else(|| LiveError::Unexpected("no index of a TOAST relation".into()))?;
         let level: i64 = row.try_get(0)?;
@@ -222,14 +234,9 @@ pub struct Compression {
 impl Compression {
     /// Reads the compression methods of the server.
     pub async fn ask(client: &Client) -> Result<Compression, LiveError> {
-        let rows = client
-            .query_typed(
-                "SELECT coalesce('lz4' = ANY (enumvals), false), setting = 'lz4' \
-                 FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression'",
-                &[],
-            )
-            .await?;
-        let Some(row) = rows.first() else {
+        let sql = "SELECT coalesce('lz4' = ANY (enumvals), false), setting = 'lz4' \
+                   FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression'";
+        let Some(row) = client.row(sql, &[]).await? else {
             return Ok(Compression { lz4: false, default: Method::Pglz });
         };
         let default = if row.try_get(1)? { Method::Lz4 } else { Method::Pglz };
@@ -240,26 +247,21 @@ impl Compression {
 impl Server {
     /// Reads the facts about the server.
     pub async fn ask(client: &Client) -> Result<Server, LiveError> {
-        let row = client
-            .query_typed(
-                "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
-                        pg_catalog.current_setting('server_version'), \
-                        pg_catalog.current_setting('block_size')::pg_catalog.int4, \
-                        pg_catalog.current_database()::pg_catalog.text, \
-                        pg_catalog.current_setting('is_superuser') = 'on', \
-                        pg_catalog.pg_is_in_recovery(), \
-                        e.extversion, n.nspname::pg_catalog.text, \
-                        pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL, \
-                        NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
-                                    WHERE name = 'old_snapshot_threshold' AND setting::pg_catalog.int4 >= 0) \
-                 FROM (SELECT 1) AS one \
-                 LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = 'pageinspect' \
-                 LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace",
-                &[],
-            )
-            .await?
-            .pop()
-            .ok_or_else(|| LiveError::Unexpected("no row about the server".into()))?;
+        let sql = "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+                          pg_catalog.current_setting('server_version'), \
+                          pg_catalog.current_setting('block_size')::pg_catalog.int4, \
+                          pg_catalog.current_database()::pg_catalog.text, \
+                          pg_catalog.current_setting('is_superuser') = 'on', \
+                          pg_catalog.pg_is_in_recovery(), \
+                          e.extversion, n.nspname::pg_catalog.text, \
+                          pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL, \
+                          NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
+                                      WHERE name = 'old_snapshot_threshold' AND setting::pg_catalog.int4 >= 0), \
+                          pg_catalog.has_schema_privilege('pg_toast', 'USAGE') \
+                   FROM (SELECT 1) AS one \
+                   LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = 'pageinspect' \
+                   LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace";
+        let row = single_row(client, sql, &[]).await?;
         let version: String = row.try_get(1)?;
         let version_num: i32 = row.try_get(0)?;
         if version_num < OLDEST {
@@ -284,6 +286,7 @@ impl Server {
             pageinspect,
             has_toasters: row.try_get(8)?,
             vacuum_truncates: row.try_get(9)?,
+            names_toast: row.try_get(10)?,
         })
     }
 

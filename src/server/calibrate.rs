@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::connect::Client;
 use super::trial::{Copied, CopyTable, base_of, padding_text};
+use super::{LiveError, single_row};
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::PageSize;
@@ -275,16 +275,11 @@ async fn fill(
 ) -> Result<&'static str, LiveError> {
     let client = clock.client;
     clock.execute(&subject.make_raw()).await?;
-    let rows = client
-        .query_typed(
-            "SELECT t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, \
-                    t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace \
-             FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
-             WHERE a.attrelid = 'pg_temp.toastctl_raw'::pg_catalog.regclass AND a.attname = 'v'",
-            &[],
-        )
-        .await?;
-    let of = rows.first().ok_or_else(|| LiveError::Unexpected("no column of copies".into()))?;
+    let sql = "SELECT t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, \
+                      t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace \
+               FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
+               WHERE a.attrelid = 'pg_temp.toastctl_raw'::pg_catalog.regclass AND a.attname = 'v'";
+    let of = single_row(client, sql, &[]).await?;
     let category: String = of.try_get(0)?;
     let type_name: String = of.try_get(1)?;
     // a type of that name in another schema may have casts, which are functions of other users; an array type is in the
@@ -385,8 +380,7 @@ pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError
                       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY'), \
                       EXISTS (SELECT FROM pg_catalog.pg_settings AS s \
                               WHERE s.name = 'default_transaction_read_only' AND s.reset_val = 'on')";
-    let rows = client.query_typed(sql, &[]).await?;
-    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about the user".into()))?;
+    let row = single_row(client, sql, &[]).await?;
     let user: String = row.try_get(0)?;
     let allowed: bool = row.try_get(1)?;
     let read_only: bool = row.try_get(2)?;
@@ -403,12 +397,9 @@ pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError
 
 /// Identifies this server: the system identifier, or its address if the user may not see that.
 pub(crate) async fn identity(client: &Client) -> Result<String, LiveError> {
-    let allowed: Option<bool> = client
-        .value(
-            "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')",
-            &[],
-        )
-        .await?;
+    let sql =
+        "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')";
+    let allowed: Option<bool> = client.value(sql, &[]).await?;
     let sql = match allowed {
         Some(true) => {
             "SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()"

@@ -117,7 +117,7 @@ pub struct Relation {
     pub bytes: u64,
     /// Bytes of all its indexes.
     pub index_bytes: u64,
-    /// The table's options, such as `toast_tuple_target=4080`.
+    /// The table's options, such as `toast_tuple_target=4080`; those of its TOAST relation begin with `toast.`.
     pub options: Vec<String>,
     /// Whether row security hides rows from this user.
     pub row_security: bool,
@@ -125,8 +125,6 @@ pub struct Relation {
     pub desc: TupleDesc,
     /// For each column, whether `octet_length` accepts it (text, bytea, char, and domains over them).
     pub bytes_like: Vec<bool>,
-    /// For each column, whether it is a virtual generated column, which is never stored (from PostgreSQL 18).
-    pub computed: Vec<bool>,
     /// The indexes that new rows get entries in.
     pub indexes: Vec<IndexShape>,
 }
@@ -179,7 +177,7 @@ impl Relation {
     /// The indexes of the columns whose storage can be changed.
     pub(crate) fn toastable(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
-            (!column.dropped && column.length == Length::Varlena && is_toastable(column))
+            (column.is_stored() && column.length == Length::Varlena && is_toastable(column))
                 .then_some(index)
         })
     }
@@ -229,6 +227,9 @@ impl From<&Relation> for RelationName {
         }
     }
 }
+
+/// Why nothing can be said of the values of a virtual column, after its name.
+pub(crate) const VIRTUAL: &str = "is virtual: its values are not stored";
 
 /// One of a table's options; `None` if it is not set.
 pub(crate) fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
@@ -287,7 +288,8 @@ pub(crate) async fn describe_all(
                     c.relkind::pg_catalog.text, coalesce(a.amname, '')::pg_catalog.text, \
                     coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                     coalesce(pg_catalog.pg_indexes_size(c.oid), 0), \
-                    coalesce(c.reloptions, '{{}}'), \
+                    coalesce(c.reloptions, '{{}}') \
+                    || ARRAY(SELECT 'toast.' || o FROM pg_catalog.unnest(t.reloptions) AS o), \
                     pg_catalog.row_security_active(c.oid), \
                     t.oid, t.relname::pg_catalog.text, \
                     coalesce(pg_catalog.pg_relation_size(t.oid), 0), \
@@ -338,7 +340,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
             },
         }),
     };
-    let Columns { mut desc, bytes_like, computed } = columns;
+    let Columns { mut desc, bytes_like } = columns;
     desc.id_type = toast.as_ref().and_then(|toast| toast.id_type).unwrap_or_default();
     let kind: String = row.try_get(2)?;
     Ok(Relation {
@@ -360,7 +362,6 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         toast,
         desc,
         bytes_like,
-        computed,
         indexes: match row.try_get::<_, Option<&str>>(15)? {
             Some(text) => serde_json::from_str(text)
                 .map_err(|error| LiveError::Unexpected(format!("indexes: {error}")))?,
@@ -382,46 +383,58 @@ pub(crate) async fn blocks(
     Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
 }
 
-/// The columns of a relation, with the flags of [`Relation`] for each.
+/// The columns of a relation, and whether `octet_length` accepts each.
 #[derive(Default)]
 struct Columns {
     desc: TupleDesc,
     bytes_like: Vec<bool>,
-    computed: Vec<bool>,
 }
+
+/// The name of a column's base type `b.type`, if a cast from text runs no code of other users: the type is built in, or it
+/// and what it consists of belong to superusers or to the user.
+const TRUSTED_TYPE: &str = "SELECT pg_catalog.format_type(t.oid, -1) FROM pg_catalog.pg_type AS t \
+    JOIN pg_catalog.pg_roles AS o ON o.oid = t.typowner \
+    LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typlen = -1 \
+    WHERE t.oid = b.type AND (t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace \
+      OR (o.rolsuper OR o.rolname = session_user) AND t.typtype IN ('b', 'c') \
+        AND coalesce(e.typtype, 'b') IN ('b', 'c', 'e') \
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS f \
+          JOIN pg_catalog.pg_type AS y ON y.oid = f.atttypid \
+          WHERE f.attrelid = coalesce(nullif(e.typrelid, 0), t.typrelid) AND f.attnum > 0 AND NOT f.attisdropped \
+          AND y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace))";
 
 async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns>, LiveError> {
     // The innermost base type of a domain determines whether octet_length accepts it.
+    let sql = format!(
+        "WITH RECURSIVE base (attrelid, attnum, type, depth) AS ( \
+                   SELECT attrelid, attnum, atttypid, 0 FROM pg_catalog.pg_attribute \
+                   WHERE attrelid = ANY ($1) AND attnum > 0 \
+                 UNION ALL \
+                   SELECT b.attrelid, b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
+                   JOIN pg_catalog.pg_type AS t ON t.oid = b.type \
+                   WHERE t.typtype = 'd' AND b.depth < 100) \
+               SELECT a.attname::pg_catalog.text, \
+                      pg_catalog.format_type(a.atttypid, a.atttypmod), \
+                      a.atttypid, a.attlen, a.attalign::pg_catalog.text, \
+                      a.attstorage::pg_catalog.text, a.attcompression::pg_catalog.text, \
+                      a.attisdropped, \
+                      CASE WHEN a.atthasmissing THEN a.attmissingval::pg_catalog.text END, \
+                      ({TRUSTED_TYPE}), \
+                      b.type, a.attgenerated = 'v', \
+                      CASE WHEN a.atthasmissing AND EXISTS ( \
+                          SELECT FROM pg_catalog.pg_type AS t \
+                          WHERE t.oid = a.atttypid \
+                          AND (t.oid = ANY ($2) OR t.typelem = ANY ($2) AND t.typlen = -1)) \
+                      THEN pg_catalog.array_send(a.attmissingval) END, a.attrelid \
+               FROM pg_catalog.pg_attribute AS a \
+               JOIN (SELECT DISTINCT ON (attrelid, attnum) attrelid, attnum, type FROM base \
+                     ORDER BY attrelid, attnum, depth DESC) AS b \
+                 ON b.attrelid = a.attrelid AND b.attnum = a.attnum \
+               WHERE a.attrelid = ANY ($1) AND a.attnum > 0 \
+               ORDER BY a.attrelid, a.attnum"
+    );
     let rows = client
-        .query_typed(
-            "WITH RECURSIVE base (attrelid, attnum, type, depth) AS ( \
-                 SELECT attrelid, attnum, atttypid, 0 FROM pg_catalog.pg_attribute \
-                 WHERE attrelid = ANY ($1) AND attnum > 0 \
-               UNION ALL \
-                 SELECT b.attrelid, b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
-                 JOIN pg_catalog.pg_type AS t ON t.oid = b.type \
-                 WHERE t.typtype = 'd' AND b.depth < 100) \
-             SELECT a.attname::pg_catalog.text, \
-                    pg_catalog.format_type(a.atttypid, a.atttypmod), \
-                    a.atttypid, a.attlen, a.attalign::pg_catalog.text, \
-                    a.attstorage::pg_catalog.text, a.attcompression::pg_catalog.text, \
-                    a.attisdropped, \
-                    CASE WHEN a.atthasmissing THEN a.attmissingval::pg_catalog.text END, \
-                    pg_catalog.format_type(a.atttypid, -1), \
-                    b.type, a.attgenerated = 'v', \
-                    CASE WHEN a.atthasmissing AND EXISTS ( \
-                        SELECT FROM pg_catalog.pg_type AS t \
-                        WHERE t.oid = a.atttypid \
-                        AND (t.oid = ANY ($2) OR t.typelem = ANY ($2) AND t.typlen = -1)) \
-                    THEN pg_catalog.array_send(a.attmissingval) END, a.attrelid \
-             FROM pg_catalog.pg_attribute AS a \
-             JOIN (SELECT DISTINCT ON (attrelid, attnum) attrelid, attnum, type FROM base \
-                   ORDER BY attrelid, attnum, depth DESC) AS b \
-               ON b.attrelid = a.attrelid AND b.attnum = a.attnum \
-             WHERE a.attrelid = ANY ($1) AND a.attnum > 0 \
-             ORDER BY a.attrelid, a.attnum",
-            &[(&oids, Type::OID_ARRAY), (&&SENT_AS_STORED[..], Type::OID_ARRAY)],
-        )
+        .query_typed(&sql, &[(&oids, Type::OID_ARRAY), (&&SENT_AS_STORED[..], Type::OID_ARRAY)])
         .await?;
     let mut all: HashMap<Oid, Columns> = HashMap::new();
     for row in &rows {
@@ -430,11 +443,11 @@ async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns
             attribute.missing = Some(if attribute.dropped {
                 MissingValue { raw_size: None, stored_size: None, text: None, sent: None }
             } else {
-                let plain_type: String = row.try_get(9)?;
+                let trusted_type: Option<&str> = row.try_get(9)?;
                 let sent: Option<&[u8]> = row.try_get(12)?;
                 MissingValue {
                     sent: sent.and_then(only_element),
-                    ..missing(client, &text, &plain_type, attribute.length).await?
+                    ..missing(client, &text, trusted_type, attribute.length).await?
                 }
             });
         }
@@ -443,7 +456,6 @@ async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns
         let bytes_like =
             base.is_some_and(|base| toast_format::disk::types::is_bytes_like(Oid(base)));
         columns.bytes_like.push(bytes_like);
-        columns.computed.push(row.try_get(11)?);
         columns.desc.attributes.push(attribute);
     }
     Ok(all)
@@ -470,6 +482,7 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
             .ok_or_else(|| unexpected("attstorage"))?,
         compression: letter_in(row, 6)?.and_then(Method::from_char),
         dropped,
+        is_virtual: row.try_get(11)?,
         missing: None,
         name,
     })
@@ -484,11 +497,11 @@ fn only_element(array: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Has the server build the missing value from its text, and measures it. The text is that of an array with the value
-/// as its only element.
+/// as its only element. `trusted_type`: [`TRUSTED_TYPE`].
 async fn missing(
     client: &Client,
     text: &str,
-    type_name: &str,
+    trusted_type: Option<&str>,
     length: Length,
 ) -> Result<MissingValue, LiveError> {
     let element = format!("({}::pg_catalog.text[])[1]", quote_literal(text));
@@ -505,6 +518,9 @@ async fn missing(
         let size = Some(u32::from(n));
         return Ok(MissingValue { raw_size: size, stored_size: size, text, sent: None });
     }
+    let Some(type_name) = trusted_type else {
+        return Ok(MissingValue { raw_size: None, stored_size: None, text, sent: None });
+    };
     let sql = format!("SELECT pg_catalog.pg_column_size({element}::{type_name})");
     let size: Option<i32> = match client.value(&sql, &[]).await {
         Ok(size) => size.flatten(),

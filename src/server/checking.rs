@@ -3,12 +3,11 @@
 use tokio_postgres::types::Type;
 
 use super::about::Server;
-use super::catalog::Relation;
+use super::catalog::{Relation, RelationKind};
 use super::connect::{Client, Connection};
 use super::owner_facts::lock_unplanned;
-use super::sqlstate::refuses_lock;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, snapshot};
+use super::{LiveError, single_row, snapshot};
 use toast_format::disk::desc::{Align, Attribute, Length, Storage as AttributeStorage, TupleDesc};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::type_kind::{Made, Type as TypeOnDisk, Types};
@@ -29,7 +28,7 @@ pub struct Standing {
     pub multi: TransactionId,
     /// The same two IDs of its TOAST relation; 0 if it has none.
     pub toast: [TransactionId; 2],
-    /// `relfilenode`, and that of its TOAST relation.
+    /// The number of its file, and of that of its TOAST relation.
     pub file: u32,
     pub toast_file: Option<u32>,
     /// The end of the WAL, if changes of the table are logged.
@@ -43,62 +42,52 @@ pub struct Standing {
 }
 
 /// Begins a transaction that reads `relation`. A lock in this mode, which protects its definition, is taken before the
-/// snapshot. If LOCK TABLE is refused for this relation, which is remembered in `by_query`, a query that is only parsed takes
-/// the lock, and the snapshot may be a moment older. Returns `None` if the name now belongs to another relation, or to none.
+/// snapshot. LOCK TABLE accepts only tables: for other relations, a query that is only parsed takes the lock, and the
+/// snapshot may be a moment older. Returns `None` if the name now belongs to another relation, or to none.
 pub async fn begin(
     connection: &Connection,
     relation: &Relation,
     page: PageSize,
     mode: &str,
-    by_query: &mut bool,
 ) -> Result<Option<Standing>, LiveError> {
     const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
     let quoted = relation.quoted();
     let begin = format!("{}{}", connection.begin_sql(MODE), snapshot::BY_KEY);
     let client = connection.client();
-    if !*by_query {
+    if relation.kind == RelationKind::Table {
         let lock = format!("{begin}; LOCK TABLE ONLY {quoted} IN {mode}");
-        match client.batch_execute(&lock).await {
-            Err(error) if refuses_lock(&error) => {
-                snapshot::abandon(client).await?;
-                *by_query = true;
-            }
-            locked => locked?,
-        }
-    }
-    if *by_query {
+        client.batch_execute(&lock).await?;
+    } else {
         client.batch_execute(&begin).await?;
         lock_unplanned(client, &quoted).await?;
     }
-    let rows = client
-        .query_typed(
-            &format!("SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \
-                    pg_catalog.pg_is_in_recovery(), \
-                    c.relfrozenxid::pg_catalog.text::pg_catalog.int8, \
-                    c.relminmxid::pg_catalog.text::pg_catalog.int8, \
-                    pg_catalog.pg_relation_size(c.oid), \
-                    pg_catalog.concat(c.relfilenode, ' ', ({TOAST_RELATIONS})::pg_catalog.text, ' ', ( \
-                        SELECT pg_catalog.md5(pg_catalog.string_agg( \
-                            a.*::pg_catalog.text, ',' ORDER BY a.attnum)) \
-                        FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid)), \
-                    c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery(), \
-                    coalesce(t.relfrozenxid::pg_catalog.text::pg_catalog.int8, 0), \
-                    coalesce(t.relminmxid::pg_catalog.text::pg_catalog.int8, 0), \
-                    CASE WHEN c.relpersistence = 'p' THEN pg_catalog.pg_wal_lsn_diff( \
-                        CASE WHEN pg_catalog.pg_is_in_recovery() \
-                             THEN pg_catalog.pg_last_wal_replay_lsn() \
-                             ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
-                        '0/0')::pg_catalog.int8 END, \
-                    c.relfilenode, \
-                    CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages, \
-                    t.relfilenode \
-             FROM pg_catalog.pg_class AS c \
-             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
-             WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
-            &[(&relation.oid.0, Type::OID), (&quoted, Type::TEXT)],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let sql = format!(
+        "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \
+                pg_catalog.pg_is_in_recovery(), \
+                c.relfrozenxid::pg_catalog.text::pg_catalog.int8, \
+                c.relminmxid::pg_catalog.text::pg_catalog.int8, \
+                pg_catalog.pg_relation_size(c.oid), \
+                pg_catalog.concat(pg_catalog.pg_relation_filenode(c.oid), ' ', ({TOAST_RELATIONS})::pg_catalog.text, ' ', ( \
+                    SELECT pg_catalog.md5(pg_catalog.string_agg( \
+                        a.*::pg_catalog.text, ',' ORDER BY a.attnum)) \
+                    FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid)), \
+                c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery(), \
+                coalesce(t.relfrozenxid::pg_catalog.text::pg_catalog.int8, 0), \
+                coalesce(t.relminmxid::pg_catalog.text::pg_catalog.int8, 0), \
+                CASE WHEN c.relpersistence = 'p' THEN pg_catalog.pg_wal_lsn_diff( \
+                    CASE WHEN pg_catalog.pg_is_in_recovery() \
+                         THEN pg_catalog.pg_last_wal_replay_lsn() \
+                         ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
+                    '0/0')::pg_catalog.int8 END, \
+                coalesce(pg_catalog.pg_relation_filenode(c.oid), 0), \
+                CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages, \
+                pg_catalog.pg_relation_filenode(t.oid) \
+         FROM pg_catalog.pg_class AS c \
+         LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
+         WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"
+    );
+    let about = [(&relation.oid.0 as _, Type::OID), (&quoted as _, Type::TEXT)];
+    let Some(row) = client.row(&sql, &about).await? else { return Ok(None) };
     let text: String = row.try_get(0)?;
     let mut snapshot = Snapshot::parse(&text)
         .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
@@ -106,9 +95,9 @@ pub async fn begin(
     let bytes = u64::try_from(row.try_get::<_, Option<i64>>(4)?.unwrap_or(0)).unwrap_or(0);
     Ok(Some(Standing {
         snapshot,
-        frozen: xid_in(row, 2)?,
-        multi: xid_in(row, 3)?,
-        toast: [xid_in(row, 7)?, xid_in(row, 8)?],
+        frozen: xid_in(&row, 2)?,
+        multi: xid_in(&row, 3)?,
+        toast: [xid_in(&row, 7)?, xid_in(&row, 8)?],
         file: row.try_get(10)?,
         toast_file: row.try_get(13)?,
         lsn: row.try_get::<_, Option<i64>>(9)?.and_then(|lsn| u64::try_from(lsn).ok()),
@@ -133,21 +122,30 @@ pub async fn is_being_vacuumed(client: &Client, relation: Oid) -> Result<bool, L
     Ok(client.value(sql, &[(&relation.0, Type::OID)]).await?.unwrap_or(true))
 }
 
-/// The columns of a relation's primary key, by their indexes from 0; none if it has no such key.
-pub async fn primary_key(client: &Client, relation: Oid) -> Result<Vec<usize>, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT k.attnum FROM pg_catalog.pg_index AS i \
-             CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k (attnum, at) \
-             WHERE i.indrelid = $1 AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at",
-            &[(&relation.0, Type::OID)],
-        )
-        .await?;
-    rows.iter()
-        .map(|row| -> Result<usize, LiveError> {
-            Ok(usize::try_from(row.try_get::<_, i16>(0)?).unwrap_or(0).saturating_sub(1))
-        })
-        .collect()
+/// A unique index of all rows, on columns alone.
+#[derive(Debug)]
+pub struct UniqueKey {
+    /// By their indexes from 0.
+    pub columns: Vec<usize>,
+    pub is_primary: bool,
+}
+
+/// The unique keys of a relation.
+pub async fn unique_keys(client: &Client, relation: Oid) -> Result<Vec<UniqueKey>, LiveError> {
+    let sql = "SELECT i.indisprimary, ARRAY(SELECT k.attnum \
+                   FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k (attnum, at) \
+                   WHERE k.at <= i.indnkeyatts ORDER BY k.at) \
+               FROM pg_catalog.pg_index AS i \
+               WHERE i.indrelid = $1 AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL \
+               ORDER BY i.indexrelid";
+    let rows = client.query_typed(sql, &[(&relation.0, Type::OID)]).await?;
+    let mut keys = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let numbers: Vec<i16> = row.try_get(1)?;
+        let columns = numbers.into_iter().map(|number| usize::try_from(number - 1).unwrap_or(0));
+        keys.push(UniqueKey { is_primary: row.try_get(0)?, columns: columns.collect() });
+    }
+    Ok(keys)
 }
 
 /// The types of a relation's columns, and the types of which they consist, recursively.
@@ -229,6 +227,7 @@ fn composite_column(at: usize, text: &str) -> Option<Attribute> {
         storage: AttributeStorage::Plain,
         compression: None,
         dropped: words.next()? == "t",
+        is_virtual: false,
         missing: None,
     })
 }
@@ -264,20 +263,32 @@ pub async fn changed_since(
         .collect()
 }
 
-/// The transaction ID and the MultiXact ID that the server will assign next, at the current moment rather than at that
-/// of the snapshot. The transaction ID is as old as the first query for an age in this transaction.
-pub async fn next_ids(client: &Client) -> Result<[TransactionId; 2], LiveError> {
+/// What the server will write next, at the current moment rather than at that of the snapshot.
+#[derive(Debug, Clone, Copy)]
+pub struct NextWritten {
+    /// The next transaction ID, as old as the first query for an age in this transaction.
+    pub xid: TransactionId,
+    pub multi: TransactionId,
+    /// The end of the WAL; `None` on a standby.
+    pub wal_end: Option<u64>,
+}
+
+/// Asks the server what it will write next.
+pub async fn next_written(client: &Client) -> Result<NextWritten, LiveError> {
     // IDs whose age is queried.
     const XID: u32 = 3;
     const MULTI: u32 = 1;
     let sql = format!(
-        "SELECT pg_catalog.age('{XID}'::pg_catalog.xid), pg_catalog.mxid_age('{MULTI}'::pg_catalog.xid)"
+        "SELECT pg_catalog.age('{XID}'::pg_catalog.xid), pg_catalog.mxid_age('{MULTI}'::pg_catalog.xid), \
+                CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_wal_lsn_diff( \
+                    pg_catalog.pg_current_wal_insert_lsn(), '0/0')::pg_catalog.int8 END"
     );
-    let rows = client.query_typed(&sql, &[]).await?;
-    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no age".into()))?;
-    let next_xid = XID.wrapping_add_signed(row.try_get(0)?);
-    let next_multi = MULTI.wrapping_add_signed(row.try_get(1)?);
-    Ok([TransactionId(next_xid), TransactionId(next_multi)])
+    let row = single_row(client, &sql, &[]).await?;
+    Ok(NextWritten {
+        xid: TransactionId(XID.wrapping_add_signed(row.try_get(0)?)),
+        multi: TransactionId(MULTI.wrapping_add_signed(row.try_get(1)?)),
+        wal_end: row.try_get::<_, Option<i64>>(2)?.and_then(|lsn| u64::try_from(lsn).ok()),
+    })
 }
 
 /// What a check needs to know about a server in addition to [`Server`].
@@ -294,18 +305,12 @@ pub struct StorageTraits {
 impl StorageTraits {
     /// Reads these facts from the server.
     pub async fn ask(client: &Client) -> Result<StorageTraits, LiveError> {
-        let row = client
-            .query_typed(
-                "SELECT pg_catalog.current_setting('data_checksums') = 'on', \
-                        pg_catalog.current_setting('server_encoding'), \
-                        setting::pg_catalog.int8 \
-                            * pg_catalog.current_setting('block_size')::pg_catalog.int8 \
-                 FROM pg_catalog.pg_settings WHERE name = 'segment_size'",
-                &[],
-            )
-            .await?
-            .pop()
-            .ok_or_else(|| LiveError::Unexpected("no segment_size".into()))?;
+        let sql = "SELECT pg_catalog.current_setting('data_checksums') = 'on', \
+                          pg_catalog.current_setting('server_encoding'), \
+                          setting::pg_catalog.int8 \
+                              * pg_catalog.current_setting('block_size')::pg_catalog.int8 \
+                   FROM pg_catalog.pg_settings WHERE name = 'segment_size'";
+        let row = single_row(client, sql, &[]).await?;
         let segment: i64 = row.try_get(2)?;
         Ok(StorageTraits {
             checksums: row.try_get(0)?,
@@ -340,12 +345,9 @@ impl StorageTraits {
                 quote_literal(relation),
                 quote_literal(&suffix)
             );
-            let rows = client.query_typed(&sql, &[]).await?;
-            let read: Option<&[u8]> = match rows.first() {
-                Some(row) => row.try_get(0)?,
-                None => None,
-            };
-            let read = read.unwrap_or_default();
+            let row = client.row(&sql, &[]).await?;
+            let read: Option<Option<&[u8]>> = row.as_ref().map(|row| row.try_get(0)).transpose()?;
+            let read = read.flatten().unwrap_or_default();
             bytes.extend_from_slice(read);
             if (read.len() as u64) < length {
                 break;

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::chunks::{id_list, value_id};
 use super::connect::Client;
-use super::{LiveError, snapshot};
+use super::{LiveError, single_row, snapshot};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
 
@@ -157,19 +157,18 @@ pub async fn outlines(
         sent_by_all("int4send", "pg_catalog.pg_column_size(chunk_data)"),
         of_values(relation.0, id_type, value_ids, By::Index)
     );
-    let rows = client.query_typed(&sql, &[]).await?;
-    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row of chunks".into()))?;
+    let row = single_row(client, &sql, &[]).await?;
     let ids: Vec<u64> = match id_type {
         ValueIdType::Oid => {
-            words_in(row, 0)?.iter().map(|id| u32::from_be_bytes(*id).into()).collect()
+            words_in(&row, 0)?.iter().map(|id| u32::from_be_bytes(*id).into()).collect()
         }
         ValueIdType::Oid8 => {
-            bytes_in(row, 0)?.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()
+            bytes_in(&row, 0)?.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()
         }
     };
-    let seqs = words_in(row, 1)?;
-    let raw = words_in(row, 2)?;
-    let stored = words_in(row, 3)?;
+    let seqs = words_in(&row, 1)?;
+    let raw = words_in(&row, 2)?;
+    let stored = words_in(&row, 3)?;
     if [seqs, raw, stored].iter().any(|column| column.len() != ids.len()) {
         return Ok(None);
     }

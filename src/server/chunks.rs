@@ -244,24 +244,17 @@ impl LiveChunks {
         if let Some(name) = self.names.get(&relation) {
             return Ok(name.clone());
         }
-        let rows = self
-            .connection
-            .client()
-            .query_typed(
-                "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
-                        EXISTS (SELECT FROM pg_catalog.pg_attribute AS a \
-                                WHERE a.attrelid = c.oid AND a.attnum = 1 \
-                                    AND a.atttypid = pg_catalog.to_regtype('pg_catalog.oid8')) \
-                 FROM pg_catalog.pg_class AS c \
-                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-                 WHERE c.oid = $1 AND c.relkind = 't'",
-                &[(&relation.0, Type::OID)],
-            )
-            .await
-            .map_err(failed)?;
-        let row = rows
-            .first()
-            .ok_or_else(|| StoreError(format!("there is no toast relation {relation}")))?;
+        let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                          EXISTS (SELECT FROM pg_catalog.pg_attribute AS a \
+                                  WHERE a.attrelid = c.oid AND a.attnum = 1 \
+                                      AND a.atttypid = pg_catalog.to_regtype('pg_catalog.oid8')) \
+                   FROM pg_catalog.pg_class AS c \
+                   JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+                   WHERE c.oid = $1 AND c.relkind = 't'";
+        let client = self.connection.client();
+        let row = client.row(sql, &[(&relation.0, Type::OID)]).await.map_err(failed)?;
+        let row =
+            row.ok_or_else(|| StoreError(format!("there is no toast relation {relation}")))?;
         let schema: String = row.try_get(0).map_err(failed)?;
         let name: String = row.try_get(1).map_err(failed)?;
         let id_type =
@@ -284,19 +277,55 @@ impl LiveChunks {
             condition(id_type.name())
         );
 
-        let client = self.connection.client();
+        self.savepoint().await?;
+        match self.connection.query_again(&sql, parameters).await {
+            Ok(rows) => rows.iter().map(chunk).collect(),
+            Err(error) => Err(self.undone(error).await),
+        }
+    }
+
+    async fn savepoint(&mut self) -> Result<(), StoreError> {
         if !self.has_savepoint {
+            let client = self.connection.client();
             client.batch_execute("SAVEPOINT toastctl_value").await.map_err(failed)?;
             self.has_savepoint = true;
         }
-        match self.connection.query_again(&sql, parameters).await {
-            Ok(rows) => rows.iter().map(chunk).collect(),
-            Err(error) => {
-                // what is read after this chunk needs the transaction; if that is lost too, its own error says so
-                let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_value").await;
-                self.has_savepoint = undone.is_ok();
-                Err(failed(error))
+        Ok(())
+    }
+
+    /// Returns to the savepoint, because what is read after this error needs the transaction. If that is lost too, its own
+    /// error says so.
+    async fn undone(&mut self, error: tokio_postgres::Error) -> StoreError {
+        let client = self.connection.client();
+        let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_value").await;
+        self.has_savepoint = undone.is_ok();
+        failed(error)
+    }
+
+    /// Passes on the chunks of a value in order, as they arrive.
+    async fn stream(
+        &mut self,
+        relation: Oid,
+        value_id: ValueId,
+        take: &mut dyn FnMut(Chunk),
+    ) -> Result<(), StoreError> {
+        let (name, _) = self.name(relation).await?;
+        self.savepoint().await?;
+        let sql = format!(
+            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data \
+             FROM {name} WHERE chunk_id = '{value_id}' ORDER BY chunk_seq"
+        );
+        let connection = Arc::clone(&self.connection);
+        let read = async {
+            let mut rows = std::pin::pin!(connection.client().query_stream(&sql).await?);
+            while let Some(row) = rows.try_next().await? {
+                take(chunk(&row).map_err(|error| LiveError::Unexpected(error.0))?);
             }
+            Ok::<_, LiveError>(())
+        };
+        match read.await {
+            Err(LiveError::Server(error)) => Err(self.undone(error).await),
+            read => read.map_err(|error| unread(&error)),
         }
     }
 
@@ -399,6 +428,19 @@ impl ChunkStore for LiveChunks {
         wait(self.value(relation, value_id))
     }
 
+    fn each_chunk(
+        &mut self,
+        relation: Oid,
+        value_id: ValueId,
+        take: &mut dyn FnMut(Chunk),
+    ) -> Result<(), StoreError> {
+        if self.pages.as_ref().is_some_and(|pages| pages.dead) {
+            self.chunks(relation, value_id)?.into_iter().for_each(take);
+            return Ok(());
+        }
+        wait(self.stream(relation, value_id, take))
+    }
+
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         wait(self.at(relation, tid))
     }
@@ -411,21 +453,28 @@ pub(crate) const BYTES: u64 = 2 << 20;
 
 /// Splits these values into parts that are fetched together, each of at most `most` bytes but of at least one value.
 pub(crate) fn in_parts<T>(
+    all: &[T],
+    most: u64,
+    size: impl Fn(&T) -> u64,
+) -> impl Iterator<Item = &[T]> {
+    in_parts_of(all, VALUES, most, size)
+}
+
+/// Splits a list into parts, each of at most `count` items, and of at most `most` of what `size` counts unless it is one
+/// item.
+pub(crate) fn in_parts_of<T>(
     mut all: &[T],
+    count: usize,
     most: u64,
     size: impl Fn(&T) -> u64,
 ) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
-        let mut bytes = 0u64;
-        let count = all
-            .iter()
-            .take(VALUES)
-            .take_while(|one| {
-                bytes = bytes.saturating_add(size(one));
-                bytes <= most
-            })
-            .count();
-        let (now, later) = all.split_at(count.max(1).min(all.len()));
+        let mut sum = 0u64;
+        let fits = all.iter().take(count).take_while(|one| {
+            sum = sum.saturating_add(size(one));
+            sum <= most
+        });
+        let (now, later) = all.split_at(fits.count().max(1).min(all.len()));
         all = later;
         (!now.is_empty()).then_some(now)
     })

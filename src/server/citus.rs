@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::connect::{Client, Connection, SessionOptions};
+use super::connect::{CHANGES_SHARDS, Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
 use super::{LiveError, count_in, locks, numbers};
-use crate::command::shell_quoted;
+use crate::command::{TableName, shell_quoted};
 use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
@@ -22,8 +22,6 @@ const NODES: usize = 4;
 
 /// Has Citus hide shards from queries of `pg_class`; on by default. Ordinary roles may set it.
 const HIDES_SHARDS: &str = "citus.override_table_visibility";
-/// Lets a session change shards; ordinary roles may set it.
-const CHANGES_SHARDS: &str = "citus.enable_manual_changes_to_shards";
 
 /// Why a shard of the metadata is not read.
 pub(crate) const SHARD_MOVED: &str = "the shard was not found: it may have been moved";
@@ -122,8 +120,9 @@ pub(super) async fn shards(client: &Client, tables: &[Oid]) -> Result<Shards, Li
                LEFT JOIN pg_catalog.pg_dist_node AS n ON n.groupid = p.groupid \
                  AND n.noderole::pg_catalog.text = 'primary' \
                WHERE s.logicalrelid::pg_catalog.oid = ANY ($1)";
-    let rows = client.query_typed(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
-    let Some(row) = rows.first() else { return Ok(Shards::default()) };
+    let Some(row) = client.row(sql, &[(&numbers(tables), Type::OID_ARRAY)]).await? else {
+        return Ok(Shards::default());
+    };
     Ok(Shards {
         count: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
         nodes: row.try_get(1)?,
@@ -152,6 +151,8 @@ pub(crate) struct Placement {
     pub(crate) name: String,
     /// `schema.name` of the table, or of the partitioned table that it is a partition of.
     pub(crate) table: String,
+    /// The same for commands.
+    pub(crate) table_name: TableName,
     /// The schema, the shard's name in it and that of the table it belongs to, which may be a partition.
     pub(crate) names: (String, String, String),
     /// The lower end of the shard's range; partitions with the same one are stored together.
@@ -203,8 +204,11 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
                  AND n.noderole::pg_catalog.text = 'primary' \
                JOIN pg_catalog.pg_class AS t ON t.oid = s.logicalrelid::pg_catalog.oid \
                JOIN pg_catalog.pg_namespace AS sn ON sn.oid = t.relnamespace \
-               JOIN pg_catalog.pg_class AS r ON r.oid = coalesce(CASE WHEN t.relispartition THEN \
-                   pg_catalog.pg_partition_root(t.oid::pg_catalog.regclass)::pg_catalog.oid END, t.oid) \
+               JOIN pg_catalog.pg_class AS r ON r.oid = coalesce((SELECT a.relid::pg_catalog.oid \
+                   FROM pg_catalog.pg_partition_ancestors(t.oid::pg_catalog.regclass) WITH ORDINALITY AS a (relid, n) \
+                   WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_partition_tree(a.relid) AS x \
+                     JOIN pg_catalog.pg_dist_partition AS d ON d.logicalrelid::pg_catalog.oid = x.relid::pg_catalog.oid \
+                     WHERE x.isleaf AND x.relid::pg_catalog.oid <> ALL ($1)) ORDER BY a.n DESC LIMIT 1), t.oid) \
                JOIN pg_catalog.pg_namespace AS rn ON rn.oid = r.relnamespace \
                CROSS JOIN LATERAL (SELECT name, pg_catalog.parse_ident(name) AS parts FROM (SELECT \
                    pg_catalog.concat(CASE WHEN sn.nspname = 'public' THEN 'public.' END, \
@@ -222,11 +226,13 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
         };
         let schema: String = row.try_get(4)?;
         let shard: String = row.try_get(5)?;
+        let table_name = TableName::Known { schema: row.try_get(7)?, name: row.try_get(8)? };
         let placement = Placement {
             shard: row.try_get(3)?,
             relation: shown_qualified(&schema, &shard),
             name: row.try_get(9)?,
-            table: shown_qualified(row.try_get(7)?, row.try_get(8)?),
+            table: table_name.shown(),
+            table_name,
             names: (schema, shard, row.try_get(6)?),
             range: row.try_get(10)?,
             copies: u64::try_from(row.try_get::<_, i64>(11)?).unwrap_or(1),
@@ -237,6 +243,18 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
         }
     }
     Ok(nodes)
+}
+
+/// Identifies the cluster that this database is a node of: the nodes and shards in its metadata. `None` if it has no other
+/// node.
+pub(crate) async fn cluster(client: &Client) -> Result<Option<String>, LiveError> {
+    let sql = "SELECT pg_catalog.concat(pg_catalog.current_database(), ' ', pg_catalog.md5(pg_catalog.concat( \
+                   (SELECT pg_catalog.string_agg(pg_catalog.concat(n.groupid, ' ', n.nodename, ':', n.nodeport), ',' \
+                        ORDER BY n.groupid, n.nodename, n.nodeport) FROM pg_catalog.pg_dist_node AS n), ';', \
+                   (SELECT pg_catalog.string_agg(s.shardid::pg_catalog.text, ',' ORDER BY s.shardid) \
+                    FROM pg_catalog.pg_dist_shard AS s)))) \
+               WHERE (SELECT pg_catalog.count(DISTINCT n.groupid) FROM pg_catalog.pg_dist_node AS n) > 1";
+    Ok(client.value(sql, &[]).await?)
 }
 
 /// All nodes that have these tables, with shards or without: they have metadata. One that is disabled gets it again from
@@ -355,6 +373,40 @@ pub(crate) fn by_reason(failures: impl IntoIterator<Item = Failed>) -> Vec<Faile
     joined
 }
 
+/// A failure that concerns one shard.
+#[derive(Debug)]
+pub(crate) struct FailedShard {
+    /// `schema.name` of the table.
+    pub(crate) table: String,
+    pub(crate) failed: Failed,
+}
+
+/// Failures of several shards of a table with the same text as one failure of the table.
+pub(crate) fn by_table(failures: Vec<FailedShard>) -> Vec<Failed> {
+    let mut joined: Vec<(FailedShard, u64)> = Vec::new();
+    for shard in failures {
+        let message = &shard.failed.message;
+        let same = joined.iter_mut().find(|(other, _)| {
+            let first = &other.failed.message;
+            other.table == shard.table
+                && (&first.text, &first.detail, &first.hints)
+                    == (&message.text, &message.detail, &message.hints)
+        });
+        match same {
+            Some((_, count)) => *count += 1,
+            None => joined.push((shard, 1)),
+        }
+    }
+    let joined = joined.into_iter().map(|(FailedShard { table, mut failed }, count)| {
+        if count > 1 {
+            failed.message.at.node = None;
+            failed.message.at.relations = vec![format!("{table} ({count} shards)")];
+        }
+        failed
+    });
+    joined.collect()
+}
+
 /// Shards that the metadata places on this node, and that queries of `pg_class` do not show.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NotShown {
@@ -419,9 +471,8 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShow
                WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = h.oid)";
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
         [(&numbers(tables), Type::OID_ARRAY), (&locked, Type::OID_ARRAY)];
-    let rows = client.query_typed(sql, &parameters).await?;
-    let Some(row) = rows.first() else { return Ok(NotShown::default()) };
-    Ok(NotShown { hidden: count_in(row, 0)?, size: row.try_get(1)?, missing: count_in(row, 2)? })
+    let Some(row) = client.row(sql, &parameters).await? else { return Ok(NotShown::default()) };
+    Ok(NotShown { hidden: count_in(&row, 0)?, size: row.try_get(1)?, missing: count_in(&row, 2)? })
 }
 
 /// The relations of these names, as SQL takes them, in the same order; `None` where there is none.
@@ -553,6 +604,21 @@ mod tests {
             command("toastctl keys public.d_102008"),
             "PGOPTIONS='-c citus.override_table_visibility=off' toastctl keys public.d_102008 -h w1 -p 5433"
         );
+    }
+
+    #[test]
+    fn what_fails_in_all_shards_for_one_reason_is_one_line() {
+        let failed = |node: &str, shard: &str, text: &str| FailedShard {
+            table: "public.d".to_owned(),
+            failed: Failed::new(Kind::Incomplete, text).of_shard(node, shard),
+        };
+        let lines = by_table(vec![
+            failed("a:1", "public.d_1", "not heap"),
+            failed("b:1", "public.d_2", "not heap"),
+            failed("b:1", "public.d_3", "time was up"),
+        ]);
+        let lines: Vec<String> = lines.iter().map(|failed| failed.message.to_string()).collect();
+        assert_eq!(lines, ["public.d (2 shards): not heap", "b:1: public.d_3: time was up"]);
     }
 
     #[test]

@@ -4,9 +4,9 @@
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::LiveError;
@@ -133,8 +133,7 @@ async fn by_pages(
              = max(used / items) FILTER (WHERE leaf AND live > 0), false) FROM p",
         room(page)
     );
-    let rows = client.query_typed(&sql, &[]).await?;
-    let Some(row) = rows.first() else { return not_known("it could not be read") };
+    let Some(row) = client.row(&sql, &[]).await? else { return not_known("it could not be read") };
     let seen: i64 = row.try_get(0)?;
     let live: f64 = row.try_get(1)?;
     let used: f64 = row.try_get(2)?;
@@ -252,7 +251,7 @@ impl IndexScan {
             let Some(index) = all.get(number) else { return Ok(()) };
             let fresh = fresh(connection, self.pageinspect.as_ref(), self.page, index).await?;
             let look = IndexFill { index: index.clone(), fresh };
-            let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut looked_at = self.looked_at.lock();
             looked_at.push((number, look));
         }
     }
@@ -260,7 +259,7 @@ impl IndexScan {
     /// The results, smallest index first, if all indexes were examined.
     fn ended(self) -> Option<Vec<IndexFill>> {
         let all = self.all.get()?.len();
-        let mut looked_at = self.looked_at.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut looked_at = self.looked_at.into_inner();
         looked_at.sort_unstable_by_key(|&(number, _)| number);
         (looked_at.len() == all).then(|| looked_at.into_iter().map(|(_, look)| look).collect())
     }

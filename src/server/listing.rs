@@ -7,6 +7,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
+use super::select::{How, Selected};
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, locks, numbers};
 use toast_format::disk::Oid;
@@ -16,6 +17,9 @@ use toast_format::model::sql::shown_qualified;
 const PATIENCE: &str = "SET LOCAL lock_timeout = '300ms'";
 /// How often the locks are read again before the sizes in the catalog are used instead.
 const TRIES: usize = 3;
+
+/// `pg_largeobject`, whose OID is the same in every database.
+pub(crate) const LARGE_OBJECTS: Oid = Oid(2613);
 
 /// A relation as listed from the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +36,22 @@ pub(crate) struct Listed {
     pub(crate) rows_read: u64,
     /// Dead rows of the heap and of the TOAST relation, according to the statistics.
     pub(crate) dead_rows: u64,
+    /// Seconds since its last VACUUM, according to the statistics.
+    pub(crate) vacuum_age_seconds: Option<u64>,
     /// Whether another session has locked it, its TOAST relation or one of their indexes against readers.
     pub(crate) locked: bool,
-    /// The topmost table of which it is a partition or inheritance child: OID and `schema.name`.
-    pub(crate) root: Option<(Oid, String)>,
+    /// The topmost table of which it is a partition or inheritance child.
+    pub(crate) root: Option<Root>,
+}
+
+/// A table that has parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub(crate) oid: Oid,
+    pub(crate) schema: String,
+    pub(crate) name: String,
+    /// Whether its parts are partitions; otherwise they are inheritance children, and it may have rows of its own.
+    pub(crate) is_partitioned: bool,
 }
 
 /// Lists these relations, without waiting long for a lock. Relations that were dropped in the meantime are missing.
@@ -69,6 +85,16 @@ pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64
             Ok::<_, LiveError>(bytes.flatten().and_then(|bytes| u64::try_from(bytes).ok()))
         })
         .await
+}
+
+/// The tables of the schema pg_catalog that this database has for itself.
+pub(crate) async fn catalogs(connection: &Connection) -> Result<Vec<Oid>, LiveError> {
+    let sql = "SELECT oid FROM pg_catalog.pg_class WHERE relkind = 'r' AND NOT relisshared \
+               AND relnamespace = 'pg_catalog'::pg_catalog.regnamespace";
+    let rows = connection
+        .reading(async || connection.client().query_typed(sql, &[]).await.map_err(LiveError::from))
+        .await?;
+    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
 }
 
 /// `locked`: the relations whose size cannot be queried; `None`: all.
@@ -113,7 +139,11 @@ async fn ask(
                  + coalesce((SELECT pg_catalog.sum(pg_catalog.pg_stat_get_tuples_fetched(i.indexrelid)) \
                              FROM pg_catalog.pg_index AS i WHERE i.indrelid = f.oid), 0))::pg_catalog.int8, \
                 coalesce(pg_catalog.pg_stat_get_dead_tuples(f.oid), 0) \
-                  + coalesce(pg_catalog.pg_stat_get_dead_tuples(f.toast), 0) \
+                  + coalesce(pg_catalog.pg_stat_get_dead_tuples(f.toast), 0), \
+                pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.statement_timestamp() \
+                  - greatest(pg_catalog.pg_stat_get_last_vacuum_time(f.oid), \
+                             pg_catalog.pg_stat_get_last_autovacuum_time(f.oid))))::pg_catalog.int8, \
+                coalesce(rc.relkind = 'p', false) \
          FROM files AS f CROSS JOIN (SELECT pg_catalog.current_setting('block_size') \
                                             ::pg_catalog.int8) AS b (size) \
          LEFT JOIN roots AS r ON r.oid = f.oid \
@@ -143,7 +173,12 @@ async fn ask(
 fn listed_in(row: &Row) -> Result<Listed, LiveError> {
     let heap_bytes = count_in(row, 4)?;
     let root = match row.try_get::<_, Option<PgOid>>(6)? {
-        Some(root) => Some((Oid(root), shown_qualified(row.try_get(7)?, row.try_get(8)?))),
+        Some(root) => Some(Root {
+            oid: Oid(root),
+            schema: row.try_get(7)?,
+            name: row.try_get(8)?,
+            is_partitioned: row.try_get(12)?,
+        }),
         None => None,
     };
     Ok(Listed {
@@ -154,6 +189,70 @@ fn listed_in(row: &Row) -> Result<Listed, LiveError> {
         heap_bytes,
         rows_read: count_in(row, 9)?,
         dead_rows: count_in(row, 10)?,
+        vacuum_age_seconds: row.try_get::<_, Option<i64>>(11)?.map(|age| age.max(0).unsigned_abs()),
         root,
     })
+}
+
+/// Keeps the root of those relations that are reported as parts of it: `every` one of all tables', else those whose
+/// parent was meant, and none that was named itself.
+pub(crate) fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
+    let inherited: HashSet<_> =
+        found.iter().filter(|found| found.how == How::Inherited).map(|found| found.oid).collect();
+    let named: HashSet<_> =
+        found.iter().filter(|found| found.how == How::Named).map(|found| found.oid).collect();
+    let roots: HashSet<_> = listed
+        .iter()
+        .filter(|listed| inherited.contains(&listed.oid))
+        .filter_map(|listed| listed.root.as_ref().map(|root| root.oid))
+        .collect();
+    for listed in listed {
+        let is_meant = listed.root.as_ref().is_some_and(|root| every || roots.contains(&root.oid));
+        if none || named.contains(&listed.oid) || !is_meant {
+            listed.root = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(oid: u32, root: Option<u32>) -> Listed {
+        Listed {
+            oid: Oid(oid),
+            name: format!("public.t{oid}"),
+            bytes: 10,
+            heap_bytes: 10,
+            rows_read: 0,
+            dead_rows: 0,
+            vacuum_age_seconds: None,
+            locked: false,
+            root: root.map(|root| Root {
+                oid: Oid(root),
+                schema: "public".to_owned(),
+                name: format!("t{root}"),
+                is_partitioned: true,
+            }),
+        }
+    }
+
+    fn roots(found: &[(u32, How)], every: bool, none: bool) -> Vec<Option<u32>> {
+        let mut listed = vec![one(1, None), one(2, Some(1)), one(3, Some(9)), one(4, Some(9))];
+        let found: Vec<Selected> =
+            found.iter().map(|&(oid, how)| Selected { oid: Oid(oid), how }).collect();
+        roll_up(&mut listed, &found, every, none);
+        listed.iter().map(|one| one.root.as_ref().map(|root| root.oid.0)).collect()
+    }
+
+    #[test]
+    fn parts_are_told_as_parts_of_what_was_meant() {
+        let all = [(1, How::Matched), (2, How::Matched), (3, How::Matched), (4, How::Matched)];
+        assert_eq!(roots(&all, true, false), [None, Some(1), Some(9), Some(9)]);
+        // a pattern that matches parts alone means these
+        assert_eq!(roots(&all, false, false), [None; 4]);
+        assert_eq!(roots(&all, false, true), [None; 4]);
+        let parent = [(1, How::Named), (2, How::Inherited), (3, How::Inherited), (4, How::Named)];
+        assert_eq!(roots(&parent, false, false), [None, Some(1), Some(9), None]);
+    }
 }

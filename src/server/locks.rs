@@ -6,7 +6,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, numbers};
+use super::{LiveError, holders, numbers};
 use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
@@ -69,40 +69,12 @@ impl Names {
 /// The message with the session that has locked the relation, its TOAST relation or one of their indexes; as it is if
 /// none of them is locked any more.
 pub(crate) async fn explained(connection: &Connection, oid: Oid, message: Message) -> Message {
-    let sql = format!(
-        "SELECT l.pid, l.granted, coalesce(a.usename, '')::pg_catalog.text, coalesce(a.application_name, '') \
-         FROM pg_catalog.pg_class AS c \
-         JOIN pg_catalog.pg_locks AS l ON l.relation = ANY (c.oid || {TOAST_RELATIONS}) \
-           OR l.relation IN (SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
-                             WHERE i.indrelid = ANY (c.oid || {TOAST_RELATIONS})) \
-         LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid \
-         WHERE c.oid = $1 AND {EXCLUSIVE} \
-         ORDER BY l.granted DESC, l.pid LIMIT 1"
-    );
     // Errors are ignored, because the lock itself is the problem to report.
-    let rows = connection
-        .reading(async || connection.client().query_typed(&sql, &[(&oid.0, Type::OID)]).await)
-        .await
-        .unwrap_or_default();
-    let holder = rows.first().and_then(|row| {
-        let pid: Option<i32> = row.try_get(0).ok()?;
-        let does = if row.try_get(1).ok()? { "holds" } else { "waits for" };
-        let user: String = row.try_get(2).ok()?;
-        let application: String = row.try_get(3).ok()?;
-        let Some(pid) = pid else { return Some(format!("A prepared transaction {does}")) };
-        let mut who = format!("Process {pid}");
-        let named: Vec<String> = [("user", user), ("application", application)]
-            .into_iter()
-            .filter(|(_, name)| !name.is_empty())
-            .map(|(what, name)| format!("{what} \"{name}\""))
-            .collect();
-        if !named.is_empty() {
-            who.push_str(&format!(" ({})", named.join(", ")));
-        }
-        Some(format!("{who} {does}"))
-    });
-    let Some(who) = holder else { return message };
+    let holder = connection
+        .reading(async || holders::of_table(connection.client(), oid, &[], true).await)
+        .await;
+    let Ok(Some(holder)) = holder else { return message };
     let hint = "Try again once it has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'.";
-    let detail = Some(format!("{who} an ACCESS EXCLUSIVE lock on it."));
+    let detail = Some(format!("Blocked: {}.", holder.text()));
     Message { detail, ..message }.hint(hint)
 }

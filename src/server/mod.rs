@@ -18,7 +18,7 @@
 //! * [`toasters`]: the toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
 //! * `calibrate`: how long this server takes to read and compress values.
-//! * [`locks`]: which sessions block readers of a relation.
+//! * [`locks`]: which relations are locked against readers; [`holders`]: who holds back what.
 //! * `sqlstate`: the meaning of the server's errors.
 //! * [`sink`]: receives the results of a run over relations; the meaning of errors for the run.
 //! * `probe`: what SQL functions show about stored values; [`functions`], `sampled`: their use where pages cannot be
@@ -79,15 +79,16 @@
 
 use std::borrow::Cow;
 
-use connect::{Connection, StatementError, server_message};
+use connect::{Client, Connection, StatementError, server_message};
 use tokio_postgres::Row;
 use tokio_postgres::error::DbError;
-use tokio_postgres::types::Oid as PgOid;
+use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 
 use crate::message::Message;
 use toast_format::disk::Oid;
 
 pub mod about;
+pub(crate) mod by_key;
 pub(crate) mod calibrate;
 pub mod catalog;
 pub mod checking;
@@ -96,6 +97,7 @@ pub mod chunks;
 pub(crate) mod citus;
 pub mod connect;
 pub mod functions;
+pub mod holders;
 pub(crate) mod index_scan;
 pub(crate) mod indexes;
 pub(crate) mod listing;
@@ -149,7 +151,7 @@ pub enum LiveError {
         /// Empty, or a line with a hint.
         hint: String,
     },
-    /// No relation matches a pattern.
+    /// No relation matches a pattern, which is quoted; a hint may follow on a separate line.
     #[error("no table matches {0}")]
     NoMatch(String),
     #[error("{0}")]
@@ -217,6 +219,29 @@ fn said_by_server(said: &DbError) -> Message {
 /// OIDs as a parameter of type `oid[]`.
 pub(crate) fn numbers(oids: &[Oid]) -> Vec<PgOid> {
     oids.iter().map(|oid| oid.0).collect()
+}
+
+/// The row of a statement that always returns one.
+pub(crate) async fn single_row(
+    client: &Client,
+    sql: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Row, LiveError> {
+    let row = client.row(sql, parameters).await?;
+    row.ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
+}
+
+/// Texts in the encoding of the database, as bytes, in their order: what they say; `None` if they are already in
+/// UTF-8, in an encoding that the server does not know, or damaged.
+pub(crate) async fn decoded(client: &Client, texts: &[Vec<u8>]) -> Option<Vec<String>> {
+    let sql = "SELECT pg_catalog.convert_from(t.bytes, e.name) \
+               FROM (SELECT pg_catalog.getdatabaseencoding()) AS e (name) \
+               CROSS JOIN pg_catalog.unnest($1) WITH ORDINALITY AS t (bytes, at) \
+               WHERE e.name NOT IN ('UTF8', 'SQL_ASCII') ORDER BY t.at";
+    // if the connection is gone, the next query will say so
+    let rows = client.query_typed(sql, &[(&texts, Type::BYTEA_ARRAY)]).await.ok()?;
+    let said = rows.iter().map(|row| row.try_get(0).ok()).collect::<Option<Vec<String>>>()?;
+    (said.len() == texts.len()).then_some(said)
 }
 
 /// A column that counts something: SQL has a signed number for it.

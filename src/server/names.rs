@@ -39,6 +39,22 @@ pub(crate) async fn tables(connection: &Connection, typed: &str) -> Result<Vec<S
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
+/// Databases that allow connections and whose names begin with `typed`.
+pub(crate) async fn databases(
+    connection: &Connection,
+    typed: &str,
+) -> Result<Vec<String>, LiveError> {
+    let sql = "SELECT datname::pg_catalog.text FROM pg_catalog.pg_database \
+               WHERE datallowconn AND NOT datistemplate \
+               AND pg_catalog.left(datname::pg_catalog.text, pg_catalog.length($1)) = $1 ORDER BY 1 LIMIT 1000";
+    let rows = connection
+        .reading(async || {
+            Ok::<_, LiveError>(connection.client().query_typed(sql, &[(&typed, Type::TEXT)]).await?)
+        })
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
 /// Columns of these tables that can be toasted and whose names begin with `typed`, with their types. Names are
 /// unquoted, as the options expect them.
 pub(crate) async fn columns(

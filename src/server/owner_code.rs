@@ -11,16 +11,19 @@
 //!   columns, coercions to domains and conversions of rows are not.
 //! * Every function is written in C or internal, its owner is a superuser, and the table's owner may execute it.
 //! * A function that an expression calls is immutable, or one of the server's own about dates and times, which depend on
-//!   the clock and the time zone ([`Function::is_about_time`]), or `current_setting`. What superusers own is not harmless for that reason alone:
-//!   `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
+//!   the clock and the time zone ([`Function::is_about_time`]), or, in a policy, `current_setting`: the outcome of a check is
+//!   seen by who owns the table, and would tell what only superusers may read. What superusers own is not harmless for that
+//!   reason alone: `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
 //! * Its arguments and its result are of base types that superusers own, or arrays or ranges of these. Polymorphic functions
 //!   call functions of the type that they are given; the server's own are harmless for built-in base types, enums, and
 //!   arrays and built-in ranges of these, whose functions are the server's. `"any"` is never allowed:
 //!   `satisfies_hash_partition` evaluates constants in the partition key of any table.
 //!
 //! Only superusers can make operator classes, and the server passes their functions nothing but values of the column, so that
-//! their volatility does not matter. Operators are judged by their functions, casts by their functions or as nodes.
-//! Collations call no functions.
+//! their volatility does not matter. Operators are judged by their functions and by who owns them: the planner replaces
+//! `NOT (a op b)` by the operator's negator, which its owner chooses at any time, whatever lock is held. Casts are judged by
+//! their functions or as nodes. Collations call no functions. A foreign key compares the old and the new value of each column
+//! by an operator to whose type the column's may have to be cast; who owns the column's type can choose that cast at any time.
 //!
 //! Defaults are left out, because no statement of ours evaluates one: there is no INSERT, and an UPDATE names each column
 //! that it sets. The checks of domains and the functions of range types run only where a value is coerced or constructed:
@@ -45,14 +48,17 @@ pub(crate) struct Object {
     pub(crate) called: Vec<u32>,
     /// Domains to which values are coerced.
     pub(crate) coerced: Vec<u32>,
+    /// Types whose values are cast to those of an operator.
+    pub(crate) cast: Vec<u32>,
+    /// Whether it is a policy, which decides which rows a user sees.
+    pub(crate) is_policy: bool,
 }
 
 /// What the catalog says about functions, operators and types.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
     pub(crate) functions: HashMap<u32, Function>,
-    /// The functions of operators.
-    pub(crate) operators: HashMap<u32, u32>,
+    pub(crate) operators: HashMap<u32, CalledOperator>,
     pub(crate) types: HashMap<u32, DataType>,
 }
 
@@ -71,7 +77,15 @@ pub(crate) struct Function {
     pub(crate) types: Vec<u32>,
 }
 
-/// A role that owns a function or type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CalledOperator {
+    /// With its argument types.
+    pub(crate) name: String,
+    pub(crate) owner: Owner,
+    pub(crate) function: u32,
+}
+
+/// A role that owns a function, an operator or a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) name: String,
@@ -134,6 +148,7 @@ enum HandledBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Expression,
+    Policy,
     OperatorClass,
 }
 
@@ -186,7 +201,7 @@ const TYPE_FIELDS: [&str; 16] = [
 ];
 
 /// `current_setting(text)` and `current_setting(text, bool)`, as policies of tenants call them. They are stable because
-/// settings change, and run no code.
+/// settings change, and run no code, but return those that only superusers may read, too.
 const SETTINGS: [u32; 2] = [2077, 3294];
 
 /// How deep types may be nested; catalogs are not trusted to have no cycles.
@@ -238,9 +253,11 @@ impl Expression {
 
 impl Function {
     /// Whether it is one of the server's stable functions about dates and times: clocks, conversions, comparisons and
-    /// `to_char`. They read the clock, the time zone and the locale, and nothing else.
+    /// `to_char`. They read the clock, the time zone and the locale, and nothing else; those whose names begin with `pg_` tell
+    /// of the server and its sessions.
     fn is_about_time(&self) -> bool {
         self.built_in
+            && !self.name.starts_with("pg_")
             && self.language == Language::Internal
             && self.volatility == Volatility::Stable
             && self.types.iter().any(|of_type| TIMES.contains(of_type))
@@ -279,19 +296,23 @@ impl Catalog {
                     found.push(format!("{}, used in {place}", self.type_name(*of_type)));
                 }
             }
-            called.extend(
-                expression
-                    .operators
-                    .iter()
-                    .map(|operator| self.operators.get(operator).copied().unwrap_or(0)),
-            );
+            for operator in &expression.operators {
+                let operator = self.operators.get(operator);
+                called.push(operator.map_or(0, |operator| operator.function));
+                if let Some(CalledOperator { name, owner, .. }) = operator
+                    && !owner.is_superuser
+                {
+                    found.push(format!("operator {name} of \"{}\", used in {place}", owner.name));
+                }
+            }
             called.extend(expression.functions);
             types.extend(expression.types);
         }
+        let used = if object.is_policy { Use::Policy } else { Use::Expression };
         let values = types.iter().map(|of_type| self.handled_by(*of_type)).max();
         let values = values.unwrap_or(HandledBy::Users);
         for function in called {
-            self.judge_function(function, Use::Expression, values, place, found);
+            self.judge_function(function, used, values, place, found);
         }
         for function in &object.classes {
             self.judge_function(*function, Use::OperatorClass, values, place, found);
@@ -299,6 +320,12 @@ impl Catalog {
         for domain in &object.coerced {
             if !self.types.get(domain).is_some_and(|of_type| of_type.owner.is_superuser) {
                 found.push(format!("{}, checked for {place}", self.type_name(*domain)));
+            }
+        }
+        for of_type in &object.cast {
+            let base = self.base_type(*of_type);
+            if !self.types.get(&base).is_some_and(|of_type| of_type.owner.is_superuser) {
+                found.push(format!("a cast of {}, in {place}", self.type_name(base)));
             }
         }
     }
@@ -337,10 +364,10 @@ impl Catalog {
         if !function.executable {
             return Some("the table's owner may not execute it".into());
         }
-        if used == Use::Expression
+        if used != Use::OperatorClass
             && function.volatility != Volatility::Immutable
             && !function.is_about_time()
-            && !SETTINGS.contains(&oid)
+            && !(used == Use::Policy && SETTINGS.contains(&oid))
         {
             return Some("it is not immutable".into());
         }
@@ -369,14 +396,19 @@ impl Catalog {
     /// Whose functions handle values of a type. A value of a domain is handled as one of its base type, except inside of
     /// others, where input functions check it.
     fn handled_by(&self, oid: u32) -> HandledBy {
+        self.element_handled_by(self.base_type(oid), MOST_LEVELS)
+    }
+
+    /// The innermost base type of a domain; other types are their own.
+    fn base_type(&self, oid: u32) -> u32 {
         let mut of_type = oid;
         for _ in 0..MOST_LEVELS {
             match self.types.get(&of_type).map(|of_type| of_type.kind) {
                 Some(TypeKind::Domain(base)) => of_type = base,
-                _ => return self.element_handled_by(of_type, MOST_LEVELS),
+                _ => break,
             }
         }
-        HandledBy::Users
+        of_type
     }
 
     fn element_handled_by(&self, oid: u32, levels: usize) -> HandledBy {

@@ -16,10 +16,10 @@ use tokio_postgres::types::{ToSql, Type};
 use super::catalog::Relation;
 use super::connect::{Client, Connection};
 use super::owner_code::{
-    Catalog, DataType, Expression, Function, Language, Object, Owner, TypeKind, Volatility,
+    CalledOperator, Catalog, DataType, Expression, Function, Language, Object, Owner, TypeKind,
+    Volatility,
 };
 use super::snapshot::{self, Moment};
-use super::sqlstate::refuses_lock;
 use super::{LiveError, numbers};
 use toast_format::disk::Oid;
 
@@ -49,6 +49,9 @@ pub(crate) struct Rights {
     pub(crate) lent: bool,
     /// Whether the user is not the owner but may act as the owner, and the owner has the required privileges.
     pub(crate) may_be_owner: bool,
+    /// Whether others than superusers may rename the table's schema, and the user may hold its name
+    /// ([`snapshot::hold_schema`]).
+    pub(crate) may_hold_schema: bool,
 }
 
 /// The user is `session_user`, because code can undo `SET ROLE`.
@@ -61,12 +64,17 @@ const RIGHTS: &str = "SELECT session_user::pg_catalog.text, o.rolname::pg_catalo
       AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND NOT o.rolbypassrls) \
       AND pg_catalog.has_schema_privilege(o.oid, c.relnamespace, 'USAGE') \
       AND pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') \
-      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE'), c.oid \
+      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE'), c.oid, \
+    NOT pg_catalog.pg_is_in_recovery() \
+      AND pg_catalog.has_table_privilege(me.oid, 'pg_catalog.pg_namespace', 'UPDATE') \
+      AND NOT (SELECT s.rolsuper FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS s \
+               ON s.oid = n.nspowner WHERE n.oid = c.relnamespace) \
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner, \
       pg_catalog.pg_roles AS me WHERE c.oid = ANY ($1) AND me.rolname = current_user";
 
 /// What can run code. `$1` is the table, `$2` the `tgenabled` of triggers that fire, `$3` the columns whose values are
-/// coerced to their types. Triggers that the server made for constraints are its own. Policies count if row security
+/// coerced to their types. Triggers that the server made for constraints are its own; where they fire, those of foreign keys
+/// cast values. Policies count if row security
 /// applies to the user; batches run as the owner only where it does not apply to the owner.
 const OBJECTS: &str = "WITH RECURSIVE tree (oid) AS (\
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a), \
@@ -102,49 +110,58 @@ const OBJECTS: &str = "WITH RECURSIVE tree (oid) AS (\
       ARRAY(SELECT a.atttypid FROM pg_catalog.pg_attribute AS a \
         WHERE a.attrelid = $1 AND a.attnum = ANY (i.indkey::pg_catalog.int2[])), \
       ARRAY(SELECT f.oid FROM class_functions AS f WHERE f.object = i.indexrelid), \
-      '{}'::pg_catalog.oid[], '{}'::pg_catalog.oid[] \
+      '{}'::pg_catalog.oid[], '{}'::pg_catalog.oid[], '{}'::pg_catalog.oid[], false \
     FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid WHERE i.indrelid = $1 \
     UNION ALL SELECT pg_catalog.format('constraint %I', k.conname), ARRAY[k.conbin::pg_catalog.text], \
       ARRAY(SELECT a.atttypid FROM pg_catalog.pg_attribute AS a \
         WHERE a.attrelid = $1 AND a.attnum = ANY (k.conkey)), \
       ARRAY(SELECT p.oprcode::pg_catalog.oid FROM pg_catalog.pg_operator AS p WHERE p.oid = ANY (\
-        k.conexclop || k.conpfeqop || k.conppeqop || k.conffeqop)), '{}', '{}' \
+        k.conexclop || k.conpfeqop || k.conppeqop || k.conffeqop)), '{}', '{}', \
+      ARRAY(SELECT a.atttypid \
+        FROM ROWS FROM (pg_catalog.unnest(k.conkey), pg_catalog.unnest(k.conffeqop)) AS f (attnum, operator) \
+        JOIN pg_catalog.pg_operator AS p ON p.oid = f.operator \
+        JOIN pg_catalog.pg_type AS y ON y.oid = p.oprleft AND y.typtype <> 'p' \
+        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = $1 AND a.attnum = f.attnum AND a.atttypid <> p.oprleft \
+        WHERE 'O' = ANY ($2)), false \
     FROM pg_catalog.pg_constraint AS k WHERE k.conrelid = $1 \
     UNION ALL SELECT pg_catalog.format('generated column %I', a.attname), ARRAY[d.adbin::pg_catalog.text], \
-      '{}', '{}', '{}', '{}' \
+      '{}', '{}', '{}', '{}', '{}', false \
     FROM pg_catalog.pg_attrdef AS d JOIN pg_catalog.pg_attribute AS a \
       ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = $1 AND a.attgenerated <> '' \
     UNION ALL SELECT pg_catalog.format('statistics %I', stxname), ARRAY[stxexprs::pg_catalog.text], \
-      '{}', '{}', '{}', '{}' FROM pg_catalog.pg_statistic_ext WHERE stxrelid = $1 \
+      '{}', '{}', '{}', '{}', '{}', false FROM pg_catalog.pg_statistic_ext WHERE stxrelid = $1 \
     UNION ALL SELECT pg_catalog.format('trigger %I', tgname), ARRAY[tgqual::pg_catalog.text], \
-      '{}', '{}', ARRAY[tgfoid], '{}' FROM pg_catalog.pg_trigger \
+      '{}', '{}', ARRAY[tgfoid], '{}', '{}', false FROM pg_catalog.pg_trigger \
     WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 \
       AND tgenabled::pg_catalog.text = ANY ($2) \
     UNION ALL SELECT pg_catalog.format('policy %I', p.polname), \
-      ARRAY[p.polqual::pg_catalog.text, p.polwithcheck::pg_catalog.text], '{}', '{}', '{}', '{}' \
+      ARRAY[p.polqual::pg_catalog.text, p.polwithcheck::pg_catalog.text], '{}', '{}', '{}', '{}', '{}', true \
     FROM pg_catalog.pg_policy AS p WHERE p.polrelid = $1 AND pg_catalog.row_security_active($1) \
     UNION ALL SELECT pg_catalog.format('partition key of %s', p.partrelid::pg_catalog.regclass), \
       ARRAY[p.partexprs::pg_catalog.text], \
       ARRAY(SELECT a.atttypid FROM pg_catalog.pg_attribute AS a \
         WHERE a.attrelid = p.partrelid AND a.attnum = ANY (p.partattrs::pg_catalog.int2[])), \
-      ARRAY(SELECT f.oid FROM class_functions AS f WHERE f.object = p.partrelid), '{}', '{}' \
+      ARRAY(SELECT f.oid FROM class_functions AS f WHERE f.object = p.partrelid), '{}', '{}', '{}', false \
     FROM pg_catalog.pg_partitioned_table AS p WHERE p.partrelid IN (SELECT oid FROM tree) \
-    UNION ALL SELECT g.place, '{}', '{}', '{}', '{}', pg_catalog.array_agg(g.oid) \
+    UNION ALL SELECT g.place, '{}', '{}', '{}', '{}', pg_catalog.array_agg(g.oid), '{}', false \
     FROM coerced AS g JOIN pg_catalog.pg_type AS t ON t.oid = g.oid AND t.typtype = 'd' GROUP BY 1 \
     UNION ALL SELECT pg_catalog.format('domain %s', k.contypid::pg_catalog.regtype), \
-      ARRAY[k.conbin::pg_catalog.text], '{}', '{}', '{}', '{}' \
+      ARRAY[k.conbin::pg_catalog.text], '{}', '{}', '{}', '{}', '{}', false \
     FROM pg_catalog.pg_constraint AS k WHERE k.contypid <> 0 AND k.contypid IN (SELECT g.oid FROM coerced AS g)";
 
-/// The functions `$2`, and those of the operators `$3`, with the operator; `$1` is the table.
-const FUNCTIONS: &str = "WITH wanted (operator, oid) AS (\
-      SELECT 0::pg_catalog.oid, f FROM pg_catalog.unnest($2) AS f \
-      UNION SELECT o.oid, o.oprcode::pg_catalog.oid FROM pg_catalog.pg_operator AS o WHERE o.oid = ANY ($3)) \
+/// The functions `$2`, and those of the operators `$3`, with the operator and its owner; `$1` is the table.
+const FUNCTIONS: &str = "WITH wanted (operator, oid, owner) AS (\
+      SELECT 0::pg_catalog.oid, f, 0::pg_catalog.oid FROM pg_catalog.unnest($2) AS f \
+      UNION SELECT o.oid, o.oprcode::pg_catalog.oid, o.oprowner FROM pg_catalog.pg_operator AS o \
+        WHERE o.oid = ANY ($3)) \
     SELECT w.operator, p.oid, p.oid::pg_catalog.regprocedure::pg_catalog.text, r.rolname::pg_catalog.text, \
       r.rolsuper, p.prolang, p.provolatile::pg_catalog.text, \
       pg_catalog.has_function_privilege(c.relowner, p.oid, 'EXECUTE'), \
-      p.proargtypes::pg_catalog.oid[] || p.prorettype \
+      p.proargtypes::pg_catalog.oid[] || p.prorettype, \
+      w.operator::pg_catalog.regoperator::pg_catalog.text, o.rolname::pg_catalog.text, o.rolsuper \
     FROM wanted AS w JOIN pg_catalog.pg_proc AS p ON p.oid = w.oid \
-    JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner, pg_catalog.pg_class AS c WHERE c.oid = $1";
+    JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner LEFT JOIN pg_catalog.pg_roles AS o ON o.oid = w.owner, \
+      pg_catalog.pg_class AS c WHERE c.oid = $1";
 
 /// The types `$1`, and those of which they consist.
 const TYPES: &str = "WITH RECURSIVE used (oid) AS (\
@@ -180,6 +197,7 @@ pub(crate) async fn rights(
             owner: row.try_get(1)?,
             lent: row.try_get(2)?,
             may_be_owner: row.try_get(3)?,
+            may_hold_schema: row.try_get(5)?,
         };
         found.insert(Oid(row.try_get(4)?), rights);
     }
@@ -206,7 +224,7 @@ pub(crate) async fn refusals(
     let mut types = Vec::new();
     for object in &objects {
         functions.extend(object.classes.iter().chain(&object.called));
-        types.extend(object.key_types.iter().chain(&object.coerced));
+        types.extend(object.key_types.iter().chain(&object.coerced).chain(&object.cast));
         for tree in &object.expressions {
             let expression = Expression::parse(tree);
             functions.extend(expression.functions);
@@ -219,6 +237,30 @@ pub(crate) async fn refusals(
     types.extend(catalog.functions.values().flat_map(|function| &function.types));
     add_types(client, types, &mut catalog).await?;
     Ok(catalog.refusals(&objects))
+}
+
+/// The text that follows the relation's name if checking its foreign keys runs code that is not harmless: for a row that
+/// the transaction itself has written, the server queries the referenced table, with the rights of its owner, but what that
+/// code leaves for the end of the transaction runs with those of the user.
+pub(crate) async fn refusal_of_references(
+    client: &Client,
+    table: Oid,
+    ways_out: &str,
+) -> Result<Option<String>, LiveError> {
+    let sql = "SELECT DISTINCT confrelid FROM pg_catalog.pg_constraint \
+               WHERE conrelid = $1 AND contype = 'f' AND confrelid <> $1";
+    for row in client.query_typed(sql, &[(&table.0, Type::OID)]).await? {
+        let referenced = Oid(row.try_get(0)?);
+        let Some(rights) = lent_rights(client, referenced).await? else { continue };
+        let found = refusals(client, referenced, &[], &[]).await?;
+        if !found.is_empty() {
+            let text = refusal(&rights, &found, ways_out);
+            return Ok(Some(format!(
+                "rows cannot be moved: a foreign key refers to another relation: {text}"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 async fn objects(
@@ -239,6 +281,8 @@ async fn objects(
             classes: row.try_get(3)?,
             called: row.try_get(4)?,
             coerced: row.try_get(5)?,
+            cast: row.try_get(6)?,
+            is_policy: row.try_get(7)?,
         });
     }
     Ok(found)
@@ -264,7 +308,9 @@ async fn add_functions(
         let operator: u32 = row.try_get(0)?;
         let oid: u32 = row.try_get(1)?;
         if operator != 0 {
-            catalog.operators.insert(operator, oid);
+            let owner = Owner { name: row.try_get(10)?, is_superuser: row.try_get(11)? };
+            let found = CalledOperator { name: row.try_get(9)?, owner, function: oid };
+            catalog.operators.insert(operator, found);
         }
         let language: u32 = row.try_get(5)?;
         let volatility: String = row.try_get(6)?;
@@ -366,6 +412,7 @@ struct Lock {
     is_table: bool,
     /// Whether another session holds a lock that conflicts with that lock.
     is_busy: bool,
+    may_hold_schema: bool,
 }
 
 /// Before version 17, no role could be granted MAINTAIN.
@@ -447,15 +494,13 @@ async fn lock(connection: &Connection, relation: Oid) -> Result<Option<Lock>, Li
 }
 
 async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveError> {
-    if lent_rights(client, relation).await?.is_none() {
-        return Ok(None);
-    }
-    let rows = client.query_typed(LOCK, &[(&relation.0, Type::OID)]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(rights) = lent_rights(client, relation).await? else { return Ok(None) };
+    let Some(row) = client.row(LOCK, &[(&relation.0, Type::OID)]).await? else { return Ok(None) };
     Ok(Some(Lock {
         may_hold_off: row.try_get(0)?,
         is_table: row.try_get(1)?,
         is_busy: row.try_get(2)?,
+        may_hold_schema: rights.may_hold_schema,
     }))
 }
 
@@ -466,24 +511,30 @@ async fn begin_checked(
     lock: &Lock,
 ) -> Result<Moment, LiveError> {
     let client = connection.client();
+    let holds_schema = lock.is_table && lock.may_hold_schema;
     let checked = async {
-        connection.begin(transaction).await?;
+        // Holding a name writes a row's lock.
+        connection.begin(if holds_schema { snapshot::TEMPORARY } else { transaction }).await?;
         if lock.is_table {
             let mode = if lock.may_hold_off { SHARE_UPDATE_EXCLUSIVE } else { ACCESS_SHARE };
             let table = relation.quoted();
-            match client.batch_execute(&format!("LOCK TABLE ONLY {table} IN {mode}")).await {
-                // Citus refuses to lock shards.
-                Err(error) if refuses_lock(&error) => {
-                    snapshot::abandon(client).await?;
-                    connection.begin(transaction).await?;
-                    lock_unplanned(client, &table).await?;
+            let mut locks = format!("LOCK TABLE ONLY {table} IN {mode}");
+            if holds_schema {
+                // The second time it is the table that has the name from now on.
+                let hold = snapshot::hold_schema(&relation.schema);
+                locks = format!("{locks}; {hold}; {locks}");
+                if transaction == snapshot::MODE {
+                    locks.push_str("; SET TRANSACTION READ ONLY");
                 }
-                locked => locked?,
             }
+            client.batch_execute(&locks).await?;
         } else {
             lock_unplanned(client, &relation.quoted()).await?;
         }
         let moment = snapshot::take(client).await?;
+        if !is_named(client, relation).await? {
+            return Err(LiveError::Changed);
+        }
         check(client, relation.oid).await?;
         Ok(moment)
     };
@@ -493,6 +544,13 @@ async fn begin_checked(
         let _ = snapshot::abandon(client).await;
     }
     checked
+}
+
+/// Whether the relation has its name now. Where it is locked, only its schema can be renamed from then on.
+pub(crate) async fn is_named(client: &Client, relation: &Relation) -> Result<bool, LiveError> {
+    let sql = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
+    let found: Option<Option<u32>> = client.value(sql, &[(&relation.quoted(), Type::TEXT)]).await?;
+    Ok(found.flatten() == Some(relation.oid.0))
 }
 
 /// Takes the lock of a reader without planning a statement, which would evaluate constants in expressions of indexes and
@@ -546,9 +604,9 @@ pub(crate) async fn may_read(
 /// [`begin_reading`], because it only reads pages: another connection takes the lock for that time, and checks the code as it
 /// is then.
 #[derive(Debug, Default)]
-pub(super) struct Holder(Option<Box<Connection>>);
+pub(super) struct LockConnection(Option<Box<Connection>>);
 
-impl Holder {
+impl LockConnection {
     /// Whether a statement on the relation with this quoted name may be sent on `connection`; afterwards
     /// [`release`](Self::release) must be called.
     pub(super) async fn hold(

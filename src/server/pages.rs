@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
-use super::owner_facts::{Holder, lock_unplanned};
-use super::snapshot::learn;
+use super::owner_facts::{LockConnection, lock_unplanned};
+use super::snapshot::{in_savepoint, learn};
 use super::{LiveError, catalog};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::{LinePointerState, Page, PageState};
@@ -38,7 +39,7 @@ pub struct PageReader {
     relation: String,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
-    holder: Holder,
+    holder: LockConnection,
 }
 
 /// The order in which pages are passed on.
@@ -60,6 +61,34 @@ pub struct Pages {
     asked: HashMap<ItemPointer, bool>,
     /// Pages that the server could not read, with its message.
     pub unreadable: Vec<(BlockNumber, String)>,
+}
+
+/// Transactions whose hint bits are held against `pg_xact`.
+#[derive(Debug, Default)]
+pub struct HintedXids {
+    /// Said to be aborted, or deleters of tuples of all-visible pages of which nothing is said.
+    pub aborted: HashSet<TransactionId>,
+    pub committed: HashSet<TransactionId>,
+}
+
+impl HintedXids {
+    fn note(&mut self, tuple: &HeapTuple<'_>, on_all_visible: bool) {
+        if !tuple.xmin_frozen() {
+            if tuple.has(infomask::XMIN_COMMITTED) {
+                self.committed.insert(tuple.xmin);
+            } else if tuple.has(infomask::XMIN_INVALID) {
+                self.aborted.insert(tuple.xmin);
+            }
+        }
+        if tuple.has(infomask::XMAX_IS_MULTI) || tuple.xmax_locked_only() {
+            return;
+        }
+        if tuple.has(infomask::XMAX_COMMITTED) {
+            self.committed.insert(tuple.xmax);
+        } else if on_all_visible || tuple.has(infomask::XMAX_INVALID) {
+            self.aborted.insert(tuple.xmax);
+        }
+    }
 }
 
 impl Pages {
@@ -102,22 +131,20 @@ impl Pages {
         &self.snapshot
     }
 
-    /// Transactions that were over before the snapshot and that hint bits say were aborted.
-    pub fn said_to_be_aborted(&self) -> Vec<TransactionId> {
-        let mut xids = HashSet::new();
+    /// Transactions that were over before the snapshot, by what hint bits say of them.
+    pub fn hinted(&self) -> HintedXids {
+        let mut hinted = HintedXids::default();
         for (_, bytes) in self.iter() {
             let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
             for (_, bytes) in tuples(&page) {
                 let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
-                let is_aborted = tuple.infomask & infomask::XMIN_INVALID != 0
-                    && !tuple.xmin_frozen()
-                    && tuple.xmin.0 > FROZEN;
-                if is_aborted && self.snapshot.is_finished(tuple.xmin) {
-                    xids.insert(tuple.xmin);
-                }
+                hinted.note(&tuple, page.all_visible());
             }
         }
-        xids.into_iter().collect()
+        for xids in [&mut hinted.aborted, &mut hinted.committed] {
+            xids.retain(|xid| xid.0 > FROZEN && self.snapshot.is_finished(*xid));
+        }
+        hinted
     }
 
     /// Whether the tuple at `ctid` is visible.
@@ -243,15 +270,13 @@ impl PageReader {
         snapshot: Snapshot,
     ) -> Result<PageReader, LiveError> {
         let client = connection.client();
-        client.batch_execute("SAVEPOINT toastctl_lock").await?;
         // LOCK TABLE refuses TOAST relations, and the server would log that as an error.
-        match lock_unplanned(client, &relation).await {
-            Ok(()) => client.batch_execute("RELEASE SAVEPOINT toastctl_lock").await?,
-            // The catalog is so damaged that the table cannot be opened; pages can be read without the lock.
-            Err(error) if is_about_data(&error) => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
-            }
-            Err(error) => return Err(error.into()),
+        let locked = in_savepoint(client, async || Ok(lock_unplanned(client, &relation).await?));
+        // If the catalog is so damaged that the table cannot be opened, pages can be read without the lock.
+        if let Err(error) = locked.await?
+            && !is_about_data(&error)
+        {
+            return Err(error.into());
         }
         Ok(PageReader::unlocked(connection, pageinspect, page_size, relation, snapshot))
     }
@@ -271,7 +296,7 @@ impl PageReader {
             relation,
             page_size,
             snapshot: Arc::new(snapshot),
-            holder: Holder::default(),
+            holder: LockConnection::default(),
         }
     }
 
@@ -370,13 +395,34 @@ impl PageReader {
             // The unreadable page is one of those in the next row.
             let (row, rest) = left.split_at(left.len().min(PAGES_PER_ROW as usize));
             for &block in row {
-                if let (_, Some(message)) = self.try_copy(&[block], &mut take).await? {
-                    unreadable.push((block, message));
+                if let (_, Some(error)) = self.try_copy(&[block], &mut take).await? {
+                    self.may_be_absent(block, &error).await?;
+                    unreadable.push((block, LiveError::Server(error).to_string()));
                 }
             }
             left = rest;
         }
         Ok(unreadable)
+    }
+
+    /// An error if the server has no such block, although it says that the relation has more: what it says is then not
+    /// known to end anywhere.
+    async fn may_be_absent(
+        &self,
+        block: BlockNumber,
+        error: &tokio_postgres::Error,
+    ) -> Result<(), LiveError> {
+        if error.code() != Some(&SqlState::INVALID_PARAMETER_VALUE) {
+            return Ok(());
+        }
+        let blocks = self.block_count().await?;
+        if block.0 >= blocks {
+            return Ok(());
+        }
+        Err(LiveError::Unexpected(format!(
+            "{} has {blocks} blocks, and no block {block}",
+            self.relation
+        )))
     }
 
     fn no_pages(&self) -> Pages {
@@ -390,27 +436,18 @@ impl PageReader {
     }
 
     /// Copies `blocks` up to the first row that the server refuses. Returns the number of pages received, and the
-    /// server's message if that is not all of them.
+    /// server's error if that is not all of them.
     async fn try_copy(
         &self,
         blocks: &[BlockNumber],
         take: &mut impl FnMut(Pages),
-    ) -> Result<(usize, Option<String>), LiveError> {
-        self.connection.client().batch_execute("SAVEPOINT toastctl_read").await?;
+    ) -> Result<(usize, Option<tokio_postgres::Error>), LiveError> {
         let mut read = 0;
-        match self.copy(blocks, &mut read, take).await {
-            Ok(()) => {
-                self.connection.client().batch_execute("RELEASE SAVEPOINT toastctl_read").await?;
-                Ok((read, None))
-            }
-            Err(LiveError::Server(error)) if is_about_data(&error) => {
-                self.connection
-                    .client()
-                    .batch_execute("ROLLBACK TO SAVEPOINT toastctl_read")
-                    .await?;
-                Ok((read, Some(LiveError::Server(error).to_string())))
-            }
-            Err(error) => Err(error),
+        let client = self.connection.client();
+        match in_savepoint(client, async || self.copy(blocks, &mut read, take).await).await? {
+            Ok(()) => Ok((read, None)),
+            Err(error) if is_about_data(&error) => Ok((read, Some(error))),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -517,17 +554,15 @@ impl PageReader {
             self.relation
         );
         let client = self.connection.client();
-        client.batch_execute("SAVEPOINT toastctl_ask").await?;
-        let rows = match client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await {
+        let asked = in_savepoint(client, async || {
+            Ok(client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?)
+        });
+        let rows = match asked.await? {
             Ok(rows) => rows,
             // The visibility of a damaged tuple stays unknown if the server cannot determine it.
-            Err(error) if is_about_data(&error) => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_ask").await?;
-                return Ok(());
-            }
+            Err(error) if is_about_data(&error) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        client.batch_execute("RELEASE SAVEPOINT toastctl_ask").await?;
         let visible = rows
             .iter()
             .map(|row| row.try_get::<_, String>(0))

@@ -55,8 +55,6 @@ struct AskedColumn<'a> {
     attribute: &'a Attribute,
     /// Whether `octet_length` accepts its values.
     bytes_like: bool,
-    /// Whether it is a virtual generated column, which is never stored.
-    computed: bool,
 }
 
 /// How to query a table, and how to interpret the results.
@@ -101,10 +99,9 @@ impl<'a> Probe<'a> {
     pub(crate) fn new(server: &Server, relation: &'a Relation) -> Probe<'a> {
         let columns = relation.desc.attributes.iter().enumerate();
         let columns = columns.map(|(index, attribute)| {
-            (!attribute.dropped).then(|| AskedColumn {
+            attribute.is_stored().then(|| AskedColumn {
                 attribute,
                 bytes_like: relation.bytes_like.get(index) == Some(&true),
-                computed: relation.computed.get(index) == Some(&true),
             })
         });
         Probe {
@@ -133,7 +130,7 @@ impl<'a> Probe<'a> {
     }
 
     fn questions(&self, index: usize) -> Questions {
-        let Some(column) = self.column(index).filter(|column| !column.computed) else {
+        let Some(column) = self.column(index) else {
             return Questions {
                 size: null("int4"),
                 method: null("text"),

@@ -149,8 +149,9 @@ impl<'a> RowReader<'a> {
     ) -> Result<(f64, f64), LiveError> {
         let Some(sql) = self.probe.weight(column) else { return Ok((0.0, 0.0)) };
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-        let rows = self.client().query_typed(&sql, &[(&items, Type::TEXT_ARRAY)]).await?;
-        let Some(row) = rows.first() else { return Ok((0.0, 0.0)) };
+        let Some(row) = self.client().row(&sql, &[(&items, Type::TEXT_ARRAY)]).await? else {
+            return Ok((0.0, 0.0));
+        };
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 

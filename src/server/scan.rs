@@ -1,8 +1,10 @@
 //! Reads all blocks of a relation or a sample of them, over one connection or concurrently over several, and passes
 //! their contents to a scan.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::LiveError;
 use super::pages::{PageReader, ReadOrder};
@@ -113,7 +115,7 @@ async fn run<V: Visitor>(
 
 /// Takes the next blocks, at most `batch`; `None` if none are left.
 fn take(queue: &Mutex<Sample>, batch: usize) -> Option<Vec<BlockNumber>> {
-    let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut left = queue.lock();
     let blocks: Vec<BlockNumber> = left.by_ref().take(batch).collect();
     (!blocks.is_empty()).then_some(blocks)
 }

@@ -11,6 +11,7 @@ use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
 use super::sink::{Failed, Kind, Sink};
+use crate::command::{name_words, schema_words, shell_quoted, table_words};
 use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_literal;
@@ -36,11 +37,25 @@ pub struct Selected {
     pub how: How,
 }
 
+/// What a verb reads apart from the tables of this database's users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Nothing apart from these.
+    Here,
+    /// Tables of Citus too, on the nodes: those that are named, and those that match if the session does not see shards,
+    /// which match themselves otherwise.
+    Nodes,
+    /// These, and system catalogs where no table is named.
+    NodesAndCatalogs,
+}
+
 /// Why the rows of a relation are not stored here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Elsewhere {
     Foreign,
     Citus(CitusKind),
+    /// In another session, as those of its temporary tables.
+    Session,
 }
 
 /// The tables of Citus, and which of them are read on the nodes.
@@ -65,10 +80,16 @@ pub struct Selection {
     pub found: Vec<Selected>,
     /// Their OIDs.
     seen: HashSet<Oid>,
+    /// OIDs of relations that were excluded.
+    excluded: HashSet<Oid>,
+    /// Patterns that exclude nothing.
+    without_effect: Vec<String>,
     /// Named partitioned tables that have no partitions, and so no rows.
     empty: Vec<String>,
     /// Tables whose rows are stored on other servers.
     foreign: Vec<String>,
+    /// Temporary tables of other sessions.
+    temporary: Vec<String>,
     citus: Vec<(Oid, String)>,
     /// Tables of Citus that are to be read on the nodes; the others are left out.
     pub(crate) on_nodes: Vec<Oid>,
@@ -76,6 +97,8 @@ pub struct Selection {
     shards: String,
     /// What this node stores of them, and the session does not see.
     failures: Vec<Message>,
+    /// Whether all tables were requested, and there are only system catalogs.
+    lacks_tables: bool,
 }
 
 impl Selection {
@@ -83,20 +106,34 @@ impl Selection {
         self.found.iter().map(|found| found.oid).collect()
     }
 
-    /// Partitioned tables without partitions, and the relations that are left out: a line for each reason.
+    /// Partitioned tables without partitions, patterns without effect, and the relations that are left out: a line for
+    /// each reason.
     pub fn notices(&self) -> Vec<String> {
+        let only_catalogs = "this database has no tables: only its system catalogs are read";
+        let lacks = self.lacks_tables.then(|| only_catalogs.to_owned()).into_iter();
         let empty = self.empty.iter().map(|name| format!("{name} has no partitions"));
-        empty.chain(self.left_out().map(|text| format!("left out: {text}"))).collect()
+        let without_effect = self.without_effect.iter();
+        let without_effect =
+            without_effect.map(|pattern| format!("no table matches {pattern}, which is excluded"));
+        lacks
+            .chain(empty)
+            .chain(without_effect)
+            .chain(self.left_out().map(|text| format!("left out: {text}")))
+            .collect()
     }
 
     fn left_out(&self) -> impl Iterator<Item = String> {
         let foreign: Vec<&str> = self.foreign.iter().map(String::as_str).collect();
+        let temporary: Vec<&str> = self.temporary.iter().map(String::as_str).collect();
         let citus: Vec<&str> = self.citus.iter().map(|(_, name)| name.as_str()).collect();
+        let session = "in the memory of other sessions";
+        let temporary =
+            left_out(temporary, "is a temporary table", "are temporary tables", session);
         let elsewhere = "outside of this database";
         let foreign = left_out(foreign, "is a foreign table", "are foreign tables", elsewhere);
         let in_shards = format!("in {}", self.shards);
         let citus = left_out(citus, "is a table of Citus", "are tables of Citus", &in_shards);
-        foreign.into_iter().chain(citus)
+        foreign.into_iter().chain(temporary).chain(citus)
     }
 
     /// What should have been read and cannot be seen.
@@ -114,7 +151,7 @@ impl Selection {
     }
 
     fn add(&mut self, oid: Oid, how: How) {
-        if self.seen.insert(oid) {
+        if !self.excluded.contains(&oid) && self.seen.insert(oid) {
             self.found.push(Selected { oid, how });
         }
     }
@@ -122,7 +159,9 @@ impl Selection {
     /// `taken`: whether a table of Citus is read on the nodes instead.
     fn leave_out(&mut self, why: Elsewhere, class: Class, taken: bool) {
         match why {
+            _ if self.excluded.contains(&class.oid) => {}
             Elsewhere::Foreign => self.foreign.push(class.name),
+            Elsewhere::Session => self.temporary.push(class.name),
             Elsewhere::Citus(_) if taken => self.on_nodes.push(class.oid),
             Elsewhere::Citus(_) => self.citus.push((class.oid, class.name)),
         }
@@ -149,16 +188,19 @@ struct Class {
     oid: Oid,
     kind: String,
     name: String,
+    /// Whether it belongs to a session. Ours has no temporary tables when it selects.
+    is_temporary: bool,
 }
 
 /// The columns of [`Class`].
 const CLASS: &str = "c.oid, c.relkind::pg_catalog.text, \
-    pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text";
+    pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text, c.relpersistence = 't'";
 
 impl Class {
     fn read(row: &Row) -> Result<Class, LiveError> {
         let oid = Oid(row.try_get::<_, PgOid>(0)?);
-        Ok(Class { oid, kind: row.try_get(1)?, name: row.try_get(2)? })
+        let is_temporary = row.try_get(3)?;
+        Ok(Class { oid, kind: row.try_get(1)?, name: row.try_get(2)?, is_temporary })
     }
 }
 
@@ -172,55 +214,68 @@ pub async fn select(
     database: &str,
     wanted: &[String],
 ) -> Result<Selection, LiveError> {
-    selected(connection, database, wanted, false).await
+    select_within(Reach::Here, connection, database, wanted, &[]).await
 }
 
-/// Like [`select`], for a verb that reads tables of Citus on the nodes: those that are named are selected too, and those
-/// that match if the session does not see shards, which match themselves otherwise.
-pub(crate) async fn select_with_citus(
+/// Like [`select`], for a verb that reads more. `excluded`: names and patterns of tables that are left out, with their
+/// partitions and inheritance children.
+pub(crate) async fn select_within(
+    reach: Reach,
     connection: &Connection,
     database: &str,
     wanted: &[String],
-) -> Result<Selection, LiveError> {
-    selected(connection, database, wanted, true).await
-}
-
-async fn selected(
-    connection: &Connection,
-    database: &str,
-    wanted: &[String],
-    takes_citus: bool,
+    excluded: &[String],
 ) -> Result<Selection, LiveError> {
     let client = connection.client();
-    let citus = CitusTables::ask(client, takes_citus).await?;
+    let citus = CitusTables::ask(client, reach != Reach::Here).await?;
     let mut selection = Selection::default();
+    for pattern in excluded {
+        let (_, matches) = matching(connection, database, pattern).await?;
+        if matches.is_empty() {
+            selection.without_effect.push(quoted(pattern));
+        }
+        for class in matches {
+            let below = below(client, class.oid).await?;
+            selection.excluded.extend(below.iter().map(|class| class.oid));
+            selection.excluded.insert(class.oid);
+        }
+    }
+    // of them alone it is not said that all is done
+    let mut catalogs = 0;
     if wanted.is_empty() {
         let sql = format!(
-            "SELECT {CLASS} FROM pg_catalog.pg_class AS c \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             WHERE c.relkind IN ('r', 'm', 'f') AND n.nspname !~ '^pg_' \
-             AND n.nspname <> 'information_schema' \
-             ORDER BY n.nspname, c.relname"
+            "SELECT {CLASS}, is_catalog FROM pg_catalog.pg_class AS c \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace, \
+             LATERAL (SELECT n.nspname ~ '^pg_' OR n.nspname = 'information_schema' AS is_catalog) AS s \
+             WHERE c.relkind IN ('r', 'm', 'f') AND ($1 OR NOT is_catalog) \
+             ORDER BY is_catalog, n.nspname, c.relname"
         );
-        for row in client.query_typed(&sql, &[]).await? {
+        let with_catalogs = reach == Reach::NodesAndCatalogs;
+        for row in client.query_typed(&sql, &[(&with_catalogs, Type::BOOL)]).await? {
             let class = Class::read(&row)?;
+            catalogs += usize::from(row.try_get::<_, bool>(4)?);
             match elsewhere(&class, &citus.tables) {
                 Some(why) => selection.leave_out(why, class, citus.matched),
                 None => selection.add(class.oid, How::Matched),
             }
         }
     }
+    selection.lacks_tables =
+        reach == Reach::NodesAndCatalogs && wanted.is_empty() && selection.found.len() == catalogs;
     for want in wanted {
         let before = selection.found.len();
         select_one(connection, database, want, &citus, &mut selection).await?;
-        tracing::debug!("{want}: {:?}", selection.found.get(before..).unwrap_or_default());
+        let found = selection.found.get(before..).unwrap_or_default();
+        let oids: Vec<String> = found.iter().map(|found| found.oid.0.to_string()).collect();
+        let relations = if oids.len() == 1 { "relation" } else { "relations" };
+        tracing::debug!("{want}: {} {relations}, OID {}", oids.len(), oids.join(", "));
     }
     let oids: Vec<Oid> = selection.citus.iter().map(|(oid, _)| *oid).collect();
     if !oids.is_empty() {
         selection.shards = citus::shards(client, &oids).await?.text();
         selection.failures = not_shown(client, &oids).await?;
     }
-    if selection.found.is_empty()
+    if selection.found.len() == catalogs
         && selection.on_nodes.is_empty()
         && let Some(mut text) = selection.left_out().next()
     {
@@ -264,6 +319,7 @@ pub async fn partitioned(
 fn elsewhere(class: &Class, citus: &HashMap<Oid, CitusKind>) -> Option<Elsewhere> {
     match class.kind.as_str() {
         "f" => Some(Elsewhere::Foreign),
+        _ if class.is_temporary => Some(Elsewhere::Session),
         _ => citus.get(&class.oid).copied().map(Elsewhere::Citus),
     }
 }
@@ -323,7 +379,10 @@ async fn select_one(
     if any {
         Ok(())
     } else if literal {
-        let hint = if citus::may_be_shard(connection.client(), given).await? {
+        let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
+        let hint = if let Some(hint) = column_of_table(connection, &pattern).await? {
+            hint
+        } else if citus::may_be_shard(connection.client(), given).await? {
             format!(
                 "\nHINT:  If it is a shard of Citus, it is hidden from this session; {SHOWN_BY} shows shards."
             )
@@ -337,6 +396,7 @@ async fn select_one(
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str(&format!("; {failure}"));
         }
+        text.push_str(&hint_line(OTHER_TABLES));
         Err(LiveError::NoMatch(text))
     }
 }
@@ -369,7 +429,8 @@ async fn below(client: &Client, oid: Oid) -> Result<Vec<Class>, LiveError> {
     rows.iter().map(Class::read).collect()
 }
 
-/// All relations that match `given`, and whether it has no wildcards.
+/// All relations that match `given`, and whether it has no wildcards. TOAST relations, which errors of the server name without
+/// their schema, are found without it.
 async fn matching(
     connection: &Connection,
     database: &str,
@@ -377,10 +438,17 @@ async fn matching(
 ) -> Result<(bool, Vec<Class>), LiveError> {
     let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
     if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
+        if let Some(hint) = column_of_table(connection, &pattern).await? {
+            return Err(LiveError::NoSuchRelation { name: quoted(given), hint });
+        }
         return Err(LiveError::OtherDatabase { given: given.to_owned(), other: other.to_owned() });
     }
     let literal = pattern.literal().is_some();
-    let visible = visible(connection.schemas());
+    let mut schemas = connection.schemas().to_vec();
+    if literal {
+        schemas.push("pg_toast".to_owned());
+    }
+    let visible = visible(&schemas);
     let condition = pattern.condition("n.nspname", "c.relname", &visible, 1);
     let sql = format!(
         "SELECT {CLASS} FROM pg_catalog.pg_class AS c \
@@ -403,6 +471,9 @@ async fn stored_elsewhere(
 ) -> Result<LiveError, LiveError> {
     let (kind, hint) = match why {
         Elsewhere::Foreign => ("a foreign table", foreign(client, class.oid).await?),
+        Elsewhere::Session => {
+            ("a temporary table of another session", "only that session can access it".to_owned())
+        }
         Elsewhere::Citus(kind) => {
             let shards = citus::shards(client, &[class.oid]).await?.text();
             let hint = format!(
@@ -494,43 +565,140 @@ fn letters_at(line: &[usize], index: usize) -> usize {
     line.get(index).copied().unwrap_or(usize::MAX / 2)
 }
 
-/// A hint, on a separate line, for a table that does not exist; empty if there is no suggestion.
+/// A hint for words that were given as one.
+const SEVERAL_TABLES: &str = "Several tables are separate words; a name with a blank is quoted twice, as in '\"Order Items\"'.";
+
+/// A hint for a name to which none is similar.
+const OTHER_TABLES: &str =
+    "toastctl inspect shows the tables of this database; -d names another one.";
+
+/// A hint, on a separate line, for a table that does not exist, with names as they can be typed in a shell; empty if there
+/// is no suggestion.
 pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, LiveError> {
+    let suggestion = suggestion(connection, wanted).await?;
+    Ok(suggestion.as_deref().map_or_else(String::new, hint_line))
+}
+
+fn hint_line(hint: &str) -> String {
+    format!("\nHINT:  {hint}")
+}
+
+/// What may have been meant by the name of a table that does not exist.
+async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<String>, LiveError> {
     let sql = format!(
-        "SELECT CASE WHEN {} THEN '' ELSE n.nspname::pg_catalog.text || '.' END \
-                || c.relname::pg_catalog.text \
+        "SELECT {}, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
          FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          WHERE c.relkind IN ('r', 'm', 'p') AND n.nspname <> 'information_schema' \
-         AND n.nspname !~ '^pg_' ORDER BY 1 LIMIT 10000",
+         AND n.nspname !~ '^pg_' ORDER BY 1, 2, 3 LIMIT 10000",
         visible(connection.schemas())
     );
     let rows = connection.client().query_typed(&sql, &[]).await?;
-    let names: Vec<String> =
-        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, tokio_postgres::Error>>()?;
+    let mut names = Vec::with_capacity(rows.len());
+    let mut words = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let schema: String = row.try_get(1)?;
+        let table: String = row.try_get(2)?;
+        let (shown, typed) = if row.try_get(0)? {
+            (table.clone(), name_words(&table))
+        } else {
+            (format!("{schema}.{table}"), table_words(&schema, &table))
+        };
+        names.push(shown.clone());
+        words.insert(shown, typed);
+    }
+    let other = other_object(connection, wanted).await?;
+    if other.is_some() {
+        return Ok(other);
+    }
     if names.is_empty() {
-        return Ok("\nHINT:  This database has no tables; -d names another one.".into());
+        return Ok(Some("This database has no tables; -d names another one.".to_owned()));
     }
     let similar = similar(wanted, &names);
-    let found: Vec<String> = similar.iter().map(|name| format!("\"{name}\"")).collect();
-    let quotes = match similar.iter().find(|name| {
-        !name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.'))
-    }) {
-        Some(name) if name.contains(['.', '"', '\'']) => {
-            " Such a name needs double quotes, inside single quotes for the shell.".to_owned()
-        }
-        Some(name) => format!(" Quote it: '\"{name}\"'."),
-        None => String::new(),
-    };
+    let found: Vec<&str> =
+        similar.iter().filter_map(|name| words.get(*name)).map(String::as_str).collect();
+    let is_quoted = wanted.contains('"');
     Ok(match found.as_slice() {
-        [] => String::new(),
-        [one] => format!("\nHINT:  Perhaps you meant the table {one}.{quotes}"),
-        several => {
-            format!("\nHINT:  Perhaps you meant one of the tables {}.{quotes}", several.join(", "))
-        }
+        _ if wanted.contains(',') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
+        [] if wanted.contains(' ') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
+        [] => match table_of_column(connection, wanted).await? {
+            Some(table) => Some(format!(
+                "That is a column of the table {table}: -c {column} names it, and '{table}.{column}@id=42' a value.",
+                column = shell_quoted(wanted)
+            )),
+            None => Some(OTHER_TABLES.to_owned()),
+        },
+        [one] => Some(format!("Perhaps you meant the table {one}.")),
+        several => Some(format!("Perhaps you meant one of the tables {}.", several.join(", "))),
     })
+}
+
+/// What to write if the name is that of a schema or a database.
+async fn other_object(connection: &Connection, wanted: &str) -> Result<Option<String>, LiveError> {
+    let Ok(pattern) = NamePattern::parse(wanted) else { return Ok(None) };
+    let Some((None, name)) = pattern.literal() else { return Ok(None) };
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1), \
+                      EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = $1 AND datallowconn), \
+                      $1 = pg_catalog.current_database()";
+    let rows = connection.client().query_typed(sql, &[(&name, Type::TEXT)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let hint = if row.try_get(0)? {
+        format!("That is a schema: {} selects its tables.", schema_words(name))
+    } else if row.try_get(2)? {
+        "That is this database: '*.*' selects all of its tables.".to_owned()
+    } else if row.try_get(1)? {
+        format!("That is a database: -d {} connects to it.", shell_quoted(name))
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(hint))
+}
+
+/// The first table of the search path that has a column of this name.
+async fn table_of_column(
+    connection: &Connection,
+    column: &str,
+) -> Result<Option<String>, LiveError> {
+    let sql = format!(
+        "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+         WHERE c.relkind IN ('r', 'm', 'p') AND NOT c.relispartition AND a.attname = $1 \
+           AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND {} \
+         ORDER BY 1 LIMIT 1",
+        visible(connection.schemas())
+    );
+    let table: Option<String> = connection.client().value(&sql, &[(&column, Type::TEXT)]).await?;
+    Ok(table.map(|table| name_words(&table)))
+}
+
+/// A hint, on a separate line, for a name that is that of a table and one of its columns.
+async fn column_of_table(
+    connection: &Connection,
+    pattern: &NamePattern,
+) -> Result<Option<String>, LiveError> {
+    let Some((Some(table), column)) = pattern.literal() else { return Ok(None) };
+    let words = match &pattern.database {
+        Some(schema) => table_words(schema, table),
+        None => name_words(table),
+    };
+    let sql = format!(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+         WHERE c.relkind IN ('r', 'm', 'p') AND c.relname = $2 AND a.attname = $3 \
+           AND CASE WHEN $1 = '' THEN {} ELSE n.nspname = $1 END)",
+        visible(connection.schemas())
+    );
+    let schema = pattern.database.as_deref().unwrap_or_default();
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&schema, Type::TEXT), (&table, Type::TEXT), (&column, Type::TEXT)];
+    let exists: Option<bool> = connection.client().value(&sql, &parameters).await?;
+    let hint = format!(
+        "\nHINT:  Name the table, {words}: \"{column}\" is one of its columns. A single value is named as in \
+         table.column@id=42."
+    );
+    Ok(if exists == Some(true) { Some(hint) } else { None })
 }
 
 /// The condition that the user's own session finds a relation by its unqualified name. `pg_table_is_visible` would use

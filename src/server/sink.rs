@@ -16,12 +16,17 @@ use toast_format::disk::Oid;
 pub(crate) enum Kind {
     /// Something could not be read or done; the rest of the run is not affected.
     Incomplete,
+    /// This user may not read a relation; the rest of the run is not affected.
+    Denied,
     /// The request is invalid.
     Usage,
     /// The connection to the server was lost.
     Lost,
     Stopped,
 }
+
+/// Where it is explained what a user must be allowed.
+pub(crate) const PERMISSIONS: &str = "toastctl help permissions lists what each verb needs.";
 
 /// A failure, and what it means for the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +60,7 @@ impl From<&LiveError> for Kind {
             // Such a name is invalid.
             LiveError::Pattern(_) => Kind::Usage,
             LiveError::Crashed(_) => Kind::Lost,
+            LiveError::Denied(_) => Kind::Denied,
             _ => Kind::Incomplete,
         }
     }
@@ -75,7 +81,8 @@ impl From<&ConnectError> for Failed {
 impl From<&LiveError> for Failed {
     /// An error if the connection is intact.
     fn from(error: &LiveError) -> Failed {
-        Failed { kind: error.into(), message: error.into() }
+        let failed = Failed { kind: error.into(), message: error.into() };
+        if failed.kind == Kind::Denied { failed.hint(PERMISSIONS) } else { failed }
     }
 }
 
@@ -159,7 +166,7 @@ impl Failed {
     /// concerns the whole run is returned as an error.
     pub(crate) fn report_to<R>(self, output: &mut (impl Sink<R> + ?Sized)) -> Result<(), RunError> {
         match self.kind {
-            Kind::Incomplete => {
+            Kind::Incomplete | Kind::Denied => {
                 output.failed(self);
                 Ok(())
             }

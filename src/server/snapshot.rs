@@ -42,6 +42,13 @@ pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, Live
     take(client).await
 }
 
+/// Holds off commands that rename or drop a schema until the transaction ends; only superusers may. A statement finds a
+/// table by its name each time it is planned, and renaming a schema takes no lock on its tables.
+pub(crate) fn hold_schema(schema: &str) -> String {
+    let name = quote_literal(schema);
+    format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname = {name} FOR KEY SHARE")
+}
+
 /// Takes the snapshot of the transaction that the connection is in.
 pub(super) async fn take(client: &Client) -> Result<Moment, LiveError> {
     let ask = client.query_typed(
@@ -108,9 +115,47 @@ pub async fn ended<T, E: From<LiveError>>(
     done
 }
 
+/// Returns the result of `work`, or the error with which the server refuses it; the transaction continues.
+pub(crate) async fn in_savepoint<T>(
+    client: &Client,
+    work: impl AsyncFnOnce() -> Result<T, LiveError>,
+) -> Result<Result<T, tokio_postgres::Error>, LiveError> {
+    client.batch_execute("SAVEPOINT toastctl_attempt").await?;
+    match work().await {
+        Ok(found) => {
+            client.batch_execute("RELEASE SAVEPOINT toastctl_attempt").await?;
+            Ok(Ok(found))
+        }
+        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+            let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_attempt").await;
+            // If the session has ended, the first error says why.
+            if undone.is_err() { Err(error.into()) } else { Ok(Err(error)) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Queries the status of transactions that had ended when the snapshot was taken. The status stays unknown if the
 /// server no longer has it.
 pub async fn learn(
+    client: &Client,
+    snapshot: &mut Snapshot,
+    xids: &[TransactionId],
+) -> Result<(), LiveError> {
+    learn_where("true", client, snapshot, xids).await
+}
+
+/// As [`learn`], of those that were aborted alone.
+pub async fn learn_aborted(
+    client: &Client,
+    snapshot: &mut Snapshot,
+    xids: &[TransactionId],
+) -> Result<(), LiveError> {
+    learn_where("s.status = 'aborted'", client, snapshot, xids).await
+}
+
+async fn learn_where(
+    condition: &str,
     client: &Client,
     snapshot: &mut Snapshot,
     xids: &[TransactionId],
@@ -119,13 +164,11 @@ pub async fn learn(
     if full.is_empty() {
         return Ok(());
     }
-    let rows = client
-        .query_typed(
-            "SELECT x.n, pg_catalog.pg_xact_status(x.xid::pg_catalog.xid8) \
-             FROM pg_catalog.unnest($1) WITH ORDINALITY AS x (xid, n)",
-            &[(&full, Type::TEXT_ARRAY)],
-        )
-        .await?;
+    let sql = format!(
+        "SELECT x.n, s.status FROM pg_catalog.unnest($1) WITH ORDINALITY AS x (xid, n), \
+         LATERAL (SELECT pg_catalog.pg_xact_status(x.xid::pg_catalog.xid8)) AS s (status) WHERE {condition}"
+    );
+    let rows = client.query_typed(&sql, &[(&full, Type::TEXT_ARRAY)]).await?;
     for row in rows {
         let number: i64 = row.try_get(0)?;
         let status: Option<String> = row.try_get(1)?;

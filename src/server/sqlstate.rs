@@ -1,7 +1,5 @@
 //! The meaning of the server's errors, by SQLSTATE.
 
-use tokio_postgres::error::SqlState;
-
 use super::LiveError;
 
 /// What an error of the server means for the attempted work.
@@ -49,12 +47,6 @@ pub fn is_damage(error: &tokio_postgres::Error) -> bool {
 /// Whether a connection ended without a message of the server, as when the server crashes.
 pub(crate) fn is_sudden(error: &LiveError) -> bool {
     matches!(error, LiveError::Server(error) if error.as_db_error().is_none())
-}
-
-/// Whether LOCK TABLE may have been refused for what the relation is: it accepts only tables, and Citus refuses it for
-/// shards, without a code of its own (`ErrorIfIllegallyChangingKnownShard`).
-pub(super) fn refuses_lock(error: &tokio_postgres::Error) -> bool {
-    matches!(error.code(), Some(&SqlState::WRONG_OBJECT_TYPE | &SqlState::INTERNAL_ERROR))
 }
 
 /// Whether the error concerns the whole server, so that all other tables are affected: it is full, shutting down, or

@@ -9,7 +9,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::about::Server;
 use super::connect::Client;
-use super::{LiveError, letter_in};
+use super::{LiveError, letter_in, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
@@ -28,20 +28,38 @@ pub const TOAST_RELATIONS: &str = "ARRAY(SELECT x.oid::pg_catalog.oid \
          THEN j.row -> 'reltoastrelids' ELSE '[]' END) WITH ORDINALITY AS x (oid, n) \
      WHERE x.oid <> '0' ORDER BY x.n)";
 
+/// A TOAST relation and a table that it belongs to.
+pub(crate) struct ToastOwner {
+    pub(crate) toast: Oid,
+    pub(crate) table: Oid,
+}
+
+/// The tables of those of these relations that are TOAST relations: those that name them in `pg_class`, and those that they
+/// depend on, should that be damaged.
+pub(crate) async fn owners(client: &Client, oids: &[Oid]) -> Result<Vec<ToastOwner>, LiveError> {
+    let sql = format!(
+        "SELECT t.oid, c.oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS c ON c.relkind IN ('r', 'm') \
+         AND (t.oid = ANY ({TOAST_RELATIONS}) OR EXISTS (SELECT FROM pg_catalog.pg_depend AS d \
+              WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = t.oid \
+                AND d.refclassid = d.classid AND d.refobjid = c.oid AND d.deptype = 'i')) \
+         WHERE t.oid = ANY ($1) AND t.relkind = 't' ORDER BY 1, 2"
+    );
+    let rows = client.query_typed(&sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
+    rows.iter()
+        .map(|row| Ok(ToastOwner { toast: Oid(row.try_get(0)?), table: Oid(row.try_get(1)?) }))
+        .collect()
+}
+
 /// Reads `pg_toaster`; `None` on a server without pluggable TOAST.
 pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, LiveError> {
     if !server.has_toasters {
         return Ok(None);
     }
-    let rows = client
-        .query_typed(
-            "SELECT t.oid, t.tsrname::pg_catalog.text, \
-                    coalesce(p.proname::pg_catalog.text, '') \
-             FROM pg_catalog.pg_toaster AS t \
-             LEFT JOIN pg_catalog.pg_proc AS p ON p.oid = t.tsrhandler ORDER BY t.oid",
-            &[],
-        )
-        .await?;
+    let sql = "SELECT t.oid, t.tsrname::pg_catalog.text, \
+                      coalesce(p.proname::pg_catalog.text, '') \
+               FROM pg_catalog.pg_toaster AS t \
+               LEFT JOIN pg_catalog.pg_proc AS p ON p.oid = t.tsrhandler ORDER BY t.oid";
+    let rows = client.query_typed(sql, &[]).await?;
     Ok(Some(Toasters::new(
         rows.iter()
             .map(|row| -> Result<PluggableToaster, LiveError> {
@@ -63,34 +81,63 @@ pub async fn toasters(client: &Client, server: &Server) -> Result<Toasters, Live
 /// The columns of one table, or of all users' tables, partitioned tables and materialized views, ordered by table name;
 /// dropped columns are included.
 pub async fn columns(client: &Client, table: Option<Oid>) -> Result<Vec<ToasterColumn>, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
-                    c.relkind::pg_catalog.text, c.relpersistence = 't', a.attnum, \
-                    a.attname::pg_catalog.text, \
-                    pg_catalog.format_type(a.atttypid, a.atttypmod), \
-                    (WITH RECURSIVE base (oid, typtype, typbasetype) AS ( \
-                         SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type \
-                         WHERE oid = a.atttypid \
-                       UNION ALL \
-                         SELECT t.oid, t.typtype, t.typbasetype FROM base AS b \
-                         JOIN pg_catalog.pg_type AS t ON t.oid = b.typbasetype \
-                         WHERE b.typtype = 'd') \
-                     SELECT oid FROM base WHERE typtype <> 'd'), \
-                    a.attstorage::pg_catalog.text, a.attcompression::pg_catalog.text, \
-                    (pg_catalog.to_jsonb(a) ->> 'atttoaster')::pg_catalog.oid, a.attisdropped \
-             FROM pg_catalog.pg_class AS c \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
-             WHERE c.relkind IN ('r', 'p', 'm') AND (c.oid = $1 OR $1 = 0) \
-             AND a.attnum > 0 AND a.attlen = -1 \
-             AND (n.nspname !~ '^pg_' OR c.relpersistence = 't') \
-             AND n.nspname <> 'information_schema' \
-             ORDER BY n.nspname, c.relname, c.oid, a.attnum",
-            &[(&table.map_or(0, |oid| oid.0), Type::OID)],
-        )
-        .await?;
+    let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                      c.relkind::pg_catalog.text, c.relpersistence = 't', a.attnum, \
+                      a.attname::pg_catalog.text, \
+                      pg_catalog.format_type(a.atttypid, a.atttypmod), \
+                      (WITH RECURSIVE base (oid, typtype, typbasetype) AS ( \
+                           SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type \
+                           WHERE oid = a.atttypid \
+                         UNION ALL \
+                           SELECT t.oid, t.typtype, t.typbasetype FROM base AS b \
+                           JOIN pg_catalog.pg_type AS t ON t.oid = b.typbasetype \
+                           WHERE b.typtype = 'd') \
+                       SELECT oid FROM base WHERE typtype <> 'd'), \
+                      a.attstorage::pg_catalog.text, a.attcompression::pg_catalog.text, \
+                      (pg_catalog.to_jsonb(a) ->> 'atttoaster')::pg_catalog.oid, a.attisdropped \
+               FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
+               WHERE c.relkind IN ('r', 'p', 'm') AND (c.oid = $1 OR $1 = 0) \
+               AND a.attnum > 0 AND a.attlen = -1 \
+               AND (n.nspname !~ '^pg_' OR c.relpersistence = 't') \
+               AND n.nspname <> 'information_schema' \
+               ORDER BY n.nspname, c.relname, c.oid, a.attnum";
+    let rows = client.query_typed(sql, &[(&table.map_or(0, |oid| oid.0), Type::OID)]).await?;
     rows.iter().map(column).collect()
+}
+
+/// A column for which another toaster than the default one is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SetToaster {
+    pub(crate) column: String,
+    pub(crate) name: String,
+    /// Whether it stores every value out of line by pointers of its own, so that others show that they are older: not if
+    /// the toaster is not made for the type.
+    pub(crate) owns_pointers: bool,
+}
+
+/// The columns of a table for which another toaster than the default one is set; none on a stock server.
+pub(crate) async fn set_for(
+    client: &Client,
+    server: &Server,
+    table: Oid,
+) -> Result<Vec<SetToaster>, LiveError> {
+    const BYTEA: Oid = Oid(17);
+    let Some(toasters) = ask(client, server).await? else { return Ok(Vec::new()) };
+    let mut set = Vec::new();
+    for column in columns(client, Some(table)).await? {
+        let row = toasters.rows().iter().find(|row| row.oid == column.toaster);
+        let Some(row) = row.filter(|row| row.oid != DEFAULT_TOASTER && !column.dropped) else {
+            continue;
+        };
+        set.push(SetToaster {
+            column: column.name,
+            name: row.name.clone(),
+            owns_pointers: row.handler == Handler::Bytea && column.base_type == BYTEA,
+        });
+    }
+    Ok(set)
 }
 
 fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
@@ -147,19 +194,15 @@ impl Referent {
 
 /// All columns that have `toaster`, including dropped columns and those of indexes.
 pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, a.attnum, \
-                    a.attname::pg_catalog.text, a.attisdropped \
-             FROM pg_catalog.pg_attribute AS a \
-             JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             WHERE a.attlen = -1 AND a.attnum > 0 \
-             AND (pg_catalog.to_jsonb(a) ->> 'atttoaster')::pg_catalog.oid = $1 \
-             ORDER BY n.nspname, c.relname, c.oid, a.attnum",
-            &[(&toaster.0, Type::OID)],
-        )
-        .await?;
+    let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, a.attnum, \
+                      a.attname::pg_catalog.text, a.attisdropped \
+               FROM pg_catalog.pg_attribute AS a \
+               JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               WHERE a.attlen = -1 AND a.attnum > 0 \
+               AND (pg_catalog.to_jsonb(a) ->> 'atttoaster')::pg_catalog.oid = $1 \
+               ORDER BY n.nspname, c.relname, c.oid, a.attnum";
+    let rows = client.query_typed(sql, &[(&toaster.0, Type::OID)]).await?;
     rows.iter()
         .map(|row| -> Result<Referent, LiveError> {
             Ok(Referent {
@@ -187,23 +230,18 @@ pub(crate) async fn extension(
     client: &Client,
     toaster: Oid,
 ) -> Result<Option<ToasterExtension>, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT e.extname::pg_catalog.text, ARRAY( \
-                 SELECT t.tsrname::pg_catalog.text FROM pg_catalog.pg_toaster AS t \
-                 WHERE t.oid <> $1 AND EXISTS (SELECT FROM pg_catalog.pg_depend AS m \
-                     WHERE m.refclassid = d.refclassid AND m.refobjid = d.refobjid AND m.deptype = 'e' \
-                     AND (m.classid = d.classid AND m.objid = t.oid \
-                         OR m.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass \
-                         AND m.objid = t.tsrhandler::pg_catalog.oid)) \
-                 ORDER BY t.tsrname) \
-             FROM pg_catalog.pg_depend AS d \
-             JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid \
-             WHERE d.classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND d.objid = $1 \
-             AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'",
-            &[(&toaster.0, Type::OID)],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let sql = "SELECT e.extname::pg_catalog.text, ARRAY( \
+                   SELECT t.tsrname::pg_catalog.text FROM pg_catalog.pg_toaster AS t \
+                   WHERE t.oid <> $1 AND EXISTS (SELECT FROM pg_catalog.pg_depend AS m \
+                       WHERE m.refclassid = d.refclassid AND m.refobjid = d.refobjid AND m.deptype = 'e' \
+                       AND (m.classid = d.classid AND m.objid = t.oid \
+                           OR m.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass \
+                           AND m.objid = t.tsrhandler::pg_catalog.oid)) \
+                   ORDER BY t.tsrname) \
+               FROM pg_catalog.pg_depend AS d \
+               JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid \
+               WHERE d.classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND d.objid = $1 \
+               AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'";
+    let Some(row) = client.row(sql, &[(&toaster.0, Type::OID)]).await? else { return Ok(None) };
     Ok(Some(ToasterExtension { name: row.try_get(0)?, others: row.try_get(1)? }))
 }

@@ -98,18 +98,13 @@ impl Statements {
     /// # Errors
     /// The server's, but for those of the view itself.
     pub(crate) async fn ask(client: &Client, relation: &Relation) -> Result<Statements, LiveError> {
-        let extension = client
-            .query_typed(
-                "SELECT n.nspname::pg_catalog.text, \
-                        (SELECT count(*) FROM pg_catalog.pg_class AS c WHERE c.relname = $1 \
-                         AND c.relkind IN ('r', 'p', 'm', 'v', 'f')) = 1 \
-                 FROM pg_catalog.pg_extension AS e \
-                 JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace \
-                 WHERE e.extname = 'pg_stat_statements'",
-                &[(&relation.name, Type::NAME)],
-            )
-            .await?
-            .pop();
+        let sql = "SELECT n.nspname::pg_catalog.text, \
+                          (SELECT count(*) FROM pg_catalog.pg_class AS c WHERE c.relname = $1 \
+                           AND c.relkind IN ('r', 'p', 'm', 'v', 'f')) = 1 \
+                   FROM pg_catalog.pg_extension AS e \
+                   JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace \
+                   WHERE e.extname = 'pg_stat_statements'";
+        let extension = client.query_typed(sql, &[(&relation.name, Type::NAME)]).await?.pop();
         let Some(extension) = extension else { return Ok(Statements::NotInstalled) };
         let schema: String = extension.try_get(0)?;
         let unique_name: bool = extension.try_get(1)?;

@@ -133,11 +133,9 @@ impl Upkeep {
     /// The server's.
     pub(crate) async fn ask(client: &Client, relation: &Relation) -> Result<Upkeep, LiveError> {
         let Some(toast) = &relation.toast else { return Ok(Upkeep::default()) };
-        let rows = client
-            .query_typed(SQL, &[(&relation.oid.0, Type::OID), (&toast.oid.0, Type::OID)])
-            .await?;
-        let Some(row) = rows.first() else { return Ok(Upkeep::default()) };
-        let mut vacuum = vacuum(row)?;
+        let about = [(&relation.oid.0 as _, Type::OID), (&toast.oid.0 as _, Type::OID)];
+        let Some(row) = client.row(SQL, &about).await? else { return Ok(Upkeep::default()) };
+        let mut vacuum = vacuum(&row)?;
         if let Some(vacuum) = &mut vacuum {
             vacuum.age = match (tested_age(), row.try_get(10)?) {
                 (Some(age), _) | (None, Some(age)) => age,

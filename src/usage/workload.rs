@@ -12,9 +12,9 @@ use std::fmt;
 
 use tokio_postgres::types::Type;
 
-use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use crate::server::{LiveError, single_row};
 use toast_format::model::interval::Interval;
 
 /// Minimum of reads per write for values that are mostly read: ten times what `advise-threshold` assumes where nothing
@@ -30,18 +30,19 @@ const OWN: f64 = 4.0;
 /// Statistics that were reset fewer seconds ago are too young: an hour.
 const YOUNG: f64 = 3600.0;
 
-/// Reads for each write, if nothing is known of them.
-const ASSUMED_RATIO: f64 = 10.0;
-/// The part of the rows read that sequential scans read, if nothing is known of them.
-const ASSUMED_SCANNED: f64 = 0.5;
+/// Reads of each value a day, if nothing is known of them: so few that size decides, and reads where they differ much.
+const ASSUMED_READS: f64 = 10.0;
+/// Scans of the table a day, if nothing is known of them.
+const ASSUMED_SCANS: f64 = 1.0;
 /// Minimum of rows read and written for the statistics to count.
 const LEAST_ACTIVITY: f64 = 1000.0;
+/// Days of a month.
+pub(crate) const MONTH_DAYS: f64 = 30.0;
+/// Seconds of a day. Counters of a shorter time are taken for those of a day, since an hour tells little of it.
+const DAY: f64 = 86_400.0;
 
 /// Minimum of buffers for the statistics to count.
 const LEAST_BUFFERS: f64 = 1000.0;
-
-/// How scans that do not need the column weigh, if nothing is known of them: a tenfold heap by a quarter.
-pub(crate) const SCAN_WEIGHT: f64 = 0.1;
 
 /// A table's counters (`pg_stat_all_tables`), each of them of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -74,6 +75,17 @@ pub(crate) struct ChunkCounters {
     pub(crate) live: f64,
 }
 
+impl ChunkCounters {
+    /// Of so many values: those read, without what was read to be deleted, and those written beyond the load, by anybody.
+    fn of_values(&self, values: f64) -> UseCounts {
+        let chunks_per_value = (self.live / values.max(1.0)).max(1.0);
+        UseCounts {
+            reads: (self.fetched - self.deleted).max(0.0) / chunks_per_value,
+            writes: (self.inserted - self.live).max(0.0) / chunks_per_value,
+        }
+    }
+}
+
 /// Seconds since the cluster was created: its system identifier begins with that time (`BootStrapXLOG`, xlog.c).
 ///
 /// # Errors
@@ -81,14 +93,13 @@ pub(crate) struct ChunkCounters {
 pub(crate) async fn cluster_age(client: &Client) -> Result<f64, LiveError> {
     let sql = "SELECT extract(epoch FROM pg_catalog.now())::pg_catalog.float8 \
                       - (system_identifier >> 32)::pg_catalog.float8 FROM pg_catalog.pg_control_system()";
-    let row = client.query_typed(sql, &[]).await?.pop();
-    let row = row.ok_or_else(|| LiveError::Unexpected("no row about the cluster".into()))?;
-    Ok(row.try_get(0)?)
+    Ok(single_row(client, sql, &[]).await?.try_get(0)?)
 }
 
-/// Values of one column that statements of `pg_stat_statements` have read and written, without toastctl's own.
+/// Values that were read and written: of one column by statements of `pg_stat_statements`, without toastctl's own, or as
+/// counters have it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct StatementCounts {
+pub(crate) struct UseCounts {
     pub(crate) reads: f64,
     pub(crate) writes: f64,
 }
@@ -108,38 +119,30 @@ impl Counters {
     /// # Errors
     /// The server's.
     pub(crate) async fn ask(client: &Client, relation: &Relation) -> Result<Counters, LiveError> {
-        let row = client
-            .query_typed(
-                "SELECT (coalesce(t.idx_tup_fetch, 0))::pg_catalog.float8, \
-                        (coalesce(t.seq_tup_read, 0))::pg_catalog.float8, \
-                        (coalesce(t.n_tup_ins, 0))::pg_catalog.float8, \
-                        (coalesce(t.n_tup_upd, 0))::pg_catalog.float8, \
-                        (coalesce(t.n_tup_del, 0))::pg_catalog.float8, \
-                        (coalesce(t.n_live_tup, 0))::pg_catalog.float8, \
-                        c.relid IS NOT NULL, \
-                        (coalesce(c.idx_tup_fetch, 0))::pg_catalog.float8, \
-                        (coalesce(c.n_tup_ins, 0))::pg_catalog.float8, \
-                        (coalesce(c.n_tup_del, 0))::pg_catalog.float8, \
-                        (coalesce(c.n_live_tup, 0))::pg_catalog.float8, \
-                        (SELECT extract(epoch FROM pg_catalog.now() - d.stats_reset) \
-                                    ::pg_catalog.float8 \
-                         FROM pg_catalog.pg_stat_database AS d \
-                         WHERE d.datname = pg_catalog.current_database()), \
-                        (coalesce(io.toast_blks_hit, 0))::pg_catalog.float8, \
-                        (coalesce(io.toast_blks_read, 0))::pg_catalog.float8 \
-                 FROM (SELECT 1) AS one \
-                 LEFT JOIN pg_catalog.pg_statio_all_tables AS io ON io.relid = $1 \
-                 LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
-                 LEFT JOIN pg_catalog.pg_stat_all_tables AS c ON c.relid = $2",
-                &[
-                    (&relation.oid.0, Type::OID),
-                    (&relation.toast.as_ref().map(|toast| toast.oid.0), Type::OID),
-                ],
-            )
-            .await?
-            .pop()
-            .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
-
+        let sql = "SELECT (coalesce(t.idx_tup_fetch, 0))::pg_catalog.float8, \
+                          (coalesce(t.seq_tup_read, 0))::pg_catalog.float8, \
+                          (coalesce(t.n_tup_ins, 0))::pg_catalog.float8, \
+                          (coalesce(t.n_tup_upd, 0))::pg_catalog.float8, \
+                          (coalesce(t.n_tup_del, 0))::pg_catalog.float8, \
+                          (coalesce(t.n_live_tup, 0))::pg_catalog.float8, \
+                          c.relid IS NOT NULL, \
+                          (coalesce(c.idx_tup_fetch, 0))::pg_catalog.float8, \
+                          (coalesce(c.n_tup_ins, 0))::pg_catalog.float8, \
+                          (coalesce(c.n_tup_del, 0))::pg_catalog.float8, \
+                          (coalesce(c.n_live_tup, 0))::pg_catalog.float8, \
+                          (SELECT extract(epoch FROM pg_catalog.now() - d.stats_reset) \
+                                      ::pg_catalog.float8 \
+                           FROM pg_catalog.pg_stat_database AS d \
+                           WHERE d.datname = pg_catalog.current_database()), \
+                          (coalesce(io.toast_blks_hit, 0))::pg_catalog.float8, \
+                          (coalesce(io.toast_blks_read, 0))::pg_catalog.float8 \
+                   FROM (SELECT 1) AS one \
+                   LEFT JOIN pg_catalog.pg_statio_all_tables AS io ON io.relid = $1 \
+                   LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
+                   LEFT JOIN pg_catalog.pg_stat_all_tables AS c ON c.relid = $2";
+        let toast = relation.toast.as_ref().map(|toast| toast.oid.0);
+        let about = [(&relation.oid.0 as _, Type::OID), (&toast as _, Type::OID)];
+        let row = single_row(client, sql, &about).await?;
         let chunks = if row.try_get(6)? {
             Some(ChunkCounters {
                 fetched: row.try_get(7)?,
@@ -178,6 +181,32 @@ impl Counters {
         }
     }
 
+    /// The same with the chunks of both, for parts of one table.
+    pub(crate) fn plus_with_chunks(&self, more: &Counters) -> Counters {
+        let chunks = match (self.chunks, more.chunks) {
+            (Some(sum), Some(more)) => Some(ChunkCounters {
+                fetched: sum.fetched + more.fetched,
+                inserted: sum.inserted + more.inserted,
+                deleted: sum.deleted + more.deleted,
+                live: sum.live + more.live,
+            }),
+            (sum, more) => sum.or(more),
+        };
+        let age = self.age.or(more.age);
+        Counters { chunks, age, ..self.plus(more) }
+    }
+
+    /// Seconds in which they were counted: since they were reset, or since the cluster was created.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn period(&self, client: &Client) -> Result<f64, LiveError> {
+        match self.age {
+            Some(age) => Ok(age),
+            None => cluster_age(client).await,
+        }
+    }
+
     /// Whether so much was read or written that it is worth a look.
     pub(crate) fn is_busy(&self) -> bool {
         self.by_index + self.scanned + self.updated + self.inserted - self.live >= LEAST
@@ -185,10 +214,19 @@ impl Counters {
 
     /// Whether they have counted too little of the life of a table of so many rows and values out of line.
     fn is_young(&self, rows: Interval, values: Interval) -> bool {
+        self.age.is_some_and(|age| age < YOUNG) || self.misses_load(rows.low, values.low)
+    }
+
+    /// Whether they know of less than half of so many rows and values out of line: they began after the load, or `VACUUM`
+    /// has not told them what is left.
+    fn misses_load(&self, rows: f64, values: f64) -> bool {
         let chunks = self.chunks.map_or(0.0, |chunks| chunks.live);
-        self.age.is_some_and(|age| age < YOUNG)
-            || self.live < rows.low / 2.0
-            || chunks < values.low / 2.0
+        self.live < rows / 2.0 || chunks < values / 2.0
+    }
+
+    /// Rows read through indexes. Who updates or deletes a row has read it for that.
+    fn rows_read(&self) -> f64 {
+        (self.by_index - self.updated - self.deleted).max(0.0)
     }
 
     /// How the values out of line of a table with `rows` rows are used, if that is known.
@@ -196,15 +234,9 @@ impl Counters {
         if values.low < 1.0 || self.is_young(rows, values) {
             return None;
         }
-        let chunks = self.chunks?;
-        let chunks_per_value = (chunks.live / values.estimate.max(1.0)).max(1.0);
+        let UseCounts { reads: fetched, writes: written } = self.chunks?.of_values(values.estimate);
         let own = OWN * values.high;
-        let fetched = (chunks.fetched - chunks.deleted).max(0.0) / chunks_per_value;
-        // beyond the load
-        let written = (chunks.inserted - chunks.live).max(0.0) / chunks_per_value;
-        // who updates or deletes a row has read it for that
-        let rows_read = (self.by_index - self.updated - self.deleted).max(0.0);
-        let read_by_others = rows_read.min((fetched - own).max(0.0));
+        let read_by_others = self.rows_read().min((fetched - own).max(0.0));
         let written_by_others = (written - own).max(0.0);
         let enough = LEAST.max(values.high);
         if read_by_others >= enough && read_by_others >= written * READS {
@@ -221,10 +253,10 @@ impl Counters {
     }
 }
 
-impl StatementCounts {
+impl UseCounts {
     /// How the column's values are used, in a table with `rows` rows.
     pub(crate) fn usage(self, rows: Interval) -> Option<Mostly> {
-        let StatementCounts { reads, writes } = self;
+        let UseCounts { reads, writes } = self;
         let enough = LEAST.max(rows.high);
         if reads >= enough && reads >= writes * READS {
             Some(Mostly::Read(Interval::exact(reads / writes.max(1.0))))
@@ -237,66 +269,53 @@ impl StatementCounts {
 }
 
 impl Counters {
-    /// Rows updated, or inserted beyond those that are there now (the load).
-    fn written(&self) -> f64 {
-        self.updated + (self.inserted - self.live).max(0.0)
-    }
-
-    /// Rows read for each row written, where that is surely not what is assumed.
-    pub(crate) fn reads_per_write(&self) -> Option<(f64, Bound)> {
-        let written = self.written();
-        let writes = written.max(1.0);
-        let least = self.by_index / writes;
-        let most = (self.by_index + self.scanned) / writes;
-        if least > ASSUMED_RATIO && self.by_index + written >= LEAST_ACTIVITY {
-            Some((least, Bound::Least))
-        } else if most < ASSUMED_RATIO && written >= LEAST_ACTIVITY {
-            Some((most, Bound::Most))
-        } else {
-            None
+    /// Values that others have read and written, of `rows` values of which so many are out of line; `None` where too little
+    /// was counted. Values out of line are written when their chunks are, others with their rows.
+    fn activity(&self, rows: f64, out_of_line: f64) -> Option<UseCounts> {
+        let updated = (self.updated - OWN * rows).max(0.0);
+        let is_in_rows = out_of_line * 2.0 < rows || out_of_line < 1.0;
+        let chunks = if is_in_rows { None } else { self.chunks };
+        if self.misses_load(rows, if is_in_rows { 0.0 } else { out_of_line }) {
+            return None;
         }
-    }
-
-    /// The part of the rows read that sequential scans read, where that is surely less than what is assumed.
-    pub(crate) fn scanned_part(&self) -> Option<f64> {
-        let reads = self.by_index + self.scanned;
-        let part = self.scanned / reads.max(1.0);
-        (reads >= LEAST_ACTIVITY && part < ASSUMED_SCANNED).then_some(part)
+        let counts = match chunks {
+            None => UseCounts { reads: self.rows_read(), writes: updated },
+            Some(chunks) => {
+                let UseCounts { reads, writes } = chunks.of_values(out_of_line);
+                let own = OWN * out_of_line;
+                UseCounts {
+                    reads: self.rows_read().min((reads - own).max(0.0)),
+                    writes: (writes - own).max(0.0),
+                }
+            }
+        };
+        (counts.reads + counts.writes >= LEAST_ACTIVITY).then_some(counts)
     }
 }
 
-/// What is known of how the table is used.
+/// How often values of a column are read and written a day, and the table is scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Workload {
-    /// Rows read for each row written.
-    pub reads_per_write: Option<f64>,
+    pub reads: f64,
+    pub writes: f64,
+    /// Scans that do not need the column.
+    pub scans: f64,
     /// Where that comes from.
     pub source: WorkloadSource,
-    /// The part of the rows read that sequential scans read, if the server's statistics tell.
-    pub scanned: Option<f64>,
 }
 
 /// Where the workload is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkloadSource {
-    /// Nothing is known: 10 reads per write are assumed.
+    /// Nothing is known of it.
     #[default]
     Assumed,
+    /// The reads per write were given.
     Given,
-    /// The table's counters, which bound it so.
-    Statistics(Bound),
+    /// The table's counters, and those of its TOAST relation.
+    Statistics,
     /// The texts of so many statements in `pg_stat_statements`.
     Statements(usize),
-}
-
-/// How counters tell a figure. They do not tell whose sequential scans they counted: toastctl's own ones, and
-/// those of dumps, are among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
-    /// By what others read through indexes, which toastctl never does: it is at least that much.
-    Least,
-    /// By all that was read and written: it is at most that much, unless most of the writes are retoast's.
-    Most,
 }
 
 impl fmt::Display for WorkloadSource {
@@ -304,21 +323,56 @@ impl fmt::Display for WorkloadSource {
         f.write_str(match self {
             WorkloadSource::Assumed => "assumed",
             WorkloadSource::Given => "given",
-            WorkloadSource::Statistics(_) => "pg_stat_user_tables",
+            WorkloadSource::Statistics => "pg_stat_user_tables",
             WorkloadSource::Statements(_) => "pg_stat_statements",
         })
     }
 }
 
-impl Workload {
-    /// Reads for each write, assumed if not known.
-    pub fn ratio(&self) -> f64 {
-        self.reads_per_write.unwrap_or(ASSUMED_RATIO)
-    }
+/// What is known of the use of a column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownUse<'a> {
+    /// Reads for each write, as given.
+    pub(crate) reads_per_write: Option<f64>,
+    /// By statements, and by how many.
+    pub(crate) statements: Option<(UseCounts, usize)>,
+    pub(crate) counters: &'a Counters,
+    /// Seconds in which both were counted.
+    pub(crate) period: f64,
+    /// Values of the column, and those of them that are out of line.
+    pub(crate) values: f64,
+    pub(crate) out_of_line: f64,
+}
 
-    /// Weight of scans that do not need the column; size and time have one half each.
-    pub fn scan_weight(&self) -> f64 {
-        self.scanned.map_or(SCAN_WEIGHT, |part| 2.0 * SCAN_WEIGHT * part.clamp(0.0, 1.0))
+impl Workload {
+    pub(crate) fn new(known: &KnownUse<'_>) -> Workload {
+        let counters = known.counters;
+        let days = (known.period / DAY).max(1.0);
+        let counted = known
+            .statements
+            .map(|(counts, number)| (counts, WorkloadSource::Statements(number)))
+            .or_else(|| {
+                let counts = counters.activity(known.values, known.out_of_line)?;
+                Some((counts, WorkloadSource::Statistics))
+            });
+        let (mut reads, mut writes, mut source) = match counted {
+            Some((UseCounts { reads, writes }, source)) => (reads / days, writes / days, source),
+            None => (known.values * ASSUMED_READS, 0.0, WorkloadSource::Assumed),
+        };
+        if let Some(ratio) = known.reads_per_write {
+            // what is known of how often, with the ratio that was given
+            let all = reads + writes;
+            writes = all / (1.0 + ratio.max(0.0));
+            reads = all - writes;
+            source = WorkloadSource::Given;
+        }
+        // no more is known of scans than that somebody made them, toastctl perhaps
+        let scans = if counters.live >= 1.0 && source != WorkloadSource::Assumed {
+            counters.scanned / counters.live / days
+        } else {
+            ASSUMED_SCANS
+        };
+        Workload { reads, writes, scans, source }
     }
 }
 
@@ -388,34 +442,42 @@ mod tests {
 
     #[test]
     fn statements_tell_of_columns() {
-        let usage = |reads, writes| StatementCounts { reads, writes }.usage(ROWS);
+        let usage = |reads, writes| UseCounts { reads, writes }.usage(ROWS);
         assert_eq!(usage(50_000.0, 10.0), Some(Mostly::Read(Interval::exact(5000.0))));
         assert_eq!(usage(50_000.0, 1000.0), None);
         assert_eq!(usage(100.0, 50_000.0), Some(Mostly::Written(Interval::exact(500.0))));
         assert_eq!(usage(900.0, 0.0), None);
     }
+
     #[test]
-    fn scans_that_may_be_our_own_make_no_ratio() {
-        let counted = |by_index, scanned, updated| Counters {
-            by_index,
-            scanned,
-            updated,
-            ..Counters::default()
+    fn a_workload_is_what_others_have_done_in_a_day() {
+        let counted = counters(60_000.0, 120_000.0, 20_000.0);
+        let known = KnownUse {
+            reads_per_write: None,
+            statements: None,
+            counters: &counted,
+            period: 10.0 * DAY,
+            values: 1000.0,
+            out_of_line: 1000.0,
         };
-        // inspect has read all rows twice
-        assert_eq!(counted(0.0, 40_000.0, 1.0).reads_per_write(), None);
-        assert_eq!(counted(0.0, 40_000.0, 1.0).scanned_part(), None);
-        // others read by index
-        let read = counted(40_000.0, 20_000.0, 100.0);
-        assert_eq!(read.reads_per_write(), Some((400.0, Bound::Least)));
-        assert!(read.scanned_part().is_some_and(|part| (part - 1.0 / 3.0).abs() < 1e-9));
-        // there are so many writes that it does not matter whose the scans are
-        let written = counted(0.0, 40_000.0, 40_000.0);
-        assert_eq!(written.reads_per_write(), Some((1.0, Bound::Most)));
-        assert_eq!(counted(5000.0, 40_000.0, 1000.0).reads_per_write(), None);
-        // too few to tell
-        assert_eq!(counted(400.0, 0.0, 10.0).reads_per_write(), None);
-        assert_eq!(counted(10.0, 0.0, 400.0).reads_per_write(), None);
-        assert_eq!(counted(400.0, 10.0, 0.0).scanned_part(), None);
+        let workload = Workload::new(&known);
+        // 50,000 reads of values, without those for deletes and 4,000 that may be toastctl's; 10,000 writes
+        assert_eq!((workload.reads, workload.writes), (4600.0, 600.0));
+        assert_eq!(workload.source, WorkloadSource::Statistics);
+        // an hour is no less than a day, so that the same call gives the same answer a minute later
+        let young = Workload::new(&KnownUse { period: 60.0, ..known });
+        assert_eq!((young.reads, young.writes), (46_000.0, 6000.0));
+        // one conversion by toastctl is no workload
+        let swept = counters(500.0, 4000.0, 2000.0);
+        let own = Workload::new(&KnownUse { counters: &swept, ..known });
+        assert_eq!(own.source, WorkloadSource::Assumed);
+        assert_eq!((own.reads, own.writes), (10_000.0, 0.0));
+        // nor are the chunks of a load of which no more is known than that it was
+        let lost = counted.chunks.map(|chunks| ChunkCounters { live: 0.0, ..chunks });
+        let lost = Counters { chunks: lost, ..counted };
+        let unknown = Workload::new(&KnownUse { counters: &lost, ..known });
+        assert_eq!(unknown.source, WorkloadSource::Assumed);
+        let given = Workload::new(&KnownUse { reads_per_write: Some(3.0), ..known });
+        assert_eq!((given.reads, given.writes), (3900.0, 1300.0));
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::contents::{md5_hex, write_text};
+use super::contents::{Md5Sink, TextForm, md5_hex, put_pieces, write_text};
 use super::rows::ValueRow;
+use crate::server::catalog::VIRTUAL;
+use crate::server::select::similar;
 use toast_format::codec::Method;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::TupleDesc;
@@ -27,9 +29,12 @@ use toast_format::model::toaster::reassemble::Reassembler;
 
 /// Bytes of content that are shown.
 const FIRST_BYTES: usize = 64;
+const NOT_COMMITTED: &str = "not committed";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChunkAnatomy {
+    #[serde(skip)]
+    tid: ItemPointer,
     pub seq: i32,
     /// Its location in the TOAST relation.
     pub ctid: String,
@@ -94,6 +99,9 @@ pub struct Anatomy {
     pub first_bytes: Option<String>,
     /// The text's first characters.
     pub first_text: Option<String>,
+    /// The beginning of its text in the encoding of the database.
+    #[serde(skip)]
+    pub text_bytes: Vec<u8>,
     pub problems: Vec<String>,
 }
 
@@ -118,6 +126,7 @@ pub fn describe_value<S: ChunkStore>(
         cost_to_append,
         first_bytes: None,
         first_text: None,
+        text_bytes: Vec::new(),
         problems: Vec::new(),
     };
     if let Err(error) = anatomy.parts(seen, store, toasters, page) {
@@ -176,6 +185,9 @@ pub fn on_page<S: ChunkStore>(
     let tuple = HeapTuple::parse(tuple, order).map_err(|e| at(e.to_string()))?;
     for (index, walked) in Walk::with_flavor(&tuple, desc, flavor).enumerate() {
         let (attribute, datum) = walked.map_err(|e| at(format!("byte {}: {e}", e.byte)))?;
+        if attribute.is_virtual && attribute.name == column {
+            return Err(format!("column \"{column}\" {VIRTUAL}"));
+        }
         if !attribute.dropped && attribute.name == column {
             let stored = StoredValue::new(&datum, attribute, page_size);
             let block_known = true;
@@ -184,7 +196,12 @@ pub fn on_page<S: ChunkStore>(
             return Ok(describe_value(relation, &seen, store, toasters, page_size));
         }
     }
-    Err(format!("there is no column \"{column}\""))
+    let names = desc.attributes.iter().filter(|attribute| !attribute.dropped);
+    let names: Vec<String> = names.map(|attribute| attribute.name.clone()).collect();
+    Err(match similar(column, &names).first() {
+        Some(near) => format!("there is no column \"{column}\"; perhaps you meant {near}"),
+        None => format!("there is no column \"{column}\""),
+    })
 }
 
 fn costs(stored: &StoredValue) -> (&'static str, &'static str) {
@@ -210,7 +227,8 @@ impl Anatomy {
             Datum::Varlena(Varlena::External(pointer)) => {
                 let id = pointer.value_id;
                 let relation = pointer.toast_relation;
-                let chunks = store.chunks(relation, id)?;
+                let mut chunks = Vec::new();
+                store.each_chunk(relation, id, &mut |chunk| chunks.push(chunk_anatomy(&chunk)))?;
                 let raw_size = Some(u64::from(pointer.raw_size()));
                 let kind = PointerKind::Ordinary;
                 self.part(kind, Some((id, relation)), raw_size, chunks, &mut blocks);
@@ -224,11 +242,13 @@ impl Anatomy {
                     match (part.value, part.relation) {
                         (_, Some(relation)) if !part.tids.is_empty() => {
                             for &tid in &part.tids {
-                                chunks.extend(store.chunk_at(relation, tid)?);
+                                let chunk = store.chunk_at(relation, tid)?;
+                                chunks.extend(chunk.as_ref().map(chunk_anatomy));
                             }
                         }
                         (Some(value), _) => {
-                            chunks = store.chunks(value.relation, value.value_id)?;
+                            let own = store.chunks(value.relation, value.value_id)?;
+                            chunks.extend(own.iter().map(chunk_anatomy));
                         }
                         _ => {}
                     }
@@ -249,27 +269,32 @@ impl Anatomy {
         kind: PointerKind,
         value: Option<(ValueId, Oid)>,
         raw_size: Option<u64>,
-        mut chunks: Vec<Chunk>,
+        mut chunks: Vec<ChunkAnatomy>,
         blocks: &mut BTreeSet<u32>,
     ) {
         // addresses are in the order of the value; chunks by id come in any order
         if value.is_some_and(|(id, _)| id.0 != 0) {
             chunks.sort_by_key(|chunk| (chunk.seq, chunk.tid));
         }
-        for chunk in chunks.iter().filter(|chunk| chunk.inserted != Fate::NotCommitted) {
+        for chunk in chunks.iter().filter(|chunk| chunk.inserted != NOT_COMMITTED) {
             blocks.insert(chunk.tid.block.0);
             self.cost.chunks += 1;
-            self.cost.bytes += chunk.data.stored_size() as u64;
+            self.cost.bytes += chunk.bytes;
         }
         self.parts.push(PartAnatomy {
             kind: kind.name(),
             value_id: value.map(|(id, _)| id.0).filter(|&id| id != 0),
             toast_relation: value.map(|(_, relation)| relation.0),
             raw_size,
-            chunks: chunks.iter().map(chunk_anatomy).collect(),
+            chunks,
             cost_to_read: kind.cost_to_read(),
             cost_to_append: kind.cost_to_append(),
         });
+    }
+
+    /// Shows the first characters of its text.
+    pub(crate) fn set_first_text(&mut self, text: &str) {
+        self.first_text = Some(text.chars().take(FIRST_BYTES).collect());
     }
 
     fn content<S: ChunkStore>(
@@ -289,21 +314,66 @@ impl Anatomy {
             self.row.method = tc_method(tc_info).map(Method::name);
         }
         let mut reassembler = Reassembler { store, toasters, page, order: seen.order };
+        let form = TextForm::of_type(seen.column.type_oid);
+        let mut text = Md5Sink::default();
+        if let Varlena::External(pointer) = &value
+            && put_pieces(&value, form, &mut reassembler, &mut text)?
+        {
+            self.row.raw_size = Some(u64::from(pointer.raw_size()));
+            self.first_bytes = Some(first_hex(&text.first));
+            if form.is_some() {
+                self.text_bytes.clone_from(&text.first);
+                self.set_first_text(&String::from_utf8_lossy(&text.first));
+            }
+            let (md5, _) = text.end();
+            self.row.text_md5 = form.map(|_| md5.clone());
+            self.row.md5 = Some(md5);
+            return Ok(());
+        }
+        text.restart();
         let logical = reassembler.value(&value)?;
         if let Ok(content) = logical.content() {
             self.row.raw_size = Some(content.len() as u64);
             self.row.md5 = Some(md5_hex(content));
             self.first_bytes = Some(first_hex(content));
         }
-        let mut text = Vec::new();
         if write_text(&logical, seen.column.type_oid, &mut reassembler, &mut text)?.is_some() {
-            self.row.text_md5 = Some(md5_hex(&text));
-            self.first_bytes.get_or_insert_with(|| first_hex(&text));
-            let text = text.get(..FIRST_BYTES * 4).unwrap_or(&text);
-            let text = String::from_utf8_lossy(text);
-            self.first_text = Some(text.chars().take(FIRST_BYTES).collect());
+            self.first_bytes.get_or_insert_with(|| first_hex(&text.first));
+            self.text_bytes.clone_from(&text.first);
+            self.set_first_text(&String::from_utf8_lossy(&text.first));
+            self.row.text_md5 = Some(text.end().0);
         }
         Ok(())
+    }
+}
+
+/// The whole characters at the beginning of a text that may be cut, as many as are shown, in this encoding of a server
+/// that is not UTF8.
+pub(crate) fn first_characters<'a>(first: &'a [u8], encoding: &str) -> &'a [u8] {
+    let mut end = 0;
+    for _ in 0..FIRST_BYTES {
+        let Some(&byte) = first.get(end) else { break };
+        let next = end + character_bytes(encoding, byte);
+        if next > first.len() {
+            break;
+        }
+        end = next;
+    }
+    first.get(..end).unwrap_or(first)
+}
+
+/// The size of a character by its first byte (`pg_wchar_table`, wchar.c).
+fn character_bytes(encoding: &str, first: u8) -> usize {
+    match (encoding, first) {
+        (_, 0..=0x7f) => 1,
+        ("EUC_CN", _) => 2,
+        ("EUC_TW", 0x8e) => 4,
+        ("EUC_JP" | "EUC_JIS_2004" | "EUC_KR" | "EUC_TW" | "JOHAB", 0x8f) => 3,
+        ("EUC_JP" | "EUC_JIS_2004" | "EUC_KR" | "EUC_TW" | "JOHAB", _) => 2,
+        ("MULE_INTERNAL", 0x81..=0x8d) => 2,
+        ("MULE_INTERNAL", 0x90..=0x9b) => 3,
+        ("MULE_INTERNAL", 0x9c..=0x9d) => 4,
+        _ => 1,
     }
 }
 
@@ -313,6 +383,7 @@ fn first_hex(bytes: &[u8]) -> String {
 
 fn chunk_anatomy(chunk: &Chunk) -> ChunkAnatomy {
     ChunkAnatomy {
+        tid: chunk.tid,
         seq: chunk.seq,
         ctid: chunk.tid.to_string(),
         bytes: chunk.data.stored_size() as u64,
@@ -324,8 +395,26 @@ fn chunk_anatomy(chunk: &Chunk) -> ChunkAnatomy {
         },
         inserted: match chunk.inserted {
             Fate::Committed => "committed",
-            Fate::NotCommitted => "not committed",
+            Fate::NotCommitted => NOT_COMMITTED,
             Fate::Unknown => "unknown",
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_not_cut() {
+        // 64 characters of two bytes, some of three, and one that is cut
+        let kanji = [0xc6, 0xfc].repeat(200);
+        assert_eq!(first_characters(&kanji, "EUC_JP").len(), 128);
+        assert_eq!(first_characters(&kanji, "LATIN1").len(), 64);
+        let three = [&[b'a', 0x8e, 0xb1, 0x8f, 0xb0, 0xa1][..], &kanji].concat();
+        assert_eq!(first_characters(&three, "EUC_JP").len(), 1 + 2 + 3 + 61 * 2);
+        assert_eq!(first_characters(&three, "EUC_TW").len(), 1 + 4 + 62 * 2);
+        assert_eq!(first_characters(&kanji[..7], "EUC_CN"), &kanji[..6]);
+        assert_eq!(first_characters(b"", "EUC_JP"), b"");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
@@ -25,6 +25,7 @@ use toast_format::model::toaster::catalog::Toasters;
 use toast_format::model::toaster::chunks::ChunkStore;
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
+use toast_format::model::toaster::stock;
 
 const JSON: u32 = 114;
 const NUMERIC: u32 = 1700;
@@ -76,17 +77,59 @@ pub fn write_text<S: ChunkStore>(
     Ok(Some(()))
 }
 
+/// Values from this size on are read piece by piece where that is possible.
+const LONG: u32 = 1 << 20;
+
+/// Passes the content of a long value out of line to the sink, piece by piece, if its text is its content or not known.
+/// `false` if the value is to be reassembled; what the sink has then is part of no value.
+pub(super) fn put_pieces<S: ChunkStore>(
+    value: &Varlena<'_>,
+    form: Option<TextForm>,
+    reassembler: &mut Reassembler<'_, S>,
+    sink: &mut Md5Sink,
+) -> Result<bool, ToastError> {
+    let Varlena::External(pointer) = value else { return Ok(false) };
+    if pointer.raw_size() < LONG || !matches!(form, None | Some(TextForm::Content)) {
+        return Ok(false);
+    }
+    let Reassembler { store, page, order, .. } = reassembler;
+    stock::pieces(pointer, *store, *page, *order, &mut |piece| sink.put(piece))
+}
+
+/// First bytes that [`Md5Sink`] keeps.
+pub(super) const KEPT: usize = 4096;
+
 /// Computes the md5 of a text, and writes the text to a file if there is one.
 #[derive(Default)]
 pub(super) struct Md5Sink {
     pub(super) md5: Md5,
+    pub(super) first: Vec<u8>,
     file: Option<BufWriter<File>>,
     error: Option<io::Error>,
+}
+
+impl Md5Sink {
+    /// Forgets what was put.
+    pub(super) fn restart(&mut self) {
+        self.md5.reset();
+        self.first.clear();
+        if let (Some(file), None) = (&mut self.file, &self.error) {
+            self.error = file.rewind().and_then(|()| file.get_ref().set_len(0)).err();
+        }
+    }
+
+    /// The md5 of what was put, and whether the file has it.
+    pub(super) fn end(self) -> (String, io::Result<()>) {
+        let flushed = self.file.map_or(Ok(()), |mut file| file.flush());
+        (hex(&self.md5.finalize()), self.error.map_or(flushed, Err))
+    }
 }
 
 impl TextSink for Md5Sink {
     fn put(&mut self, piece: &[u8]) {
         self.md5.update(piece);
+        let room = KEPT - self.first.len();
+        self.first.extend_from_slice(piece.get(..room).unwrap_or(piece));
         if let (Some(file), None) = (&mut self.file, &self.error) {
             self.error = file.write_all(piece).err();
         }
@@ -219,23 +262,29 @@ impl<S: ChunkStore> Contents<S> {
         let page = self.page;
         let order = found.order;
         let mut reassembler = Reassembler { store: &mut self.store, toasters, page, order };
-        let logical = reassembler.value(&value)?;
         let form = TextForm::of_type(found.column.type_oid);
         let mut sink = match output(self.output_dir.as_deref(), relation, found, form) {
             Ok(file) => Md5Sink { file, ..Md5Sink::default() },
             Err(error) => return Ok(Err(error)),
         };
+        if put_pieces(&value, form, &mut reassembler, &mut sink)? {
+            let (md5, ended) = sink.end();
+            row.text_md5 = form.map(|_| md5.clone());
+            row.md5 = Some(md5);
+            return Ok(ended);
+        }
+        sink.restart();
+        let logical = reassembler.value(&value)?;
         if let Ok(content) = logical.content() {
             row.md5 = Some(md5_hex(content));
             if form.is_none() {
                 sink.put(content);
             }
         }
-        if write_text(&logical, found.column.type_oid, &mut reassembler, &mut sink)?.is_some() {
-            row.text_md5 = Some(hex(&sink.md5.finalize()));
-        }
-        let flushed = sink.file.map_or(Ok(()), |mut file| file.flush());
-        Ok(sink.error.map_or(flushed, Err))
+        let text = write_text(&logical, found.column.type_oid, &mut reassembler, &mut sink)?;
+        let (md5, ended) = sink.end();
+        row.text_md5 = text.map(|()| md5);
+        Ok(ended)
     }
 
     /// A missing value, of which at most the text is known.

@@ -83,9 +83,11 @@ fn predicted_sizes_are_those_of_rewritten_tables() {
     assert!(inside * 100 >= intervals * 93, "{inside} of {intervals}: {misses:#?}");
 }
 
-/// The candidate of this name; the present settings are today's where they change nothing.
-fn candidate<'a>(report: &'a Report, name: &str) -> &'a Candidate {
-    report.candidates.iter().find(|c| c.name == name).unwrap_or(report.today())
+/// The candidate of this name; the present settings are today's where they change nothing. Higher targets are not compared
+/// where they would concern other columns.
+fn candidate<'a>(report: &'a Report, name: &str) -> Option<&'a Candidate> {
+    let named = report.candidates.iter().map(|c| &**c).find(|c| c.name == name);
+    if name.contains("target") { named } else { named.or(Some(report.today())) }
 }
 
 fn figures(candidate: &Candidate) -> [(&'static str, Interval); 3] {
@@ -100,7 +102,7 @@ fn figures(candidate: &Candidate) -> [(&'static str, Interval); 3] {
 #[track_caller]
 fn check_whole(table: &str, report: &Report, measured: &[[f64; 3]]) {
     for ((name, _), measured) in REWRITES.iter().zip(measured) {
-        let c = candidate(report, name);
+        let Some(c) = candidate(report, name) else { continue };
         for ((figure, said), measured) in figures(c).into_iter().zip(measured) {
             let estimate = said.estimate;
             assert!(
@@ -114,7 +116,7 @@ fn check_whole(table: &str, report: &Report, measured: &[[f64; 3]]) {
 fn intervals_of(report: &Report, measured: &[[f64; 3]]) -> Vec<(String, bool)> {
     let mut out = Vec::new();
     for ((name, _), measured) in REWRITES.iter().zip(measured) {
-        let c = candidate(report, name);
+        let Some(c) = candidate(report, name) else { continue };
         for ((figure, said), measured) in figures(c).into_iter().zip(measured).take(2) {
             let (low, high) = (said.low, said.high);
             let missed = *measured < low || *measured > high;
@@ -152,8 +154,8 @@ fn the_cases_of_the_thread() {
         let measured: f64 = sizes(&database, "by_hand").iter().sum();
         let estimate = c.total_bytes.estimate;
         assert!((estimate / measured - 1.0).abs() < 0.02, "{raw}: {estimate}, {measured}");
-        // it gains, and the table stays as it is; but short values gain less than a microsecond
-        assert_eq!(c.recommended, number < 3, "{raw}: {}", report.recommendation);
+        // it gains, and the table stays as it is; but the last would grow by half
+        assert_eq!(c.recommended, number < 4, "{raw}: {}", report.recommendation);
         assert!(c.read_cpu_ns_per_value.change.unwrap().estimate < 0.0, "{raw}");
         database.psql("DROP TABLE head, by_hand");
     }
@@ -196,7 +198,7 @@ fn without_sample_no_more_is_read_than_the_estimate_needs() {
          FROM generate_series(1, 300) AS i",
     );
     let measured = sizes(&database, "large")[1];
-    let arguments = ["large", "-c", "v", "--storage", "extended", "--method", "lz4"];
+    let arguments = ["large", "-c", "v", "--toaster", "lz4"];
     let report = advised(&database, &arguments);
     let sample = &report.sample;
     assert_eq!(sample.total_blocks, 300);
@@ -278,7 +280,7 @@ fn bad_input_is_told_what_is_allowed() {
         2: toastctl: error: invalid value 'ratio=1.5' for '--policy <POLICY>': policy "ratio" takes a part of the raw size over 0 and at most 1, got "1.5" (as in ratio=0.95)
         2: toastctl: error: invalid value '100' for '--target <BYTES>': invalid toast_tuple_target "100": expected bytes from 128 to 8160
         2: toastctl: error: invalid value 'zstd' for '--method <METHOD>': unknown compression method "zstd": expected pglz, lz4 or either
-        2: toastctl: error: invalid value 'toast' for '--storage <STORAGE>': unknown storage "toast": expected plain, main, external or extended
+        2: toastctl: error: invalid value 'toast' for '--toaster <STORAGE>': unknown toaster "toast": expected pglz, lz4, external, main[=method], extended or plain
         2: toastctl: error: invalid value '0%' for '--sample <PART>': invalid sample "0%": expected a part over 0 and up to 100 % (as in 1%), or a number of blocks from 1 (as in "5000 blocks"); a seed can follow (as in 1%,seed=7)
         2: toastctl: error: invalid value '-1' for '--reads-per-write <N>': expected a number of at least 0, got "-1"
         2: toastctl: error: column "id" of relation "public.t" has type integer, whose values have a fixed length and are never toasted
@@ -291,8 +293,45 @@ fn bad_input_is_told_what_is_allowed() {
         2: toastctl: error: relation "public.narrow" has no column that can be toasted
         1: toastctl: error: "public.seen" is a view; name the tables that it reads
         1: toastctl: error: relation "nothing" does not exist
+        HINT:  toastctl inspect shows the tables of this database; -d names another one.
         "#
     );
+}
+
+#[test]
+fn prices_are_those_of_the_user() {
+    let database = server::shared().create_database("advise");
+    database.psql(
+        "CREATE EXTENSION pageinspect; CREATE TABLE docs (id integer, body text);
+         INSERT INTO docs SELECT i, repeat(md5(i::text), 20 + i % 200) FROM generate_series(1, 200) AS i",
+    );
+    let flat = |arguments: &[&str]| {
+        let text = advise(&database, arguments).ok();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = flat(&["docs", "--prices", "disk=1.5,wal=0", "--details"]);
+    let weighed = "$1.50 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.00 for a GB of \
+                   WAL";
+    assert!(text.contains(weighed), "{text}");
+    for (arguments, why) in [
+        (&["docs", "--prices", "ram=1"][..], "unknown price \"ram\": expected disk, cpu or wal"),
+        (
+            &["docs", "--prices", "disk"],
+            "expected prices such as disk=0.10,cpu=0.05,wal=0.02, got \"disk\"",
+        ),
+        (
+            &["docs", "--prices", "disk=-1"],
+            "expected a price from 0 to 1000000 dollars, got \"-1\"",
+        ),
+        (
+            &["docs", "--prices", "disk=1", "--optimize", "size"],
+            "--prices applies only to --optimize balanced",
+        ),
+    ] {
+        let refused = advise(&database, arguments);
+        assert_eq!(refused.code, Some(2), "{arguments:?}");
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    }
 }
 
 #[test]
@@ -311,8 +350,7 @@ fn the_report_is_readable_and_its_json_has_its_documented_shape() {
     insta::assert_snapshot!("advise_markdown", text(&["--format", "markdown"]));
     insta::assert_snapshot!("advise_csv", text(&["--format", "csv"]));
     insta::assert_snapshot!(
-        text(&["--emit", "sql", "--optimize", "size"])
-            + &text(&["--emit", "command", "--optimize", "size"]),
+        text(&["--emit", "sql"]) + &text(&["--emit", "command"]),
         @r#"
         ALTER TABLE "public"."docs" ALTER COLUMN "body" SET COMPRESSION lz4;
         toastctl retoast public.docs --column body --toaster lz4 --compact=heap

@@ -130,7 +130,7 @@ fn without_a_table_the_largest_are_advised_on() {
     let reports = done.entries::<Report>();
     let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
     assert_eq!(names, ["b", "d", "f", "g", "e"]);
-    let notice = "notice: these are the 5 largest of 7 tables, with ";
+    let notice = "notice: showing the 5 largest of 7 tables (";
     assert!(done.stderr.contains(notice), "{}", done.stderr);
     assert!(!done.stderr.contains("left out"), "{}", done.stderr);
 }

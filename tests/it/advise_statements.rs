@@ -36,13 +36,13 @@ fn statements_that_name_the_column_are_the_workload() {
     let workload = &report.workload;
     assert_eq!(workload.source, "pg_stat_statements", "{workload}");
     // 1000 and 500 rows read, 100 written
-    assert_eq!(workload.reads_per_write, 15.0);
+    assert_eq!((workload.reads_per_day, workload.writes_per_day), (1500.0, 100.0));
     let weighting = &report.recommendation.weighting;
     assert!(weighting.contains("estimated from 3 statements in pg_stat_statements"), "{weighting}");
     // a second table of the name: it takes the schema to tell
     database.psql("CREATE SCHEMA other; CREATE TABLE other.docs (id integer)");
     let report = advise(&database);
-    assert_eq!(report.workload.source, "pg_stat_user_tables");
+    assert_eq!(report.workload.source, "assumed");
     let notes = report.notes();
     assert!(notes.contains("whose text does not say"), "{notes}");
     // inspect finds what they say, of the column that they name

@@ -174,6 +174,42 @@ fn checksums_are_verified_where_the_cluster_has_them() {
 }
 
 #[test]
+fn a_base_backup_is_not_judged_before_recovery() {
+    let (database, mut files) = Files::fresh("check_backup");
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().join("base");
+    std::fs::create_dir_all(dir.path().join("global")).unwrap();
+    std::fs::create_dir(&base).unwrap();
+    let control = database.server().data_dir().join("global/pg_control");
+    std::fs::copy(control, dir.path().join("global/pg_control")).unwrap();
+    let chunk = files.chunk(2, "ext", 1);
+    files.toast[chunk.block * 8192 + 10] |= 0x80;
+    files.heap[8192 - 300..].fill(0xFF);
+    write(&base, &files);
+    let check = || {
+        run(toastctl()
+            .current_dir(&base)
+            .args(["check", "--relation-file", "heap", "--toast-file", "toast"])
+            .args(["--columns", COLUMNS]))
+    };
+    let found = check();
+    assert_eq!(found.code, Some(5), "{}", found.stdout);
+    let judged = found.stdout.matches("TC0").count();
+    assert!(judged > 2, "{}", found.stdout);
+    std::fs::write(dir.path().join("backup_label"), "START WAL LOCATION: 0/2000028\n").unwrap();
+    let found = check();
+    assert_eq!(found.code, Some(1), "{}", found.stdout);
+    assert!(!found.stdout.contains("TC0"), "{}", found.stdout);
+    let said = found.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("this is a base backup before recovery"), "{said}");
+    assert!(said.contains("nothing found, but not everything was checked"), "{said}");
+    // a sound one is not called sound either
+    let (_other, sound) = Files::fresh("check_backup_sound");
+    write(&base, &sound);
+    assert_eq!(check().code, Some(1));
+}
+
+#[test]
 fn findings_in_every_format() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/pg15/states");
     let dir = tempfile::tempdir().unwrap();

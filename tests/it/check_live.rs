@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::support::check_cases::{Case, Files, On, apply, cases, create, paths, word};
+use crate::support::check_cases::{
+    Case, Files, On, apply, cases, change_half, create, paths, word,
+};
 use crate::support::checked::told_live as told;
 use crate::support::command::{Run, run, toastctl};
 use crate::support::holder::Holder;
@@ -72,7 +75,7 @@ fn damaged(options: &Options) -> (Server, String, BTreeMap<String, Vec<String>>)
 fn every_damage_of_a_server_has_its_finding_and_no_other() {
     let (server, base, expected) = damaged(&Options::default());
     let database = server.database(&base);
-    let (found, lines) = check(&database, &["--deep", "case_*", "sound"]);
+    let (found, lines) = check(&database, &["--deep", "-q", "case_*", "sound"]);
     assert_eq!((found.code, found.stderr.as_str()), (Some(5), ""));
     let seen = by_table(&database, &lines);
     let wrong: Vec<String> = expected
@@ -212,6 +215,229 @@ fn chunks_that_are_deleted_or_changed_behind_the_tables_back() {
     }
 }
 
+/// Removes the first chunk of a value that satisfies a condition.
+fn kill_first_chunk(database: &Database<'_>, toast: &str, condition: &str) {
+    let tid = database.psql(&format!(
+        "CREATE EXTENSION IF NOT EXISTS pg_surgery;
+         SELECT ctid FROM {toast} WHERE chunk_seq = 0 AND {condition} ORDER BY chunk_id LIMIT 1"
+    ));
+    database.psql(&format!("SELECT heap_force_kill('{toast}', ARRAY['{tid}']::tid[])"));
+}
+
+#[test]
+fn a_toast_relation_that_is_named_is_checked_with_its_table() {
+    let database = server::shared().with_pageinspect("check_named");
+    database.psql(&(create("t") + &create("other")));
+    let toast = database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'");
+    let bare = toast.strip_prefix("pg_toast.").unwrap().to_owned();
+    kill_first_chunk(&database, &toast, "true");
+    for named in [vec![&*toast], vec![&*bare], vec!["t", &*bare, &*toast]] {
+        let (found, lines) = check(&database, &named);
+        let codes: Vec<&str> = lines.iter().map(|line| line.code.as_str()).collect();
+        assert_eq!((found.code, codes), (Some(5), vec!["TC051"]), "{named:?}: {}", found.stderr);
+        assert_eq!(lines[0].relation, "public.t");
+        let said = format!("{toast} is the TOAST relation of public.t, which is checked with it");
+        assert!(found.stderr.contains(&said), "{}", found.stderr);
+    }
+    // every verb finds it, as far as it can work on one
+    for (verb, code, said) in [
+        ("inspect", 0, ""),
+        ("keys", 2, "Name the table"),
+        ("advise-threshold", 2, "Name the table"),
+        ("compact", 1, "Name the table"),
+        ("reindex", 1, "Name the table"),
+    ] {
+        let columns: &[&str] = if verb == "keys" { &["-c", "chunk_data"] } else { &[] };
+        let found = run(toastctl().args([verb, "-d", &database.url(), &bare]).args(columns));
+        assert!(!found.stderr.contains("does not exist"), "{verb}: {}", found.stderr);
+        assert!(found.stderr.contains(said), "{verb}: {}", found.stderr);
+        assert_eq!(found.code, Some(code), "{verb}: {}", found.stderr);
+    }
+    // the table is known although pg_class does not name its TOAST relation
+    database.psql(
+        "SET allow_system_table_mods = on;
+         UPDATE pg_class SET reltoastrelid = 0 WHERE relname = 't';",
+    );
+    let (found, lines) = check(&database, &[&bare]);
+    let catalog = lines.iter().find(|line| line.code == "TC009");
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    assert_eq!(catalog.map(|line| line.relation.as_str()), Some("public.t"));
+    // a table of that name in the search path comes first
+    database.psql(&format!("CREATE TABLE {bare} (v text)"));
+    assert_eq!(check(&database, &[&bare]).0.code, Some(0));
+}
+
+#[test]
+fn system_catalogs_are_checked_with_all_tables() {
+    let database = server::shared().with_pageinspect("check_catalogs");
+    database.psql(
+        "CREATE TABLE wide AS SELECT string_agg(md5(i::text || j), '') AS t
+             FROM generate_series(1, 300) AS i, generate_series(1, 30) AS j GROUP BY i;
+         ANALYZE wide;
+         DO $$BEGIN EXECUTE format('CREATE FUNCTION large() RETURNS text LANGUAGE sql AS %L',
+             'SELECT ' || quote_literal((SELECT string_agg(md5(i::text), '') FROM generate_series(1, 300) AS i)));
+         END$$;",
+    );
+    let all = run(toastctl().args(["check", "-q", "-d", &database.url()]));
+    assert_eq!((all.code, all.stderr.as_str()), (Some(0), ""), "{}", all.stdout);
+    assert!(all.stdout.contains(" all sound "), "{}", all.stdout);
+    let of = "chunk_id >= 16384";
+    kill_first_chunk(&database, "pg_toast.pg_toast_2619", of);
+    kill_first_chunk(&database, "pg_toast.pg_toast_1255", of);
+    let (found, lines) = check(&database, &[]);
+    let found_in: Vec<&str> = lines.iter().map(|line| line.relation.as_str()).collect();
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    assert_eq!(found_in, ["pg_catalog.pg_proc", "pg_catalog.pg_statistic"]);
+    assert!(lines[1].hint.contains("ANALYZE"), "{}", lines[1].hint);
+    assert!(!lines[0].hint.contains("ANALYZE"), "{}", lines[0].hint);
+    // statistics are computed anew; what the other catalog has lost is not replaced by a guess
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("left");
+    let (found, _) = check(&database, &["--salvage", dir.to_str().unwrap()]);
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
+    assert!(!sql.contains("UPDATE ONLY") && sql.contains("ANALYZE public.wide;"), "{sql}");
+    let why = sql.split_whitespace().filter(|word| *word != "--").collect::<Vec<_>>().join(" ");
+    assert!(
+        why.contains("of \"pg_catalog\".\"pg_proc\": it is a row of a system catalog"),
+        "{sql}"
+    );
+    let plan = "EXPLAIN SELECT * FROM wide WHERE t > 'a'";
+    assert!(database.try_psql(plan).stderr.contains("pg_toast_2619"));
+    database.psql(&sql);
+    database.psql(plan);
+    let (_, lines) = check(&database, &[]);
+    let found_in: Vec<&str> = lines.iter().map(|line| line.relation.as_str()).collect();
+    assert_eq!(found_in, ["pg_catalog.pg_proc"]);
+}
+
+#[test]
+fn a_temporary_table_of_another_session_is_refused_and_the_server_not_asked() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("check_temporary");
+    let _other = Holder::of(
+        &database,
+        "CREATE TEMP TABLE temp AS SELECT repeat('x', 9000) AS v; COMMIT; BEGIN",
+    );
+    let schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'pg_temp_%'";
+    let schema = database.psql(schemas);
+    let table = format!("{schema}.temp");
+    let before = server.log().len();
+    for verb in ["check", "inspect", "advise-threshold", "compact", "reindex"] {
+        let found = run(toastctl().args([verb, "-d", &database.url(), &table]));
+        let said = format!("\"{table}\" is a temporary table of another session");
+        assert!(found.stderr.contains(&said), "{verb}: {}", found.stderr);
+        assert_eq!(found.code, Some(1), "{verb}: {}", found.stderr);
+    }
+    let (found, _) = check(&database, &[]);
+    assert_eq!(found.code, Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains(&format!("left out: {table} is a temporary table")));
+    assert!(!server.log()[before..].contains("ERROR"), "{}", &server.log()[before..]);
+}
+
+#[test]
+fn damaged_chunks_do_not_hide_what_rows_refer_to() {
+    let database = server::shared().with_pageinspect("check_known");
+    database.psql(&(create("t") + WITHOUT_ROW));
+    let toast = database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'");
+    kill_first_chunk(&database, &toast, "chunk_id < 4000000000");
+    let report = run(toastctl().args(["check", "-d", &database.url(), "t"]));
+    let (found, lines) = check(&database, &["t"]);
+    let codes: Vec<&str> = lines.iter().map(|line| line.code.as_str()).collect();
+    assert_eq!((found.code, codes), (Some(5), vec!["TC051", "TC080"]), "{}", report.stdout);
+    assert!(!report.stdout.contains("cannot tell whether"), "{}", report.stdout);
+}
+
+#[test]
+fn an_older_version_that_came_back_is_told_from_a_row_that_lost_its_value() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.with_pageinspect("check_versions");
+    database.psql(
+        &(create("t") + "UPDATE t SET id = 7 WHERE id = 2; SELECT count(*) FROM t; CHECKPOINT;"),
+    );
+    let [heap, _] = paths(&database, "t");
+    let files = Files::read(&database, "t");
+    server.stop();
+    let mut bytes = files.heap.clone();
+    // HEAP_XMAX_INVALID in place of HEAP_XMAX_COMMITTED
+    change_half(&mut bytes, files.row(2) + 20, |mask| mask & !0x0400 | 0x0800);
+    std::fs::write(&heap, &bytes).unwrap();
+    server.start_again();
+    assert_eq!(database.psql("SELECT count(*) FROM t"), "5");
+    let (found, lines) = check(&database, &["t"]);
+    let shared: Vec<&Printed<Finding>> = lines.iter().filter(|line| line.code == "TC047").collect();
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    assert!(shared[0].found.ends_with(" in the row at (0,5), a newer version of it"));
+    let last = shared.last().unwrap();
+    assert!(last.found.ends_with(" in the row at (0,2), an older version of it"), "{}", last.found);
+    assert!(last.hint.contains("is an older version of the other"), "{}", last.hint);
+}
+
+#[test]
+fn hint_bits_lsns_and_maps_are_held_against_what_the_server_logged() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.with_pageinspect("check_logged");
+    database.psql(
+        "CREATE TABLE hints (id int); CREATE TABLE lsn (id int); CREATE TABLE map (id int PRIMARY KEY);
+         CREATE TABLE deleted (id int);
+         INSERT INTO hints VALUES (1), (2), (3); INSERT INTO lsn VALUES (1);
+         INSERT INTO map SELECT generate_series(1, 10); INSERT INTO deleted VALUES (1), (2);
+         BEGIN; INSERT INTO hints VALUES (4); ROLLBACK; DELETE FROM hints WHERE id = 2;
+         BEGIN; DELETE FROM hints WHERE id = 3; ROLLBACK; SELECT FROM hints;
+         DELETE FROM deleted WHERE id = 1;
+         VACUUM map; CHECKPOINT;",
+    );
+    let sound = check(&database, &["public.*"]);
+    assert_eq!(sound.0.code, Some(0), "{}", sound.0.stdout);
+    let path = |table: &str| {
+        let path = database.psql(&format!("SELECT pg_relation_filepath('{table}')"));
+        server.data_dir().join(path)
+    };
+    let [hints, lsn, map, deleted] = ["hints", "lsn", "map", "deleted"].map(path);
+    let fork = map.with_extension("").display().to_string() + "_vm";
+    let bits = std::fs::read(&fork).unwrap();
+    database.psql("DELETE FROM map WHERE id = 5; CHECKPOINT");
+    server.stop();
+    std::fs::write(&fork, bits).unwrap();
+    let mut bytes = std::fs::read(&hints).unwrap();
+    let mask = |item| word(&bytes, Files::pointer(0, item)) as usize % 0x8000 + 20;
+    // committed for aborted, and the other way round
+    let [deleted_row, kept_row, aborted_row] = [2, 3, 4].map(mask);
+    change_half(&mut bytes, deleted_row, |mask| mask & !0x0400 | 0x0800);
+    change_half(&mut bytes, kept_row, |mask| mask & !0x0800 | 0x0400);
+    change_half(&mut bytes, aborted_row, |mask| mask & !0x0200 | 0x0100);
+    std::fs::write(&hints, &bytes).unwrap();
+    let mut bytes = std::fs::read(&lsn).unwrap();
+    bytes[..4].copy_from_slice(&7_u32.to_le_bytes());
+    std::fs::write(&lsn, &bytes).unwrap();
+    // an all-visible page whose deleted row has no hint bit
+    let mut bytes = std::fs::read(&deleted).unwrap();
+    change_half(&mut bytes, 10, |flags| flags | 0x0004);
+    std::fs::write(&deleted, &bytes).unwrap();
+    server.start_again();
+    let (found, lines) = check(&database, &["hints", "lsn", "map", "deleted"]);
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    let seen: Vec<String> = lines
+        .iter()
+        .map(|line| format!("{} {} {}", line.relation, told(line), line.found))
+        .collect();
+    let mut expected = vec![
+        "public.hints TC026 heap 0/2 - 20 HEAP_XMAX_INVALID",
+        "public.hints TC026 heap 0/3 - 20 HEAP_XMAX_COMMITTED",
+        "public.hints TC026 heap 0/4 - 20 HEAP_XMIN_COMMITTED",
+        "public.map TC016 heap 0/- - 10 a page that was changed",
+        "public.deleted TC029 heap 0/1 - 20 an xmax that committed",
+    ];
+    let lsn = seen.iter().find(|line| line.starts_with("public.lsn TC015 heap 0/- - 0 7/"));
+    expected.insert(3, lsn.unwrap());
+    assert_eq!(seen, expected);
+    // what the hint says helps
+    assert_eq!(database.psql("SET enable_seqscan = off; SELECT count(id) FROM map"), "10");
+    database.psql("VACUUM (DISABLE_PAGE_SKIPPING) map");
+    assert_eq!(database.psql("SET enable_seqscan = off; SELECT count(id) FROM map"), "9");
+    assert_eq!(check(&database, &["map"]).0.code, Some(0));
+}
+
 #[test]
 fn chunks_without_a_row_are_told_from_those_of_rows_that_move() {
     let database = server::shared().create_database("check_orphans");
@@ -290,7 +516,7 @@ fn chunks_without_a_row_that_are_not_looked_for_are_said() {
     server.start_again();
     let text = run(toastctl().args(["check", "-d", &database.url(), "t"]));
     let said = format!(
-        "whether rows refer to all values of pg_toast.{} is not known: damage hides what rows refer to",
+        "cannot tell whether rows refer to all values of pg_toast.{}: some references are damaged",
         database.psql("SELECT c.relname FROM pg_class AS c JOIN pg_class AS t ON t.reltoastrelid = c.oid AND t.relname = 't'")
     );
     let line = text.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -431,4 +657,30 @@ fn tables_that_are_locked_do_not_affect_the_others() {
     );
     assert!(!run.stderr.contains("current transaction is aborted"), "{}", run.stderr);
     assert!(run.stdout.contains("public.d: sound"), "{}", run.stdout);
+}
+
+#[test]
+fn a_relation_that_is_not_as_long_as_the_server_says_costs_only_its_table() {
+    let database = server::with_pageinspect("check_sizes");
+    let create: String = ["of_index", "of_heap", "sound"].map(create).concat();
+    // what a server with a damaged answer says: 300 GB
+    database.psql(&format!(
+        "{create} CREATE OR REPLACE FUNCTION pg_catalog.pg_relation_size(regclass) RETURNS bigint
+         LANGUAGE sql STRICT AS $$SELECT CASE
+             WHEN $1 IN (SELECT indexrelid FROM pg_index JOIN pg_class AS c ON c.reltoastrelid = indrelid
+                         WHERE c.relname = 'of_index') OR $1 = to_regclass('public.of_heap')
+             THEN 8192::bigint * 40000000 ELSE pg_relation_size($1, 'main') END$$"
+    ));
+    let begun = Instant::now();
+    let run =
+        run(toastctl().args(["check", "-d", &database.url(), "of_index", "of_heap", "sound"]));
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert_eq!(
+        run.stderr.matches("has 40000000 blocks, and no block").count(),
+        2,
+        "{}",
+        run.stderr
+    );
+    assert!(run.stdout.contains("public.sound: sound"), "{}", run.stdout);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }

@@ -339,7 +339,10 @@ fn what_stands_before_a_broken_column_is_kept() {
     let sql = repaired(&database, broken, &behind);
     assert!(sql.contains("fails, or crashes, at \"inl\""), "{sql}");
     let (_, sql) = printed(&database, not_null.name, "");
-    assert!(sql.contains("-- No statement for") && !sql.contains("SELECT heap_force"), "{sql}");
+    assert!(
+        sql.contains("-- No repair statement for") && !sql.contains("SELECT heap_force"),
+        "{sql}"
+    );
 
     // the whole row is in the file that loads rows
     let temp = tempfile::tempdir().unwrap();
@@ -419,23 +422,136 @@ fn a_row_with_two_damaged_values_is_repaired_by_one_statement() {
 }
 
 #[test]
-fn a_row_is_removed_only_where_it_can_be_inserted_again() {
-    let with =
-        |table: &str| format!("{} ALTER TABLE {table} ADD CHECK (ext IS NOT NULL);", create(table));
-    let zero = |f: &mut Files| {
+fn a_statement_that_could_not_succeed_is_told_and_not_printed() {
+    let with = |table: &str| {
+        let more = match table {
+            "mv" => return String::new(),
+            "viewed" => {
+                "CREATE MATERIALIZED VIEW mv AS SELECT * FROM viewed;
+                 ALTER MATERIALIZED VIEW mv ALTER ext SET STORAGE external;
+                 REFRESH MATERIALIZED VIEW mv; VACUUM (FREEZE) mv;"
+            }
+            "ruled" => "CREATE RULE nowhere AS ON UPDATE TO ruled DO INSTEAD NOTHING;",
+            "triggered" => {
+                "CREATE FUNCTION leaves() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+                 CREATE TRIGGER keeper BEFORE UPDATE ON triggered FOR EACH ROW EXECUTE FUNCTION leaves();"
+            }
+            "whole_rows" => "ALTER TABLE whole_rows REPLICA IDENTITY FULL;",
+            "checked" => "ALTER TABLE checked ADD CONSTRAINT there CHECK (ext IS NOT NULL);",
+            "moved" => "ALTER TABLE moved ADD CONSTRAINT there CHECK (ext IS NOT NULL);",
+            "doubted" => "ALTER TABLE doubted ADD CONSTRAINT later CHECK (num < 0) NOT VALID;",
+            "typed" => {
+                "CREATE DOMAIN filled AS text NOT NULL; ALTER TABLE typed ALTER ext TYPE filled,
+                     ALTER ext SET STORAGE external; VACUUM (FREEZE) typed;"
+            }
+            "published" => "CREATE PUBLICATION news FOR TABLE published;",
+            // The new version does not fit into the page, so that each has an entry in the index. The old one is kept.
+            "twice" => {
+                "BEGIN; CREATE TABLE holder (); PREPARE TRANSACTION 'holder';
+                 ALTER TABLE twice ADD PRIMARY KEY (id);
+                 INSERT INTO twice (id, inl) SELECT 10 + g, repeat('x', 90) FROM generate_series(1, 70) AS g;
+                 UPDATE twice SET ext = ext || 'x' WHERE id = 2;"
+            }
+            _ => "",
+        };
+        create(table) + more
+    };
+    let lost = || damage(|f, _| remove(f, 2, "ext", 1));
+    let elsewhere = damage(|f, _| {
         let at = f.value(2, "ext").file;
         set_word(&mut f.heap, at + 14, 0);
-    };
-    let (server, base, tables) =
-        damaged(&Options::default(), with, &[("refused", damage(move |f, _| zero(f)))]);
+    });
+    // the page with the deleted version was not written
+    let not_written = damage(|f, _| {
+        remove(f, 2, "ext", 1);
+        let at = f.row(2);
+        set_word(&mut f.heap, at + 4, 0);
+        change_mask(&mut f.heap, at, 0x0400, 0x0800);
+    });
+    let deleted_too = damage(|f, _| {
+        remove(f, 2, "ext", 1);
+        let at = f.chunk(2, "ext", 0).tuple;
+        let xmin = word(&f.toast, at);
+        set_word(&mut f.toast, at + 4, xmin);
+        change_mask(&mut f.toast, at, 0x0800, 0x0400);
+    });
+    let all = [
+        ("viewed", damage(|_, _| ())),
+        ("mv", lost()),
+        ("ruled", lost()),
+        ("triggered", lost()),
+        ("whole_rows", lost()),
+        ("checked", lost()),
+        ("moved", elsewhere),
+        ("doubted", lost()),
+        ("typed", lost()),
+        ("published", lost()),
+        ("twice", not_written),
+        ("deleted", deleted_too),
+    ];
+    let options =
+        Options::default().set("wal_level", "logical").set("max_prepared_transactions", "1");
+    let (server, base, tables) = damaged(&options, with, &all);
     let database = server.database(&base);
-    let refused = &tables[0];
-    let before = sums(&database, refused.name);
-    let (_, sql) = printed(&database, refused.name, "");
-    assert!(sql.contains("heap_force_kill"), "{sql}");
-    let failed = database.try_psql(&sql);
-    assert!(failed.stderr.contains("check constraint"), "{}", failed.stderr);
-    assert_eq!(sums(&database, refused.name), before, "{sql}");
+    database.psql("COMMIT PREPARED 'holder'");
+    // what is said, what helps, and whether the value is lost
+    let after = [
+        ("mv", "REFRESH MATERIALIZED VIEW", "REFRESH MATERIALIZED VIEW mv"),
+        ("ruled", "rule \"nowhere\"", "ALTER TABLE ruled DISABLE RULE nowhere"),
+        ("triggered", "trigger \"keeper\"", "ALTER TABLE triggered DISABLE TRIGGER keeper"),
+        ("whole_rows", "REPLICA IDENTITY FULL", "ALTER TABLE whole_rows REPLICA IDENTITY DEFAULT"),
+        ("checked", "constraint \"there\"", "UPDATE checked SET ext = 'x' WHERE id = 2"),
+        ("moved", "constraint \"there\"", ""),
+        ("doubted", "constraint \"later\"", "ALTER TABLE doubted DROP CONSTRAINT later"),
+        ("typed", "a domain", "UPDATE typed SET ext = 'x' WHERE id = 2"),
+        ("published", "publication \"news\"", "DROP PUBLICATION news"),
+        (
+            "twice",
+            "same key",
+            "CREATE EXTENSION IF NOT EXISTS pg_surgery;
+             SELECT heap_force_kill('twice', ARRAY['(0,2)'::tid]); VACUUM twice",
+        ),
+    ];
+    for (table, why, instead) in after {
+        let (_, sql) = printed(&database, table, "");
+        assert!(unwrapped(&sql).contains(why), "{table}: {sql}");
+        assert_eq!(statements(&sql), [""; 0], "{table}: {sql}");
+        database.psql(instead);
+        let again = run(toastctl().args(["check", "-d", &database.url(), table]));
+        if again.code == Some(5) && !instead.is_empty() {
+            let (_, sql) = printed(&database, table, "");
+            database.psql(&sql);
+            let again = run(toastctl().args(["check", "-d", &database.url(), table]));
+            assert_eq!(again.code, Some(0), "{table}: {}\n{sql}", again.stdout);
+        }
+        let is_left = tables.iter().find(|one| one.name == table).unwrap();
+        let others = |all: &[String]| {
+            all.iter().filter(|line| !line.starts_with("2 ext ")).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(others(&sums(&database, table)), others(&is_left.before), "{table}");
+    }
+    // deleted chunks must be gone before the rest of the value is
+    let deleted = tables.iter().find(|table| table.name == "deleted").unwrap();
+    repaired(&database, deleted, &["2 ext"]);
+}
+
+#[test]
+fn on_a_standby_no_statement_is_printed() {
+    let primary = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = primary.create_database("check_standby");
+    database.psql(&format!("CREATE EXTENSION pageinspect; {} CHECKPOINT", create("t")));
+    let standby = primary.start_standby();
+    let there = standby.database(database.name());
+    let mut files = Files::read(&database, "t");
+    let [_, toast] = paths(&there, "t");
+    there.until_true("SELECT pg_last_wal_replay_lsn() IS NOT NULL");
+    standby.stop();
+    remove(&mut files, 2, "ext", 1);
+    std::fs::write(toast, &files.toast).unwrap();
+    standby.start_again();
+    let (_, sql) = printed(&there, "t", "");
+    assert_eq!(statements(&sql), [""; 0], "{sql}");
+    assert!(unwrapped(&sql).contains("the server is a standby"), "{sql}");
 }
 
 fn change_mask(bytes: &mut [u8], tuple: usize, clear: u16, set: u16) {
@@ -542,7 +658,7 @@ fn what_update_and_delete_refuse_has_a_statement_that_succeeds_or_none() {
     // nothing helps before the page can be read
     let before = sums(&database, page.name);
     let (_, sql) = printed(&database, page.name, "");
-    assert!(sql.contains("-- No statement for") && !sql.contains("UPDATE ONLY"), "{sql}");
+    assert!(sql.contains("-- No repair statement for") && !sql.contains("UPDATE ONLY"), "{sql}");
     database.psql(&sql);
     assert_eq!(sums(&database, page.name), before);
 }
@@ -740,7 +856,10 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
 
     // and on the server
     let (_, unread) = printed(&database, "u", "");
-    assert!(unread.contains("-- No statement for") && !unread.contains("UPDATE ONLY"), "{unread}");
+    assert!(
+        unread.contains("-- No repair statement for") && !unread.contains("UPDATE ONLY"),
+        "{unread}"
+    );
     for (name, lost) in [("t", "2 inl"), ("u", "2 cmp")] {
         let (_, sql) = printed(&database, name, "-c ignore_checksum_failure=on");
         database.psql(&sql);

@@ -77,7 +77,7 @@ fn what_is_left_is_saved_and_the_sql_makes_the_rows_readable() {
         |more: &[&str]| run(toastctl().args(["check", "-d", &database.url(), "t"]).args(more));
     let found = check(&["--salvage", dir.to_str().unwrap()]);
     assert_eq!(found.code, Some(5), "{}", found.stderr);
-    assert!(found.stderr.contains("saved something of 2 of 2 damaged values"), "{}", found.stderr);
+    assert!(found.stderr.contains("saved parts of 2 of 2 damaged values"), "{}", found.stderr);
     is_theirs(&dir, &ext, &cmp);
     let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
     assert!(sql.contains("\"id\"::text = '2'") && sql.contains("\"nul\" IS NULL"), "{sql}");
@@ -464,4 +464,67 @@ fn is_not_lost(options: &Options) {
     assert_eq!([same("in_row").as_str(), same("in_row_salvaged").as_str()], [kept, "1"]);
     let again = run(toastctl().args(["check", "-d", &database.url(), "in_row"]));
     assert_eq!(again.code, Some(0), "{}", again.stdout);
+}
+
+#[test]
+fn rows_are_saved_whole_where_one_thing_is_wrong() {
+    let (database, sound) = Files::fresh("check_one_wrong");
+    database.psql("CREATE TABLE mytable (LIKE t)");
+    type Change = fn(&mut Files);
+    let changes: [(&str, u32, Change); 10] = [
+        ("tag", 1, |f| {
+            let at = f.value(2, "ext").file;
+            f.heap[at + 1] = 19;
+        }),
+        ("tag of a pointer in memory", 1, |f| {
+            let at = f.value(2, "cmp").file;
+            f.heap[at + 1] = 2;
+        }),
+        ("two tags", 1, |f| {
+            let (one, two) = (f.value(2, "ext").file, f.value(2, "lz").file);
+            f.heap[one + 1] = 0;
+            f.heap[two + 1] = 0x52;
+        }),
+        ("too few attributes", 1, |f| {
+            let at = f.row(2);
+            f.heap[at + 18] = 4;
+        }),
+        ("too many attributes", 1, |f| {
+            let at = f.row(2);
+            f.heap[at + 18] = 12;
+        }),
+        ("beginning of the page", 4, |f| f.heap[..512].fill(0)),
+        ("beginning of the page and more", 4, |f| f.heap[..1024].fill(0)),
+        ("shorter chunk", 1, |f| {
+            let at = f.chunk(2, "ext", 1).tuple + 24 + 8;
+            set_word(&mut f.toast, at, 100 << 2);
+        }),
+        ("longer chunk", 1, |f| {
+            let at = f.chunk(2, "ext", 0).tuple + 24 + 8;
+            set_word(&mut f.toast, at, 2001 << 2);
+        }),
+        ("chunk with a header of one byte", 1, |f| {
+            let at = f.chunk(2, "cmp", 0).tuple + 24 + 8;
+            f.toast[at] = 0x31;
+        }),
+    ];
+    for (what, rows, change) in changes {
+        let mut files = sound.clone();
+        change(&mut files);
+        let temp = tempfile::tempdir().unwrap();
+        write(temp.path(), &files);
+        let (dir, lines) = salvaged(temp.path(), COLUMNS, &[]);
+        assert!(lines.iter().any(|line| !line.guesses.is_empty()), "{what}: {lines:?}");
+        let loaded = run(database
+            .psql_command()
+            .args(["-v", "ON_ERROR_STOP=1", "-f"])
+            .arg(dir.join("rows.sql")));
+        assert_eq!(loaded.code, Some(0), "{what}: {}", loaded.stderr);
+        let same = database.psql(
+            "SELECT count(*) FROM (SELECT s::text FROM mytable_salvaged AS s
+                                   INTERSECT SELECT t::text FROM t) AS same;
+             DROP TABLE mytable_salvaged",
+        );
+        assert_eq!(same, rows.to_string(), "{what}: {lines:?}");
+    }
 }

@@ -46,6 +46,15 @@ const FUNCTIONS: &str = r#"
                 RETURN NEXT concat_ws(' ', n, c, s);
             END LOOP;
         END LOOP; END LOOP; END$$;
+    -- where each row stands, and which transaction wrote it
+    CREATE FUNCTION places(t text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+    DECLARE b int; i int; s text; BEGIN
+        FOR b IN 0..pg_relation_size(t::regclass) / 8192 - 1 LOOP FOR i IN 1..12 LOOP
+            BEGIN
+                EXECUTE format('SELECT concat(ctid, xmin) FROM %I WHERE ctid = %L', t, format('(%s,%s)', b, i)) INTO s;
+            EXCEPTION WHEN OTHERS THEN s := NULL; END;
+            IF s IS NOT NULL THEN RETURN NEXT s; END IF;
+        END LOOP; END LOOP; END$$;
     -- whether the table can be read as a whole
     CREATE FUNCTION reads(t text) RETURNS text LANGUAGE plpgsql AS $$
     DECLARE n int; BEGIN
@@ -389,7 +398,7 @@ fn the_manual_says_what_finds_each_kind_of_damage() {
     let of = |files| Outcome { files, ..Outcome::default() };
     let mut outcomes: Vec<Outcome> = in_files.into_iter().map(of).collect();
 
-    let checked = check(&database, &["--deep", "--format", "jsonl", "zoo_*"]);
+    let checked = check(&database, &["--deep", "-q", "--format", "jsonl", "zoo_*"]);
     assert!(checked.stderr.is_empty(), "{}", checked.stderr);
     let owners = owners(&database);
     for line in checked.lines::<Finding>() {
@@ -476,16 +485,29 @@ fn what_is_printed_for_each_kind_of_damage_loses_nothing() {
         tables.iter().map(|table| sums_of(read.get(table).map_or(&[], Vec::as_slice))).collect()
     };
     let before = sums(&tables, &first);
+    let places = |tables: &[String]| ask(&database, tables, |table| format!("places('{table}')"));
+    let stood = places(&tables);
     has_reasons(&database);
     ask(&database, &copies, |table| format!("rebuilt('{table}')"));
     let rebuilt = sums(&copies, &first);
     let mut errors = repair(&database, &[]);
     let after = sums(&tables, &reads(&database, &tables));
+    let stand = places(&tables);
     // what SQL copies, and what is not of its type, goes only where it is asked for
     errors += &repair(&database, &["-v", "give_up=1"]);
     let last = reads(&database, &tables);
     let (mut wrong, mut unread) = (Vec::new(), Vec::new());
     for (at, kind) in kinds.iter().enumerate() {
+        // What lies in memory behind a damaged value in the row is read once as this, once as that, or the server crashes at
+        // it. Where the rows stand as they did, no statement has changed their values.
+        let is_in_row =
+            ["attributes", "contents"].contains(&kind.area) && !kind.name.starts_with("big");
+        if is_in_row && stood.get(&tables[at]) == stand.get(&tables[at]) {
+            if last[at].as_deref().is_none_or(|read| read == "ERROR") {
+                unread.push(format!("{}: {}", kind.area, kind.name));
+            }
+            continue;
+        }
         let original = &originals[&kind.layout];
         let is_as_it_was = |sums: &Sums, value: &String| sums.get(value) == original.get(value);
         let lost: Vec<&String> = original
@@ -520,29 +542,12 @@ fn what_is_printed_for_each_kind_of_damage_loses_nothing() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}\n{errors}");
-    assert_eq!(unread, NOT_READ, "{errors}");
+    assert_eq!(unread, [""; 0], "{errors}");
 }
 
-/// Kinds where SQL reads what lies behind the value in memory, often the same of two tables, or a row that is broken behind
-/// its column; the value that was stored is none of these.
-const READ_WRONG: [&str; 8] = [
-    "attributes: varlena short",
-    "attributes: short value one byte longer",
-    "contents: ints: data offset beyond the end",
-    "contents: grid: more columns",
-    "contents: words: positions",
-    "contents: rn: bound's length",
-    "contents: path: points",
-    "contents: poly: points",
-];
-
-/// Kinds of damage that keep SQL from reading the table to its end after all that is printed was run: which of two orders of
-/// chunks is right is not known, and values that SQL copies, but that are not of their type, are left to people.
-const NOT_READ: [&str; 3] = [
-    "chunks: chunk_seq of two chunks exchanged",
-    "contents: ints: element type text",
-    "contents: big: element type text",
-];
+/// Kinds where SQL reads a row that is broken behind its column; the value that was stored is none of these.
+const READ_WRONG: [&str; 2] =
+    ["attributes: varlena short", "attributes: short value one byte longer"];
 
 /// Rounds of checks and of the SQL that they print; in the later ones pages are given up that cannot be read.
 const ROUNDS: usize = 7;

@@ -472,7 +472,9 @@ fn advice_is_about_all_shards_together() {
             assert!((merged - sum).abs() <= 6.0 * 8192.0, "{name}: {merged} {sum}");
         }
         let command = merged["recommendation"]["command"].as_array().unwrap();
-        assert_eq!(command[..3], [json!("toastctl"), json!("retoast"), json!("public.dist")]);
+        if !command.is_empty() {
+            assert_eq!(command[..3], [json!("toastctl"), json!("retoast"), json!("public.dist")]);
+        }
     }
     // Of a reference table one copy is read, and all are counted.
     let (one, merged) = (table(1, "ref_102010"), table(1, "ref"));
@@ -494,13 +496,15 @@ fn advice_is_about_all_shards_together() {
     assert!(text.stdout.contains(" blocks of 2 shards on 2 nodes, 120 rows"), "{}", text.stdout);
     assert!(text.stdout.contains("What compaction alone would"), "{}", text.stdout);
     let command = nodes.run(0, &[&ADVISE[..], &["dist", "--emit", "command"]].concat());
+    let whole_table = ["toastctl retoast public.dist --column v ", "# public.dist, column v: keep"];
     assert!(
-        command.stdout.starts_with("toastctl retoast public.dist --column v "),
+        whole_table.iter().any(|begin| command.stdout.starts_with(begin)),
         "{}",
         command.stdout
     );
     let sql = nodes.run(0, &[&ADVISE[..], &["dist", "--emit", "sql"]].concat());
-    assert!(sql.stdout.starts_with("ALTER TABLE \"public\".\"dist\" ALTER"), "{}", sql.stdout);
+    let statements = ["ALTER TABLE \"public\".\"dist\" ALTER", "-- public.dist, column v: keep"];
+    assert!(statements.iter().any(|begin| sql.stdout.starts_with(begin)), "{}", sql.stdout);
     for (at, shard) in [(0, "dist_102008"), (1, "dist_102009")] {
         let external = ["dist", shard]
             .map(|table| format!("ALTER TABLE {table} ALTER v SET STORAGE external;"));
@@ -511,7 +515,7 @@ fn advice_is_about_all_shards_together() {
     let refuses =
         "-- Citus refuses SET STORAGE for its tables; instead: toastctl retoast public.dist ";
     assert!(storage.stdout.starts_with(refuses), "{}", storage.stdout);
-    let kept = nodes.run(0, &[&ADVISE[..], &["dist", "--calibration", "/tmp/none"]].concat());
+    let kept = nodes.run(0, &["advise-threshold", "dist", "--calibration", "/tmp/none"]);
     refused(&kept, 2, "--calibration keeps the times of one server");
 }
 
@@ -543,7 +547,7 @@ fn a_sample_of_shards_stands_for_the_table_that_they_are() {
             assert!((150..=151).contains(&blocks), "{sampled}");
             assert_eq!(sampled["complete"], false);
         }
-        for name in ["today", "extended lz4", "extended lz4 target 256"] {
+        for name in ["today", "extended lz4", "extended lz4 target 4080"] {
             let of = |column: &Value| {
                 candidate(column, name)["after_vacuum_full"]["total_bytes"].clone()
             };
@@ -694,6 +698,32 @@ fn all_shards_and_the_tables_on_all_nodes_are_converted() {
     }
 }
 
+/// A partition that is named alone is not the table that it belongs to.
+#[test]
+fn a_partition_is_named_as_itself_unless_its_siblings_are_meant_too() {
+    let nodes = Nodes::start();
+    for at in [0, 1] {
+        nodes.psql(
+            at,
+            "CREATE TABLE rest PARTITION OF whole FOR VALUES FROM (1000) TO (2000);
+             INSERT INTO pg_dist_partition VALUES ('rest', 'h', 1, 's');
+             INSERT INTO pg_dist_shard VALUES ('rest', 102014, '0');
+             INSERT INTO pg_dist_placement VALUES (102014, 1, 1)",
+        );
+    }
+    nodes.psql(1, "CREATE TABLE rest_102014 (LIKE part_102013 INCLUDING ALL)");
+    for (named, said) in [
+        (&["part"][..], "public.part ("),
+        (&["whole"], "public.whole ("),
+        (&["part", "rest"], "public.whole ("),
+    ] {
+        let verb = ["retoast", "--dry-run"];
+        let run = nodes.run(0, &[&verb[..], named].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(run.stdout.contains(said), "{named:?}: {}", run.stdout);
+    }
+}
+
 #[test]
 fn nothing_is_changed_unless_every_shard_can_be_converted() {
     let nodes = Nodes::start();
@@ -806,6 +836,116 @@ fn shards_that_move_are_followed_and_one_that_is_nowhere_is_not_complete() {
     );
     assert!(missing.stderr.contains(": public.dist_102009: "), "{}", missing.stderr);
     assert_eq!(stored(&nodes, 0, "dist_102008"), "lz4 xl,xl");
+}
+
+#[test]
+fn a_fleet_of_the_nodes_of_one_cluster_counts_its_tables_once() {
+    let nodes = Nodes::start();
+    let urls = [0, 1].map(|at| nodes.0[at].database("postgres").url());
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, urls.join("\n").as_bytes()).unwrap();
+    let parent = nodes.0[0].socket_dir().parent().unwrap().display().to_string();
+    let fleet = |arguments: &[&str]| {
+        let mut command = toastctl();
+        command.args(arguments).arg("--targets").arg(file.path());
+        command.arg(format!("--node-address=host={parent}/{{host}} port={{port}}"));
+        run(&mut command)
+    };
+    let results = |arguments: &[&str], list: &str| {
+        let done = fleet(&[arguments, &["--format", "jsonl"]].concat());
+        assert_eq!(done.code, Some(0), "{arguments:?}: {}", done.stderr);
+        let said = done.stderr.matches("is a node of the same cluster of Citus as ").count();
+        assert_eq!(said, 1, "{arguments:?}: {}", done.stderr);
+        let reports = done.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lists = reports.map(|report| report["result"][list].as_array().unwrap().clone());
+        lists.flatten().collect::<Vec<Value>>()
+    };
+    let columns = results(&["inspect", "dist"], "columns");
+    let of_v: Vec<&Value> = columns.iter().filter(|column| column["column"] == "v").collect();
+    let [v] = of_v.as_slice() else { panic!("{columns:#?}") };
+    assert_eq!((&v["relation"], &v["values"]["estimate"]), (&json!("public.dist"), &json!(120)));
+    assert_eq!(results(&["check", "dist", "ref"], "relations").len(), 4);
+    let text = fleet(&["inspect", "dist"]).stdout;
+    // the two shards
+    assert!(text.contains("), 2 tables, "), "{text}");
+    // another cluster has other shards
+    nodes.psql(1, "UPDATE pg_dist_shard SET shardid = shardid + 1000 WHERE shardid = 102012");
+    let done = fleet(&["inspect", "ref"]);
+    assert!(!done.stderr.contains("the same cluster"), "{}", done.stderr);
+}
+
+/// Verbs with tables of `Nodes`, as readers and planners.
+const READING: [&[&str]; 11] = [
+    &["inspect"],
+    &["inspect", "dist", "ref", "whole", "--parts"],
+    &["inspect", "dist", "--details"],
+    &["inspect", "dist", "--policy", "best"],
+    &["inspect", "dist", "--source", "functions"],
+    &["check"],
+    &["check", "--deep", "dist", "ref"],
+    &["advise-threshold", "dist", "ref"],
+    &["retoast", "dist", "--dry-run"],
+    &["compact", "dist", "--dry-run"],
+    &["reindex", "dist", "--dry-run"],
+];
+
+const WRITING: [&[&str]; 3] = [&["retoast", "dist"], &["compact", "dist"], &["reindex", "ref"]];
+
+/// The lines of a log that an alarm reacts to, from this position on.
+fn loud_lines(log: &str, from: usize) -> Vec<String> {
+    let lines = log[from..].lines().filter(|line| {
+        ["ERROR:", "WARNING:", "FATAL:", "PANIC:"].iter().any(|level| line.contains(level))
+    });
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn no_verb_on_shards_leaves_an_error_in_the_log_of_a_node() {
+    let nodes = Nodes::start();
+    for arguments in READING.iter().chain(&WRITING) {
+        let before = nodes.0.each_ref().map(|node| node.log().len());
+        let done = nodes.run(0, arguments);
+        assert_eq!(done.code, Some(0), "{arguments:?}: {}", done.stderr);
+        for (node, from) in nodes.0.iter().zip(before) {
+            assert_eq!(loud_lines(&node.log(), from), [""; 0], "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn what_all_shards_of_a_table_lack_is_said_in_one_line() {
+    let nodes = Nodes::start();
+    for at in [0, 1] {
+        nodes.psql(
+            at,
+            "CREATE ACCESS METHOD columnar TYPE TABLE HANDLER heap_tableam_handler;
+             CREATE TABLE cold (id int, v text) USING columnar;
+             INSERT INTO pg_dist_partition VALUES ('cold', 'h', 3, 's');
+             INSERT INTO pg_dist_shard VALUES ('cold', 102020, '0'), ('cold', 102021, '1'), ('cold', 102022, '2');
+             INSERT INTO pg_dist_placement VALUES (102020, 1, 0), (102021, 1, 1), (102022, 1, 1)",
+        );
+    }
+    for (at, shard) in [(0, 102_020), (1, 102_021), (1, 102_022)] {
+        let table = format!("CREATE TABLE cold_{shard} (id int, v text) USING columnar");
+        nodes.psql(at, &format!("{table}; INSERT INTO cold_{shard} {ROWS}"));
+    }
+    for arguments in [&["inspect", "cold"][..], &["check", "cold"]] {
+        let run = nodes.run(0, arguments);
+        assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.stderr);
+        let text = "access method is columnar, not heap";
+        let lines: Vec<&str> = run.stderr.lines().filter(|line| line.contains(text)).collect();
+        let [line] = lines.as_slice() else { panic!("{arguments:?}: {}", run.stderr) };
+        assert!(line.contains("error: public.cold (3 shards): "), "{line}");
+        assert!(!run.stderr.contains("cold_1020"), "{}", run.stderr);
+    }
+    for arguments in
+        [&["retoast", "cold"][..], &["compact", "cold"], &["retoast", "cold", "--dry-run"]]
+    {
+        let run = nodes.run(0, arguments);
+        refused(&run, 1, "error: public.cold: its access method is columnar, not heap\nHINT:  ");
+        assert_eq!(run.stderr.lines().count(), 2, "{}", run.stderr);
+    }
+    assert_eq!(nodes.run(0, &["inspect", "cold", "--details"]).code, Some(0));
 }
 
 /// A node of a real cluster.
@@ -1000,4 +1140,56 @@ fn a_columnar_table_takes_what_its_file_takes() {
         "access method is columnar, not heap",
     );
     coordinator.psql("DROP TABLE public.toastctl_cold");
+}
+
+/// Nodes must write their logs by a collector; those of workers are read through the coordinator.
+#[test]
+fn no_verb_leaves_an_error_in_the_logs_of_a_real_cluster() {
+    let Some((coordinator, _)) = cluster() else { return };
+    if coordinator.psql("SHOW logging_collector") != "on" {
+        eprintln!("skipped: the coordinator has no logging_collector");
+        return;
+    }
+    coordinator.psql("CREATE EXTENSION IF NOT EXISTS pageinspect");
+    coordinator.psql("DROP TABLE IF EXISTS public.toastctl_quiet, public.toastctl_quiet_cold");
+    coordinator
+        .psql("CREATE TABLE public.toastctl_quiet (id int PRIMARY KEY, v text COMPRESSION pglz)");
+    coordinator
+        .psql("SELECT create_distributed_table('public.toastctl_quiet', 'id', shard_count => 8)");
+    coordinator.psql(&format!("INSERT INTO public.toastctl_quiet {ROWS}"));
+    coordinator.psql("CREATE TABLE public.toastctl_quiet_cold (id int, v text) USING columnar");
+    coordinator.psql(
+        "SELECT create_distributed_table('public.toastctl_quiet_cold', 'id', shard_count => 8)",
+    );
+    coordinator.psql(&format!("INSERT INTO public.toastctl_quiet_cold {ROWS}"));
+    // that of this program, by lines
+    let loud = || {
+        coordinator.psql(
+            "SELECT coalesce(sum(result::bigint), -1) FROM run_command_on_all_nodes($$SELECT count(*) FROM
+                 regexp_split_to_table(pg_read_file(pg_current_logfile()), E'\\n') AS line
+                 WHERE line ~ 'toastctl.*(ERROR|WARNING|FATAL|PANIC):'$$)",
+        )
+    };
+    let before = loud();
+    let table = "public.toastctl_quiet";
+    for arguments in [
+        &["inspect", table][..],
+        &["inspect", table, "--details"],
+        &["inspect", "public.toastctl_quiet*"],
+        &["check", "--deep", table],
+        &["check", "public.toastctl_quiet*"],
+        &["advise-threshold", table],
+        &["retoast", table, "--dry-run"],
+        &["retoast", table],
+        &["compact", table],
+        &["reindex", table],
+        &["inspect", "public.toastctl_quiet_cold", "--details"],
+        &["retoast", "public.toastctl_quiet_cold"],
+    ] {
+        let run = coordinator.run("", arguments);
+        let lines = run.stderr.lines().filter(|line| line.contains("error: ")).count();
+        assert!(lines <= 1, "{arguments:?}: {}", run.stderr);
+        assert_eq!(loud(), before, "{arguments:?}");
+    }
+    coordinator.psql("DROP TABLE public.toastctl_quiet, public.toastctl_quiet_cold");
 }

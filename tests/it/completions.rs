@@ -120,6 +120,7 @@ fn environment(database: &Database<'_>) -> Vec<(&'static str, String)> {
 #[test]
 fn shells_complete_tables_and_columns() {
     let database = server::shared().create_database("completed");
+    database.psql("CREATE DATABASE completed_of_other");
     database.psql(
         "CREATE TABLE orders (id int, doc jsonb, note text, gone text);\
          ALTER TABLE orders DROP gone;\
@@ -148,6 +149,21 @@ fn shells_complete_tables_and_columns() {
         ("toastctl keys orders -c g\t", "[keys][orders][-c][g]"),
         ("toastctl keys orders -c i\t", "[keys][orders][-c][i]"),
         ("toastctl reindex orders --form\tj\t", "[reindex][orders][--format][json]"),
+        (
+            "toastctl retoast orders -c doc --toaster lz\t",
+            "[retoast][orders][-c][doc][--toaster][lz4]",
+        ),
+        (
+            "toastctl advise-threshold orders --policy rat\t",
+            "[advise-threshold][orders][--policy][ratio=0.95]",
+        ),
+        (
+            "toastctl compact orders --set sourc\tp\t",
+            "[compact][orders][--set][source=pageinspect]",
+        ),
+        ("toastctl inspect --fail-on hi\t", "[inspect][--fail-on][high]"),
+        ("toastctl inspect -d completed_of_o\t", "[inspect][-d][completed_of_other]"),
+        ("toastctl help exit\t", "[help][exit-codes]"),
     ];
     for shell in shells() {
         // fish itself leaves out what does not contain the typed letters as they are

@@ -4,9 +4,10 @@ use crate::support::command::{Run, run, scrub, toastctl};
 use crate::support::library::write;
 use crate::support::server::{Auth, Options, Server};
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PASSWORD: &str = "open sesame";
 
@@ -144,4 +145,63 @@ fn a_server_of_another_kind_is_called_that() {
         "{}",
         found.stderr
     );
+}
+
+/// A message of the protocol.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32 + 4).to_be_bytes();
+    [&[kind], &length[..], body].concat()
+}
+
+/// What a server sends until it waits for a query.
+fn greeting() -> Vec<u8> {
+    [
+        message(b'R', &[0; 4]),
+        message(b'S', b"server_version\x0015.0\0"),
+        message(b'K', &[0; 8]),
+        message(b'Z', b"I"),
+    ]
+    .concat()
+}
+
+/// A server that greets one client, and then does this, given the connection.
+fn greeter(then: impl FnOnce(TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut startup = [0; 1024];
+        let _ = client.read(&mut startup).unwrap();
+        client.write_all(&greeting()).unwrap();
+        then(client);
+    });
+    format!("host=127.0.0.1 port={port} user=a dbname=a sslmode=disable connect_timeout=")
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up_however_much_it_sends() {
+    let begun = Instant::now();
+    let notice = message(b'N', b"SNOTICE\0C00000\0Mhear, hear\0\0");
+    let flood = greeter(move |mut client| {
+        let many = notice.repeat(1000);
+        while client.write_all(&many).is_ok() {}
+    });
+    let run = run(toastctl().args(["inspect", "t", "-d"]).arg(flood + "0"));
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("100000 notices and no result"), "{}", run.stderr);
+
+    let drip = greeter(|mut client| {
+        // the beginning of a row that never ends
+        let row = message(b'D', &[0; 1000]);
+        for byte in row.chunks(1) {
+            std::thread::sleep(Duration::from_millis(200));
+            if client.write_all(byte).is_err() {
+                break;
+            }
+        }
+    });
+    let run = self::run(toastctl().args(["inspect", "t", "-d"]).arg(drip + "2"));
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("timeout expired"), "{}", run.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }

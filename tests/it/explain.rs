@@ -171,6 +171,14 @@ fn what_cannot_be_explained_is_said() {
     }
     let document = explain(&database, &["u"]);
     assert!(document.columns[0].read.is_none(), "{document}");
+    let mut command = toastctl();
+    command.args(["inspect", "--explain", "-d", &database.conninfo(), "u"]);
+    let text = run(&mut command).ok();
+    let wal = text.lines().filter(|line| line.contains(" of WAL"));
+    assert!(
+        wal.clone().count() == 2 && text.matches("without that of indexes").count() == 2,
+        "{text}"
+    );
     database.psql("DELETE FROM u");
     let mut command = toastctl();
     command.args(["inspect", "--explain", "-d", &database.conninfo(), "u"]);

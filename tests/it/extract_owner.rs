@@ -28,10 +28,12 @@ fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Printed<Extr
     report.extraction.clone().unwrap()
 }
 
-/// All of an extraction but how the sample was read.
+/// All of an extraction but how the sample was read, and which files the user may compact.
 fn figures(told: &Printed<Extraction>) -> serde_json::Value {
     let mut figures = told.json().clone();
     figures.as_object_mut().unwrap().remove("sample");
+    let script = figures["script"].as_str().unwrap().replace("--compact=heap", "--compact");
+    figures["script"] = script.into();
     figures
 }
 

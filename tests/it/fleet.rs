@@ -130,13 +130,18 @@ fn each_database_is_named_with_its_result_or_its_problem_and_the_worst_code_coun
     }
 
     // people see one ranking, and what is missing from it
-    let run = on(&lines, &[&arguments[..], &["table"]].concat());
+    let run = on(&lines, &[&arguments[..], &["table", "--limit", "20"]].concat());
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    assert_eq!(run.stdout.matches("columns by stored size").count(), 1, "{}", run.stdout);
-    assert!(run.stdout.contains("4 databases, 5 tables"), "{}", run.stdout);
+    assert_eq!(run.stdout.matches("; by size:").count(), 1, "{}", run.stdout);
+    assert!(
+        run.stdout.contains("4 databases (") && run.stdout.contains("), 5 tables, "),
+        "{}",
+        run.stdout
+    );
     for database in [&one, &two] {
         let line = format!(" {} ", named(database));
-        assert_eq!(run.stdout.lines().filter(|text| text.starts_with(&line)).count(), 2);
+        // its own line, its table and the two columns
+        assert_eq!(run.stdout.lines().filter(|text| text.starts_with(&line)).count(), 4);
     }
     assert!(run.stdout.contains("6 databases: 3 done, 3 with problems"), "{}", run.stdout);
 
@@ -145,6 +150,62 @@ fn each_database_is_named_with_its_result_or_its_problem_and_the_worst_code_coun
     assert!(head.starts_with("target,relation,column,"), "{head}");
     let of_one = format!("{},public.t,v,", named(&one));
     assert_eq!(run.stdout.lines().filter(|line| line.starts_with(&of_one)).count(), 1);
+}
+
+#[test]
+fn monitoring_and_pages_have_all_databases_and_names_without_the_server_that_they_share() {
+    let server = server();
+    let (one, two) = (with_table(&server, "one"), with_table(&server, "two"));
+    server.database("postgres").psql("CREATE EXTENSION pageinspect");
+    let host = server.socket_dir().display().to_string();
+    let connection = ["--all", "-h", &host, "-U", server.superuser()];
+    let all = |arguments: &[&str], code| {
+        let run = run(toastctl().args(arguments).args(connection).env("COLUMNS", "80"));
+        assert_eq!(run.code, Some(code), "{arguments:?}: {}{}", run.stdout, run.stderr);
+        run.stdout
+    };
+    let text = all(&["inspect"], 0);
+    assert!(!text.contains(&format!(" {host}")) && text.contains("| State\n"), "{text}");
+    for database in [&one, &two, &server.database("postgres")] {
+        assert!(text.contains(&format!("\n {} ", database.name())), "{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // a page names more tables than a screen has room for
+    let many = (1..=6).map(|i| format!("CREATE TABLE many_{i} (v int);"));
+    one.psql(&many.collect::<String>());
+    let page = all(&["inspect", "--format", "html"], 0);
+    assert!(page.contains("many_6") && !page.contains(" more)"), "{page}");
+    for verb in ["inspect", "check"] {
+        let page = all(&[verb, "--format", "html"], 0);
+        assert_eq!(page.matches("</html>").count(), 1);
+        assert!(page.contains(one.name()) && page.contains(two.name()), "{verb}: {page}");
+        let metrics = all(&[verb, "--format", "openmetrics"], 0);
+        let complete = if verb == "check" { "check_complete" } else { "complete" };
+        let family = format!("# TYPE toastctl_{complete} gauge");
+        assert_eq!(metrics.matches(&family).count(), 1, "{metrics}");
+        for database in [&one, &two] {
+            let series = format!(
+                "\ntoastctl_{complete}{{database=\"{}\",target=\"{}\"}} 1\n",
+                database.name(),
+                named(database)
+            );
+            assert_eq!(metrics.matches(&series).count(), 1, "{series}{metrics}");
+        }
+        assert!(metrics.ends_with("# EOF\n") && metrics.matches("# EOF").count() == 1);
+        let service = all(&[verb, "--format", "nagios"], 0);
+        assert!(service.starts_with("TOAST OK: 3 databases, 3 ok | databases=3 "), "{service}");
+        assert!(service.contains(&format!("\nOK {}: ", named(&two))), "{service}");
+    }
+    // a database that does not answer is not fine
+    let down = format!("host=127.0.0.1 port={} dbname=x", free_port());
+    for verb in ["inspect", "check"] {
+        let run = on(&[one.url(), down.clone()], &[verb, "--format", "nagios"]);
+        assert_eq!(run.code, Some(3), "{}", run.stdout);
+        assert!(run.stdout.starts_with("TOAST UNKNOWN: 2 databases, 1 unknown, 1 ok |"));
+        let run = on(&[one.url(), down.clone()], &[verb, "--format", "openmetrics"]);
+        assert_eq!(run.code, Some(3), "{}", run.stdout);
+        assert!(run.stdout.contains("complete{target=\"127.0.0.1:"), "{}", run.stdout);
+    }
 }
 
 #[test]
@@ -189,6 +250,48 @@ fn all_databases_of_a_server_that_allow_connections_are_visited_by_every_verb() 
         let sql = "SELECT DISTINCT pg_column_compression(v) IS NULL FROM t";
         assert_eq!(database.psql(sql), "t");
     }
+}
+
+#[test]
+fn one_server_under_two_names_is_counted_once() {
+    let server = server();
+    let one = with_table(&server, "one");
+    let two = with_table(&server, "two");
+    let dir = tempfile::tempdir().unwrap();
+    let other_name = dir.path().join("other");
+    std::os::unix::fs::symlink(server.socket_dir(), &other_name).unwrap();
+    let renamed = |database: &Database<'_>| {
+        let conninfo = database.conninfo();
+        let here = server.socket_dir().display().to_string();
+        assert!(conninfo.contains(&here), "{conninfo}");
+        conninfo.replace(&here, &other_name.display().to_string())
+    };
+    let lines = [one.conninfo(), renamed(&one), two.conninfo()];
+    for arguments in [
+        &["inspect"][..],
+        &["check"],
+        &["advise-threshold"],
+        &["retoast", "t", "-c", "v", "--toaster", "external", "--dry-run"],
+    ] {
+        let run = on(&lines, &[arguments, &["--format", "json"]].concat());
+        let reports = reports(&run);
+        assert_eq!(reports.len(), 2, "{arguments:?}: {}", run.stdout);
+        assert!(reports.keys().any(|name| *name == named(&two)), "{arguments:?}: {}", run.stdout);
+        let said = run.stderr.matches("is the same database as ").count();
+        assert_eq!(said, 1, "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains("by its system identifier: counted once"), "{}", run.stderr);
+    }
+    let text = on(&lines, &["inspect"]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+    assert!(text.stdout.contains("2 databases: 2 done"), "{}", text.stdout);
+    // all databases of it
+    let run = on(&lines[..2], &["inspect", "--all", "--format", "json"]);
+    assert_eq!(reports(&run).len(), 3, "{}", run.stdout);
+    assert!(run.stderr.contains("3 databases are on the same server as "), "{}", run.stderr);
+    // a standby is another server
+    let standby = server.start_standby();
+    let lines = [one.conninfo(), standby.database(one.name()).conninfo()];
+    assert_eq!(reports(&on(&lines, &["inspect", "--format", "json"])).len(), 2);
 }
 
 #[test]
@@ -349,7 +452,7 @@ fn what_is_about_one_database_is_refused() {
         (&["inspect", "-h", "x"][..], "cannot be used with"),
         (&["inspect", "-d", "x"], "cannot be used with"),
         (&["inspect", "-W"], "cannot be used with"),
-        (&["inspect", "--format", "nagios"], "openmetrics or nagios"),
+        (&["inspect", "--compare", "x"], "cannot be used with"),
         (&["inspect", "--relation-file", "x", "--columns", "a int4"], "cannot be used with files"),
         (&["inspect", "--jobs", "20"], "a database takes 20 connections"),
         (&["check", "--salvage", "x"], "--salvage cannot be used"),

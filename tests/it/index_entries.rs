@@ -300,3 +300,42 @@ fn an_expression_that_returns_the_stored_value_counts() {
         );
     }
 }
+
+/// New partitions take its settings, and the application's INSERTs into them would fail.
+#[test]
+fn a_partitioned_table_keeps_its_settings_where_rows_of_partitions_do_not_fit() {
+    let database = with_pageinspect("entryparts");
+    database.psql(WORDS);
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz, tags text[]) PARTITION BY RANGE (id);
+         CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (20);
+         CREATE TABLE high PARTITION OF t FOR VALUES FROM (20) TO (100);
+         CREATE INDEX ON t (v);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 100), NULL FROM generate_series(1, 19) i;
+         INSERT INTO t SELECT i, words(9000, i), NULL FROM generate_series(20, 60) i",
+    );
+    let before = database.psql(SETTINGS);
+    let arguments = ["t", "-c", "v", "--toaster", "lz4"];
+    let dry = retoast(&database, &[&arguments[..], &["--dry-run"]].concat());
+    assert_eq!(dry.code, Some(1), "{}", dry.stderr);
+    assert!(!dry.stderr.contains("would set: ALTER TABLE ONLY \"public\".\"t\""), "{}", dry.stderr);
+    let run = retoast(&database, &arguments);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("its settings for new partitions stay as they are"),
+        "{}",
+        run.stderr
+    );
+    assert!(!run.stderr.contains("public.t: set: "), "{}", run.stderr);
+    assert_eq!(database.psql(SETTINGS), before);
+    database.psql(
+        "CREATE TABLE newest PARTITION OF t FOR VALUES FROM (100) TO (200);
+         INSERT INTO t SELECT i, words(9000, i), NULL FROM generate_series(100, 110) i",
+    );
+    // where all rows fit, new partitions get the settings
+    database.psql("DELETE FROM t WHERE id >= 20");
+    let run = retoast(&database, &arguments);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("public.t: set: ALTER TABLE ONLY"), "{}", run.stderr);
+    assert_ne!(database.psql(SETTINGS), before);
+}

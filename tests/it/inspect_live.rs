@@ -473,3 +473,138 @@ fn the_json_report_has_the_documented_shape() {
         assert_eq!(line, report["tables"][0]);
     }
 }
+
+/// PostgreSQL 18 has virtual generated columns: rows do not store them, which no verb takes for NULL.
+#[test]
+fn virtual_columns_are_not_stored_and_not_null() {
+    if !server::has_major(18) {
+        return;
+    }
+    let database = server::shared_of(18).with_pageinspect("virtual");
+    database.psql(
+        "CREATE TABLE v (id int PRIMARY KEY, doc jsonb,
+             title text GENERATED ALWAYS AS (doc ->> 't') VIRTUAL,
+             part jsonb GENERATED ALWAYS AS (doc -> 'a') VIRTUAL,
+             first text GENERATED ALWAYS AS (left(doc ->> 'a', 3000)) STORED);
+         INSERT INTO v (id, doc) SELECT i, jsonb_build_object('t', 'x' || i, 'a',
+             (SELECT string_agg(md5(i || '/' || n), ' ') FROM generate_series(1, 200) AS n))
+             FROM generate_series(1, 500) AS i",
+    );
+    let url = database.url();
+    let done =
+        |arguments: &[&str]| run(toastctl().args([arguments[0], "-d", &url]).args(&arguments[1..]));
+    let why = "is virtual: its values are not stored";
+    for arguments in [
+        &["value", "v.title@(0,1)"][..],
+        &["advise-threshold", "v", "-c", "title"],
+        &["keys", "v", "-c", "part"],
+        &["retoast", "v", "-c", "title", "--toaster", "extended", "--dry-run"],
+    ] {
+        let refused = done(arguments);
+        assert_ne!(refused.code, Some(0), "{arguments:?}: {}", refused.stdout);
+        assert!(refused.stderr.contains(why), "{arguments:?}: {}", refused.stderr);
+    }
+    for source in ["auto", "functions"] {
+        let report = inspect(&database, "v", &["--source", source]);
+        let columns: Vec<&str> = report.columns.iter().map(|c| c.column.as_str()).collect();
+        assert_eq!(columns, ["id", "doc", "first"]);
+        let missing = report.json()["details"]["not_available"].to_string()
+            + &report.json()["not_available"].to_string();
+        assert!(missing.contains("virtual generated columns title, part"), "{missing}");
+    }
+    let text = done(&["inspect", "v"]).ok();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("virtual generated columns title, part"), "{text}");
+    let listed = done(&["value", "v"]).ok();
+    assert!(!listed.contains("title") && !listed.contains(" null"), "{listed}");
+    let advice = done(&["advise-threshold", "v", "--emit", "command"]).ok();
+    assert!(!advice.contains("title"), "{advice}");
+    let keys = done(&["keys", "v"]).ok();
+    assert!(!keys.contains("column part ("), "{keys}");
+    let checked = done(&["check", "v", "--deep"]);
+    assert_eq!(checked.code, Some(0), "{}{}", checked.stdout, checked.stderr);
+}
+
+/// Options of the TOAST relation are part of the table's, as in CREATE TABLE.
+#[test]
+fn options_of_the_toast_relation_are_shown() {
+    let database = with_pageinspect("toast_options");
+    database.psql(
+        "CREATE TABLE t (v text)
+             WITH (fillfactor = 90, toast.autovacuum_enabled = off, toast.vacuum_truncate = off)",
+    );
+    let text = run(toastctl().args(["inspect", "-d", &database.url(), "t"])).ok();
+    let expected =
+        "options: fillfactor=90, toast.autovacuum_enabled=off, toast.vacuum_truncate=off";
+    assert!(text.contains(expected), "{text}");
+    let options = inspect(&database, "t", &[]).json()["details"]["options"].to_string();
+    assert!(options.contains("\"toast.autovacuum_enabled=off\""), "{options}");
+}
+
+/// What a pointer is about is its value ID: it is shown at 80 columns, and what has no room is named.
+#[test]
+fn listed_values_show_the_id_of_their_value() {
+    let database = with_pageinspect("ids");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('x', 5000) FROM generate_series(1, 3) AS i",
+    );
+    let at = |columns: &str, arguments: &[&str]| {
+        let mut command = toastctl();
+        command.args(["value", "-d", &database.url()]).args(arguments);
+        run(command.env("COLUMNS", columns)).ok()
+    };
+    let toast =
+        database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 't'::regclass");
+    let id = database.psql(&format!("SELECT min(chunk_id) FROM {toast}"));
+    let text = at("80", &["t"]);
+    assert!(text.contains(" Value ID |"), "{text}");
+    assert!(text.contains("(hidden at this width: "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains(&format!(" | {id:>9} | ")), "{text}");
+    let wide = at("120", &["t"]);
+    assert!(!wide.contains("(hidden at this width"), "{wide}");
+    // a datum by itself has no row
+    let mut command = toastctl();
+    command.args(["value", "--datum", r"\x011214270000102700009e7003009b700300"]);
+    let datum = run(command.env("COLUMNS", "80")).ok();
+    assert!(!datum.contains("Ctid") && datum.contains(" Value ID |"), "{datum}");
+    assert!(datum.contains(" 225438 "), "{datum}");
+}
+
+/// Without its TOAST file a relation's size is not known: no column is more than the whole.
+#[test]
+fn a_file_without_its_toast_file_has_no_shares() {
+    let database = with_pageinspect("no_toast_file");
+    database.psql(
+        "CREATE TABLE t (id int, v text, w text);
+         ALTER TABLE t ALTER v SET STORAGE external, ALTER w SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('x', 5000), repeat('y', 4000) FROM generate_series(1, 300) AS i;
+         CREATE TABLE flat (id int, v text); INSERT INTO flat SELECT i, 'x' FROM generate_series(1, 300) AS i;
+         CHECKPOINT",
+    );
+    let file = |what: &str| {
+        let path = database.psql(&format!("SELECT pg_relation_filepath({what})"));
+        database.server().data_dir().join(path)
+    };
+    let of_file = |heap: &str, columns: &str, more: &[&std::ffi::OsStr]| {
+        let mut command = toastctl();
+        command.args(["inspect", "--columns", columns]);
+        command.arg("--relation-file").arg(file(heap)).args(more);
+        run(&mut command).ok()
+    };
+    let columns = "id int4, v text, w text";
+    let text = of_file("'t'", columns, &[]);
+    assert!(!text.contains("Share"), "{text}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("share of each column (the TOAST file was not given: --toast-file)"),
+        "{text}"
+    );
+    let toast = file("(SELECT reltoastrelid FROM pg_class WHERE oid = 't'::regclass)");
+    let whole = of_file("'t'", columns, &["--toast-file".as_ref(), toast.as_os_str()]);
+    assert!(whole.contains("Share") && !whole.contains("not given"), "{whole}");
+    // a table that needs no TOAST relation has no such file
+    let flat = of_file("'flat'", "id int4, v text", &[]);
+    assert!(flat.contains("Share") && !flat.contains("not given"), "{flat}");
+}

@@ -407,7 +407,7 @@ fn what_has_no_keys_is_refused_by_its_type() {
         (&["u"][..], 2, "has no column of type jsonb, json or hstore"),
         (&["t", "-c", "none"], 2, "column \"none\" of relation \"public.t\" does not exist"),
         (&[], 2, "no table was given"),
-        (&["t", "--format", "csv"], 2, "are printed as a table"),
+        (&["t", "--format", "csv"], 2, "--format csv is not available for keys"),
         (&["t", "--depth", "0"], 2, "--depth"),
     ] {
         let (got, message) = refused(arguments);
@@ -463,4 +463,47 @@ fn a_damaged_document_is_told_and_costs_nothing_else() {
     let document = done.report::<Keys>();
     assert_eq!(document.keys.len(), 1);
     assert_eq!(document.others.as_ref().unwrap().paths, 1);
+}
+
+/// Names of keys, and the text of values, are in the database's encoding.
+#[test]
+fn names_are_read_in_the_encoding_of_the_database() {
+    for (encoding, table, column, key, text) in [
+        ("LATIN1", "Prüfung", "métadonnées", "schlüssel", "ñandú"),
+        ("EUC_JP", "検査", "情報", "名前", "日本語"),
+        ("WIN1251", "проверка", "данные", "ключ", "значение"),
+    ] {
+        let server = server::shared();
+        let name = format!("keys_{}", encoding.to_lowercase());
+        let database = server.create_database_in(&name, encoding);
+        database.psql(&format!(
+            "SET client_encoding = utf8; CREATE EXTENSION pageinspect; CREATE EXTENSION hstore;
+             CREATE TABLE \"{table}\" (id int, \"{column}\" jsonb, j json, h hstore, long jsonb);
+             INSERT INTO \"{table}\"
+                 SELECT i, jsonb_build_object('{key}', repeat('{text} ', 900), 'n', 1),
+                     json_build_object('{key}', '{text}'), hstore('{key}', '{text}'),
+                     jsonb_build_object('{key}', repeat('{text}', 2000))
+                 FROM generate_series(1, 30) AS i"
+        ));
+        let quoted = format!("\"{table}\"");
+        for more in [&[][..], &["--format", "json"]] {
+            let shown = keys_with(&database.conninfo(), &[&[quoted.as_str()], more].concat()).ok();
+            assert!(shown.matches(key).count() >= 3, "{encoding}: {shown}");
+            assert!(!shown.contains('\u{fffd}') && !shown.contains("\\ufffd"), "{shown}");
+        }
+        // the beginning of a long text without ASCII characters too
+        for column in [column, "j", "long"] {
+            let place = format!("{quoted}.{column}@(0,1)");
+            let shown = run(toastctl().args(["value", "-d", &database.conninfo(), &place])).ok();
+            assert!(!shown.contains('\u{fffd}'), "{encoding}: {shown}");
+            assert!(shown.contains(text) && shown.contains(key), "{encoding}: {shown}");
+        }
+        // another client encoding of the user's changes nothing
+        let mut command = toastctl();
+        command
+            .args(["keys", "-d", &database.conninfo(), &quoted])
+            .env("PGCLIENTENCODING", encoding);
+        let shown = run(&mut command).ok();
+        assert!(shown.contains(key), "{encoding}: {shown}");
+    }
 }

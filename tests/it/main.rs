@@ -40,6 +40,7 @@ mod findings_keys;
 mod findings_lengths;
 mod findings_upkeep;
 mod fleet;
+mod holders;
 mod html;
 mod index_entries;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]
@@ -55,6 +56,7 @@ mod model;
 #[path = "../../crates/toast-format/benches/codec/oracle.rs"]
 mod oracle;
 mod overview;
+mod overview_tables;
 mod owner_code;
 mod partitions;
 mod pattern;
@@ -112,5 +114,6 @@ mod soak;
 mod support;
 mod tls;
 mod trial;
+mod value_key;
 mod verbose;
 mod words;

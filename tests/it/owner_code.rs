@@ -6,7 +6,8 @@ use crate::support::server::{self, Database, Options, Server};
 
 /// What an owner adds to a table of hers, in whose schema these functions write to the server's log if they run with the
 /// rights of another: `f` (of and to text), `f` (without arguments), `ok` (a condition), `s` (written in SQL), `cmp`,
-/// `tells` and `gives` (casts of the enum `mood`), `diff`, and `fires` (a trigger).
+/// `tells` and `gives` (casts of the types `mood`, `mood[]`, `pair`, `pair[]` and `span`), `moody`, `moods`, `paired`, `pairs`
+/// and `spanned` (casts to them), `many` (a condition), `diff`, and `fires` (a trigger).
 const ATTACKS: &[(&str, &str)] = &[
     (
         "SQL function with a cast",
@@ -118,18 +119,163 @@ const ATTACKS: &[(&str, &str)] = &[
          ALTER TABLE t ADD CHECK (table_to_xml('w'::regclass, true, false, '') IS NOT NULL) NOT VALID",
     ),
     ("default", "ALTER TABLE t ALTER v SET DEFAULT f()"),
+    (
+        "negator in a check",
+        "CREATE OPERATOR ~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = textne, NEGATOR = !~~~);
+         CREATE OPERATOR !~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = okop, NEGATOR = ~~~);
+         ALTER TABLE t ADD CHECK (NOT (k OPERATOR(~~~) 'x'))",
+    ),
+    (
+        "negator in a predicate",
+        "CREATE OPERATOR ~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = textne, NEGATOR = !~~~);
+         CREATE OPERATOR !~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = okop, NEGATOR = ~~~);
+         CREATE INDEX i ON t (id) WHERE NOT (k OPERATOR(~~~) 'x')",
+    ),
+    (
+        "negator of an array",
+        "CREATE OPERATOR ~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = textne, NEGATOR = !~~~);
+         CREATE OPERATOR !~~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = okop, NEGATOR = ~~~);
+         ALTER TABLE t ADD g bool GENERATED ALWAYS AS (NOT (k OPERATOR(~~~) ANY ('{x,y}'))) STORED",
+    ),
+    (
+        "operator named = and IN",
+        "CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = okop); SET search_path = $S, pg_catalog;
+         ALTER TABLE t ADD CHECK (k IN ('x', 'y'))",
+    ),
+    (
+        "operator named = and NULLIF",
+        "CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = okop); SET search_path = $S, pg_catalog;
+         CREATE INDEX i ON t ((NULLIF(k, 'x')))",
+    ),
+    (
+        "operator named = and DISTINCT",
+        "CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = okop); SET search_path = $S, pg_catalog;
+         CREATE INDEX i ON t (id) WHERE k IS NOT DISTINCT FROM 'x'",
+    ),
+    (
+        "operator named = and CASE",
+        "CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = okop); SET search_path = $S, pg_catalog;
+         CREATE STATISTICS st ON (CASE 'y'::text WHEN 'x' THEN k END), id FROM t",
+    ),
+    (
+        "operator named ~~ and LIKE",
+        "CREATE OPERATOR ~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = okop); SET search_path = $S, pg_catalog;
+         ALTER TABLE t ADD CHECK (k LIKE 'k%')",
+    ),
+    (
+        "materialized view",
+        "ALTER TABLE t RENAME TO base; CREATE MATERIALIZED VIEW t AS SELECT * FROM base; CREATE UNIQUE INDEX i ON t (id, (f()))",
+    ),
+    ("cast of a composite type", "CREATE CAST (pair AS text) WITH FUNCTION tells(pair);
+         ALTER TABLE t ADD c pair, ADD CHECK (c::text <> '')"),
+    ("comparison of rows", "ALTER TABLE t ADD CHECK (ROW(k, f()) > ROW('', ''))"),
+    ("XML", "CREATE INDEX i ON t ((xmlelement(name x, f())::text))"),
+    (
+        "composite type that is populated",
+        "CREATE DOMAIN dom AS text CHECK (ok(VALUE)); CREATE TYPE checked AS (x dom);
+         ALTER TABLE t ADD CHECK (jsonb_populate_record(NULL::checked, jsonb_build_object('x', k)) IS NOT NULL)",
+    ),
+    (
+        "array of a domain",
+        "CREATE DOMAIN dom AS text CHECK (ok(VALUE)); ALTER TABLE t ADD CHECK (('{' || k || '}')::dom[] IS NOT NULL)",
+    ),
+    (
+        "input function of an array",
+        "CREATE DOMAIN dom AS text CHECK (ok(VALUE)); ALTER TABLE t ADD CHECK (
+             array_in('{x}'::cstring, 'dom'::regtype::oid, -1) IS NOT NULL)",
+    ),
+    (
+        "domain in an index",
+        "CREATE DOMAIN dom AS text CHECK (ok(VALUE)); CREATE INDEX i ON t ((k::dom))",
+    ),
+    (
+        "statistics in another schema",
+        "CREATE SCHEMA $S_other; CREATE STATISTICS $S_other.st ON (k || f()), id FROM t",
+    ),
+    (
+        "constructor of a range",
+        "CREATE TYPE r AS RANGE (SUBTYPE = float8, SUBTYPE_DIFF = diff); CREATE INDEX i ON t USING gist (r(id, id + 1))",
+    ),
+    ("code of a child", "CREATE TABLE child () INHERITS (t); CREATE INDEX i ON child ((f()))"),
+    (
+        "implicit casts of a composite type",
+        "CREATE CAST (pair AS text) WITH FUNCTION tells(pair) AS IMPLICIT;
+         CREATE CAST (pair AS json) WITH FUNCTION gives(pair) AS IMPLICIT;
+         ALTER TABLE t ADD c pair; UPDATE t SET c.x = repeat(k, 900)",
+    ),
+    (
+        "implicit casts of an array",
+        "CREATE CAST (mood[] AS text) WITH FUNCTION tells(mood[]) AS IMPLICIT;
+         CREATE CAST (mood[] AS json) WITH FUNCTION gives(mood[]) AS IMPLICIT;
+         ALTER TABLE t ADD ms mood[]; UPDATE t SET ms = array_fill('a'::mood, ARRAY[900])",
+    ),
+    (
+        "implicit casts of a range",
+        "CREATE CAST (span AS text) WITH FUNCTION tells(span) AS IMPLICIT;
+         CREATE CAST (span AS json) WITH FUNCTION gives(span) AS IMPLICIT;
+         ALTER TABLE t ADD r span; UPDATE t SET r = span('', repeat(k, 900))",
+    ),
+    (
+        "cast of a missing array",
+        "CREATE CAST (text AS mood[]) WITH FUNCTION moods(text); ALTER TABLE t ADD ms mood[] DEFAULT '{a}'",
+    ),
+    (
+        "cast of a missing composite value",
+        "CREATE CAST (text AS pair) WITH FUNCTION paired(text); ALTER TABLE t ADD c pair DEFAULT '(a)'",
+    ),
+    (
+        "cast of a missing range",
+        "CREATE CAST (text AS span) WITH FUNCTION spanned(text); ALTER TABLE t ADD r span DEFAULT '[a,b]'",
+    ),
+    (
+        "missing value of a domain",
+        "CREATE DOMAIN dom AS text; ALTER TABLE t ADD x dom DEFAULT 'x', ADD xs dom[] DEFAULT '{x}';
+         ALTER DOMAIN dom ADD CHECK (ok(VALUE)) NOT VALID",
+    ),
+    (
+        "foreign key and a cast",
+        "CREATE CAST (mood AS text) WITH FUNCTION tells(mood) AS IMPLICIT; CREATE TABLE pk (k text PRIMARY KEY);
+         INSERT INTO pk VALUES ('a'); ALTER TABLE t ADD FOREIGN KEY (m) REFERENCES pk",
+    ),
+    (
+        "foreign key and a cast of an array",
+        "CREATE CAST (mood[] AS text) WITH FUNCTION tells(mood[]) AS IMPLICIT; CREATE TABLE pk (k text PRIMARY KEY);
+         INSERT INTO pk VALUES ('a'); ALTER TABLE t ADD ms mood[] DEFAULT '{a}', ADD FOREIGN KEY (ms) REFERENCES pk",
+    ),
+    (
+        "setting that superusers may read",
+        "ALTER TABLE t ADD CHECK (current_setting('data_directory') LIKE '/%') NOT VALID",
+    ),
+    (
+        "sessions of others",
+        "ALTER TABLE t ADD CHECK (pg_stat_get_backend_activity_start(1) IS NOT NULL) NOT VALID",
+    ),
     ("collation and an index", "CREATE COLLATION c (LOCALE = 'C'); CREATE INDEX i ON t (f(k COLLATE c))"),
     ("operator class", ""),
 ];
 
 /// Those whose tables no reader needs to refuse: their code runs only in an UPDATE, or for users to whom policies apply.
-const ONLY_WRITTEN: [&str; 6] = [
+const ONLY_WRITTEN: [&str; 8] = [
+    "foreign key and a cast",
+    "foreign key and a cast of an array",
     "column of a domain",
     "trigger",
     "deferred trigger",
     "condition of a trigger",
     "rule",
     "default",
+];
+
+/// Those whose code no statement of toastctl uses.
+const UNUSED: [&str; 8] = [
+    "cast of a missing array",
+    "cast of a missing composite value",
+    "cast of a missing range",
+    "missing value of a domain",
+    "code of a child",
+    "implicit casts of a composite type",
+    "implicit casts of an array",
+    "implicit casts of a range",
 ];
 
 const LIBRARY: &str = "CREATE SCHEMA lib; GRANT USAGE ON SCHEMA lib TO PUBLIC;
@@ -167,6 +313,9 @@ impl<'a> Attacked<'a> {
         ));
         let mut attacks: Vec<_> = ATTACKS.to_vec();
         attacks.retain(|(name, _)| surgery || *name != "pg_surgery");
+        // 18 compares a foreign key only with a column that has a collation too
+        let casts_in_keys = server.major() < 18;
+        attacks.retain(|(name, _)| casts_in_keys || !name.starts_with("foreign key and a cast"));
         let attacked = Attacked { database, mallory, attacks };
         for number in 0..attacked.attacks.len() {
             attacked.as_mallory(&attacked.set_up(number));
@@ -210,10 +359,24 @@ impl<'a> Attacked<'a> {
             ("cmp(text, text)", "int", "pg_catalog.bttextcmp($1, $2)"),
             ("tells(mood)", "text", "''a''"),
             ("gives(mood)", "json", "''1''"),
+            ("tells(mood[])", "text", "''a''"),
+            ("gives(mood[])", "json", "''1''"),
+            ("tells(pair)", "text", "''a''"),
+            ("gives(pair)", "json", "''1''"),
+            ("tells(span)", "text", "''a''"),
+            ("gives(span)", "json", "''1''"),
             ("diff(float8, float8)", "float8", "$1 - $2"),
+            ("moody(text)", "mood", "''a''"),
+            ("moods(text)", "mood[]", "''{a}''"),
+            ("paired(text)", "pair", "ROW(''a''::pg_catalog.text)"),
+            ("spanned(text)", "span", "''[a,b]''"),
+            ("tells(pair[])", "text", "''{}''"),
+            ("pairs(text)", "pair[]", "''{}''"),
+            ("many(text[])", "bool", "true"),
         ];
         let mut sql = format!(
             "CREATE SCHEMA {schema}; SET search_path = {schema}; CREATE TYPE mood AS ENUM ('a', 'b');
+             CREATE TYPE pair AS (x text); CREATE TYPE span AS RANGE (SUBTYPE = text);
              CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {witness} RETURN NEW; END$$;"
         );
         for (signature, returns, value) in functions {
@@ -232,7 +395,8 @@ impl<'a> Attacked<'a> {
              GRANT SELECT ON t TO reader_{};"
             , self.database.name()
         );
-        sql + &code.replace("f()", &format!("{schema}.f()")) + ";"
+        let code = code.replace("f()", &format!("{schema}.f()")).replace("$S", &schema);
+        sql + &code + ";"
     }
 
     fn toastctl(&self, user: &str, arguments: &[&str]) -> Run {
@@ -266,7 +430,7 @@ impl<'a> Attacked<'a> {
 }
 
 fn is_read_by_owner_only(name: &str) -> bool {
-    !ONLY_WRITTEN.contains(&name) && !name.starts_with("policy")
+    !ONLY_WRITTEN.contains(&name) && !UNUSED.contains(&name) && !name.starts_with("policy")
 }
 
 const READS: &[&[&str]] = &[
@@ -279,6 +443,7 @@ const READS: &[&[&str]] = &[
     &["check", "a*.t"],
     &["value", "a9.t"],
     &["value", "a9.t", "--source", "functions"],
+    &["value", "a9.t.v@id=1"],
     &["inspect", "a9.t", "--policy", "best"],
 ];
 
@@ -315,6 +480,96 @@ fn no_verb_runs_code_of_an_owner() {
     }
 }
 
+/// A row is looked up by a key without casts and functions that the table's owner has made.
+#[test]
+fn a_key_is_compared_without_code_of_the_tables_owner() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    for number in 0..attacked.attacks.len() {
+        for key in ["id=1", "id=1,m=a"] {
+            let run = attacked.toastctl("postgres", &["value", &format!("a{number}.t.v@{key}")]);
+            attacked.nothing_ran(&format!("{number}, {key}: {run:?}"));
+        }
+    }
+    attacked.as_mallory(
+        "SET search_path = a0; DROP TABLE t; CREATE TABLE t (m mood PRIMARY KEY, v text); INSERT INTO t VALUES ('b', 'x');
+         CREATE CAST (text AS mood) WITH FUNCTION moody(text) AS IMPLICIT",
+    );
+    let run = attacked.toastctl("postgres", &["value", "a0.t.v@m=b"]);
+    attacked.nothing_ran(&format!("{run:?}"));
+    assert_eq!(run.code, Some(0), "{run:?}");
+}
+
+/// Arrays of composite values are rebuilt element by element, and domains without an array type not at all.
+#[test]
+fn values_are_rebuilt_without_casts_and_checks_of_their_types() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    let schema = format!("a{}", attacked.number("default"));
+    attacked.as_mallory(&format!(
+        "SET search_path = {schema}; CREATE CAST (pair[] AS text) WITH FUNCTION tells(pair[]);
+         CREATE CAST (text AS pair[]) WITH FUNCTION pairs(text); CREATE DOMAIN texts AS text[] CHECK (many(VALUE));
+         ALTER TABLE t ADD c pair[], ADD x texts;
+         UPDATE t SET c = ARRAY[ARRAY[ROW(v)::pair]], x = ARRAY[v, v] WHERE id <= 20;
+         UPDATE t SET c = ARRAY[ROW(v)::pair] WHERE id > 20"
+    ));
+    let table = format!("{schema}.t");
+    let content = format!("SELECT md5(string_agg(md5(concat(c, x)), '' ORDER BY id)) FROM {table}");
+    for user in ["postgres".to_owned(), format!("member_{}", attacked.database.name())] {
+        for toaster in ["external", "lz4"] {
+            for column in ["c", "x"] {
+                let before = attacked.database.psql(&content);
+                let arguments =
+                    ["retoast", &table, "-c", column, "--toaster", toaster, "--verify", "full"];
+                let run = attacked.toastctl(&user, &arguments);
+                attacked.nothing_ran(&format!("{user}: {arguments:?}: {run:?}"));
+                assert!(user != "postgres" || run.code == Some(0), "{run:?}");
+                assert_eq!(attacked.database.psql(&content), before);
+            }
+        }
+    }
+    attacked
+        .database
+        .psql(&format!("UPDATE pg_type SET typarray = 0 WHERE oid = '{schema}.texts'::regtype"));
+    let run = attacked.toastctl("postgres", &["retoast", &table, "-c", "x", "--toaster", "pglz"]);
+    attacked.nothing_ran("a domain without an array type");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("type texts has no array type"), "{run:?}");
+}
+
+/// A row that is updated twice in a transaction has its foreign keys checked by a query of the referenced table.
+#[test]
+fn rows_are_not_moved_where_a_foreign_key_would_run_code() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, false);
+    let schema = format!("a{}", attacked.number("default"));
+    let member = format!("member_{}", attacked.database.name());
+    attacked.as_mallory(&format!(
+        "SET search_path = {schema}; CREATE TABLE queue (n int);
+         CREATE CONSTRAINT TRIGGER g AFTER INSERT ON queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+             EXECUTE FUNCTION fires();
+         CREATE FUNCTION queues() RETURNS int LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO {schema}.queue VALUES (1); RETURN 1; END';
+         CREATE FUNCTION evil() RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$BEGIN
+             IF session_user <> '{}' THEN RETURN {schema}.queues(); END IF; RETURN 1; END$$;
+         CREATE TABLE pk (id int PRIMARY KEY); INSERT INTO pk VALUES (1); CREATE INDEX i ON pk ((evil()), id);
+         CREATE TABLE moved (id int PRIMARY KEY, r int REFERENCES pk, v text);
+         INSERT INTO moved SELECT i, 1, repeat(md5(i::text), 20) FROM generate_series(1, 6000) i;
+         DELETE FROM moved WHERE id < 4000",
+        attacked.mallory
+    ));
+    let table = format!("{schema}.moved");
+    attacked.database.psql(&format!("VACUUM {table}"));
+    let compact = ["compact", table.as_str(), "--files", "heap"];
+    let run = attacked.toastctl(&member, &compact);
+    attacked.nothing_ran(&format!("{run:?}"));
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("rows cannot be moved: a foreign key refers to"), "{run:?}");
+    attacked.as_mallory(&format!("DROP INDEX {schema}.i"));
+    let run = attacked.toastctl(&member, &compact);
+    assert_eq!(run.code, Some(0), "{run:?}");
+}
+
 #[test]
 fn no_planner_of_any_major_runs_code_of_an_owner() {
     for major in server::other_majors().into_iter().filter(|major| major % 2 == 0) {
@@ -325,8 +580,51 @@ fn no_planner_of_any_major_runs_code_of_an_owner() {
                 let run = attacked.toastctl(server.superuser(), arguments);
                 attacked.nothing_ran(&format!("{arguments:?}: {run:?}"));
             }
+            if pageinspect {
+                continue;
+            }
+            for user in ["member", "reader"] {
+                let user = format!("{user}_{}", attacked.database.name());
+                for arguments in [READS[0], READS[3], READS[4], READS[8], WRITES[0]] {
+                    let run = attacked.toastctl(&user, arguments);
+                    attacked.nothing_ran(&format!("{user}: {arguments:?}: {run:?}"));
+                }
+            }
         }
     }
+}
+
+/// A schema's owner who may create schemas can rename them while a transaction has locked the table, whose statements then
+/// find another table.
+#[test]
+fn a_table_that_gets_the_name_of_another_is_not_written() {
+    let server = Server::start(&Options::default());
+    let attacked = Attacked::new(&server, true);
+    attacked.as_mallory(
+        "CREATE SCHEMA one; CREATE TABLE one.t (id int PRIMARY KEY, k text, v text);
+         INSERT INTO one.t SELECT i, 'k' || i, repeat(md5(i::text), 150) FROM generate_series(1, 400) AS i;
+         CREATE SCHEMA two; CREATE TABLE two.t (LIKE one.t INCLUDING ALL); INSERT INTO two.t TABLE one.t;
+         CREATE INDEX i ON two.t ((a0.f())); CREATE TRIGGER g BEFORE UPDATE ON two.t EXECUTE FUNCTION a0.fires();
+         ALTER TABLE two.t ENABLE ALWAYS TRIGGER g",
+    );
+    let rename = "DO $$BEGIN FOR i IN 1..100000 LOOP
+             ALTER SCHEMA one RENAME TO three; ALTER SCHEMA two RENAME TO one; COMMIT; PERFORM pg_sleep(0.0005);
+             ALTER SCHEMA one RENAME TO two; ALTER SCHEMA three RENAME TO one; COMMIT; PERFORM pg_sleep(0.0005);
+         END LOOP; END$$";
+    let conninfo = format!("{} user={}", attacked.database.conninfo(), attacked.mallory);
+    let mut psql = attacked.database.psql_command();
+    let mut renaming = psql.args(["-d", &conninfo, "-c", rename]).spawn().unwrap();
+    for toaster in ["external", "lz4"].iter().cycle().take(16) {
+        let arguments = ["retoast", "one.t", "-c", "v", "--toaster", toaster];
+        let run = attacked.toastctl("postgres", &arguments);
+        attacked.nothing_ran(&format!("{run:?}"));
+    }
+    assert_eq!(renaming.try_wait().unwrap(), None, "schemas are still renamed");
+    attacked.database.psql(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'",
+        attacked.mallory
+    ));
+    renaming.wait().unwrap();
 }
 
 /// Tables as applications have them, all owned by a role that is no superuser.

@@ -386,3 +386,47 @@ fn no_statement_takes_for_granted_that_a_table_has_one_toast_relation() {
     }
     assert!(read > 200, "{read}");
 }
+
+/// Chunked arrays and compressed chunks have no size in their pointers, and values of `dummy_toaster` are in theirs.
+#[test]
+fn values_of_toasters_are_counted_where_they_are() {
+    let of = |table: &str, verb: &str| -> Value {
+        let dir = standin::capture("jsonb_toaster", table);
+        let mut command = toastctl();
+        command.current_dir(&dir).args([verb, "--columns", "@meta.json", "--format", "json"]);
+        command.args(["--relation-file", "heap.bin", "--toast-file", "toast.bin"]);
+        serde_json::from_str(&run(&mut command).ok()).unwrap()
+    };
+    let truth = |table: &str, column: &str, field: &str| -> u64 {
+        let path = standin::capture("jsonb_toaster", table).join("truth.jsonl");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.filter_map(|row| row["cols"][column][field].as_u64()).sum()
+    };
+    for table in
+        ["json_array_big", "json_array_small", "json_cchunks", "json_tids_comp", "json_nested"]
+    {
+        let keys = &of(table, "keys")["columns"][0];
+        let documents = &keys["documents"]["estimate"];
+        assert_eq!(&keys["sample"]["documents"], documents, "{table}: {keys}");
+        assert_eq!(keys["problem_count"], 0, "{table}: {keys}");
+        let raw = keys["raw_bytes"]["estimate"].as_f64().unwrap();
+        let text = truth(table, "js", "octets") as f64;
+        assert!(raw > text * 0.3 && raw < text * 3.0, "{table}: {raw}, {text}");
+    }
+    for table in ["json_array_big", "json_cchunks"] {
+        let line = &of(table, "inspect")["tables"][0];
+        let js = line["columns"].as_array().unwrap().iter().find(|one| one["column"] == "js");
+        let stored = &js.unwrap()["stored_bytes"];
+        let toast = line["toast_bytes"].as_u64().unwrap();
+        assert!(stored["low"].as_u64() < stored["high"].as_u64(), "{table}: {stored}");
+        assert!(stored["estimate"].as_u64().unwrap() > toast / 2, "{table}: {stored}");
+    }
+    let line = &of("dummy_basic", "inspect")["tables"][0];
+    let t = line["columns"].as_array().unwrap().iter().find(|one| one["column"] == "t").unwrap();
+    // which does not count the heads of the ten pointers
+    let size = truth("dummy_basic", "t", "pg_column_size");
+    assert_eq!(t["stored_bytes"]["estimate"], size + 10 * 14, "{t}");
+    assert!(t["ratio"]["estimate"].as_f64().unwrap() < 1.0, "{t}");
+    assert_eq!(t["out_of_line_bytes"]["estimate"], 0, "{t}");
+}

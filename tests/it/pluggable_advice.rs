@@ -65,7 +65,7 @@ fn values_of_pluggable_toasters_are_counted_and_no_command_harms() {
         assert!(reasons.starts_with("No recommendation: pluggable toasters store "), "{reasons}");
         assert_eq!(report.compaction, None, "{report}");
         let text = advise(&database, &[&words[..], &["--details"]].concat()).ok();
-        assert!(!text.contains("Keep the current settings"), "{text}");
+        assert!(!text.contains("Keep the present settings"), "{text}");
         no_command_that_harms(&text);
 
         let explained = inspect(&database, &[&table.name, "--explain", "--format", "json"]);
@@ -78,9 +78,38 @@ fn values_of_pluggable_toasters_are_counted_and_no_command_harms() {
         assert!(column.read.as_ref().unwrap().chunks.estimate > 1.0, "{column}");
         let text = toastctl_on(&database, &["inspect", &table.name, "--explain"]).ok();
         assert!(text.contains("Values of pluggable toasters are counted as if"), "{text}");
+        // other toasters write whole values
+        assert_eq!(column.append.is_some(), table.name.starts_with("bytea"), "{column}");
+        assert_eq!(text.contains("  append  "), column.append.is_some(), "{text}");
     }
+    an_append_stores_the_last_chunk_again(&database);
     compaction_is_refused_before_anything_is_done(&database);
     a_sweep_ends_without_a_word_of_rewriting(&database);
+}
+
+/// With version and headers, unless it is full.
+fn an_append_stores_the_last_chunk_again(database: &Database<'_>) {
+    let toast =
+        database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'bytea_fresh'");
+    let mean: f64 = database
+        .psql(&format!(
+            "SELECT avg(CASE WHEN bytes = 1996 THEN 0 ELSE (24 + 8 + 4 + bytes + 7) / 8 * 8 + 4 END)
+             FROM (SELECT DISTINCT ON (chunk_id) octet_length(chunk_data) AS bytes FROM {toast}
+                   ORDER BY chunk_id, chunk_seq DESC) AS last"
+        ))
+        .parse()
+        .unwrap();
+    let explained =
+        inspect(database, &["bytea_fresh", "--explain", "--sample", "100%", "--format", "json"]);
+    let explained: Printed<Explanation> = explained.exits(0).report();
+    let column = explained.column("a");
+    let append = column.append.as_ref().unwrap();
+    let chunk = append.toast_bytes.estimate;
+    assert!((chunk - mean).abs() < 1.0, "{chunk} {mean}");
+    // lock and headers of the row, and of the chunk's record and its entry
+    let records = append.wal_bytes.estimate - chunk - append.heap_bytes.estimate;
+    assert!((0.0..300.0).contains(&records), "{column}");
+    assert!(append.wal_bytes.estimate < 2500.0, "{column}");
 }
 
 /// Of a table that nothing pluggable has to do with, on such a server.
@@ -112,7 +141,8 @@ fn compaction_is_refused_before_anything_is_done(database: &Database<'_>) {
     assert_eq!(database.psql(after), before);
     // two thirds of the files are free, and neither findings nor advice name what would be refused
     no_command_that_harms(&toastctl_on(database, &["inspect", "plain"]).ok());
-    let advise = ["advise-threshold", "plain", "--sample", "100%", "--details"];
+    let advise =
+        ["advise-threshold", "plain", "--sample", "100%", "--details", "--optimize", "read"];
     let text = toastctl_on(database, &advise).ok();
     assert!(text.contains("toastctl retoast public.plain"), "{text}");
     no_command_that_harms(&text);

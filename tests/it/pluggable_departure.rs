@@ -157,7 +157,7 @@ fn a_proof_waits_for_transactions_that_are_older() {
         "
 ",
     );
-    assert!(older.contains(&format!("process {}", holder.pid)), "{older}");
+    assert!(older.contains(&format!("session {} (user ", holder.pid)), "{older}");
 
     // begun before the end of the other, it ends after it, and has seen what that has left
     let mut command = toastctl();
@@ -166,7 +166,7 @@ fn a_proof_waits_for_transactions_that_are_older() {
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let waits = |line: &String| line.contains("waiting: older transactions must end first");
     let told = stderr.lines().map(Result::unwrap).find(waits).unwrap();
-    assert!(told.contains(&format!("process {}", holder.pid)), "{told}");
+    assert!(told.contains(&format!("session {} (user ", holder.pid)), "{told}");
     holder.commit();
     let mut stdout = String::new();
     child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();

@@ -73,7 +73,10 @@ fn screen(database: &Database<'_>, columns: usize, code: i32, commands: &[&str])
         }
         let run = run(&mut toastctl);
         assert_eq!(run.code, Some(code), "{command}: {}{}", run.stdout, run.stderr);
-        shown.push_str(&format!("$ toastctl {command}\n{}{}", run.stderr, run.stdout));
+        // a busy machine shows progress
+        let said = run.stderr.split_inclusive('\n').filter(|line| !line.contains(" blocks read ("));
+        let said: String = said.collect();
+        shown.push_str(&format!("$ toastctl {command}\n{said}{}", run.stdout));
     }
     shown
 }
@@ -85,6 +88,14 @@ fn fits(shown: &str, columns: usize) {
     // a busy machine makes retoast wait for locks, which takes one line more
     let waits = usize::from(shown.contains("longest wait for a lock"));
     assert!(rows <= LINES + waits, "{rows} lines:\n{shown}");
+}
+
+/// What an overview ends with, below the findings: a terminal shows tables and columns together. Other reports as they are.
+fn of_the_database(shown: &str) -> &str {
+    shown
+        .split_once("\n\n")
+        .filter(|(_, rest)| rest.contains("by size:"))
+        .map_or(shown, |(_, rest)| rest)
 }
 
 /// The transcript without figures, units and what line breaks and columns' widths depend on.
@@ -139,7 +150,7 @@ fn figureless(word: &str) -> String {
 fn which_column_eats_my_disk() {
     let database = shop();
     let shown = screen(&database, COLUMNS, 0, &["inspect"]);
-    fits(&shown, COLUMNS);
+    fits(of_the_database(&shown), COLUMNS);
     let first = shown.lines().find(|line| line.contains(" | ") && line.contains(" %")).unwrap();
     assert!(first.contains(" orders ") && first.contains(" doc "), "{first}");
     insta::assert_snapshot!("question_1_disk", masked(&shown, &database));
@@ -153,13 +164,13 @@ fn why_are_reads_slow_what_would_lz4_give_and_which_target() {
         fits(&shown, COLUMNS);
         // choices depend on figures: what is said of them, not which
         assert!(
-            shown.contains("today ") && shown.contains("Buffers/read: pages visited"),
+            shown.contains("today ") && shown.contains("> recommended; * Pareto front"),
             "{shown}"
         );
         insta::assert_snapshot!(name.to_owned(), masked(&shown, &database));
     };
     answer("question_2_reads", "advise-threshold orders --optimize read");
-    answer("question_3_lz4", "advise-threshold orders --storage extended --method lz4");
+    answer("question_3_lz4", "advise-threshold orders --toaster lz4");
     answer(
         "question_4_target",
         "advise-threshold orders --method lz4 --target 2032 --target 4080 --target 8160",
@@ -228,7 +239,7 @@ fn what_does_a_narrow_terminal_show() {
     {
         let shown = screen(&database, columns, 0, &[command]);
         assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
-        fits(&shown, columns);
+        fits(of_the_database(&shown), columns);
     }
     let shown = screen(&database, 60, 0, &["inspect --limit 2"]);
     insta::assert_snapshot!("question_8_narrow", masked(&shown, &database));
@@ -247,7 +258,7 @@ fn questions_that_change_nothing() {
     let database = unchanged_shop();
     for (question, command) in [
         ("10_large", "inspect orders"),
-        ("11_all_lz4", "advise-threshold --storage extended --method lz4 -q"),
+        ("11_all_lz4", "advise-threshold --toaster lz4 -q"),
         ("12_costs", "inspect --explain orders"),
         ("13_sound", "check"),
         ("14_keys", "keys orders"),
@@ -255,7 +266,8 @@ fn questions_that_change_nothing() {
         ("16_boss", "inspect --format markdown --limit 1"),
     ] {
         let shown = screen(database, COLUMNS, 0, &[command]);
-        fits(&shown, COLUMNS);
+        // what is for a document is not wrapped by a terminal
+        fits(&shown, if question == "16_boss" { 140 } else { COLUMNS });
         let mut masked = masked(&shown, database);
         if question == "14_keys" {
             // a busy machine does not get through all blocks in the time that a sample may take

@@ -7,6 +7,9 @@ use crate::support::server::{self, Database};
 use crate::support::verbs::inspect;
 use md5::{Digest, Md5};
 use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+use std::process::Stdio;
+use std::time::Duration;
 
 const TABLE: &str = "CREATE EXTENSION pageinspect;
     CREATE FUNCTION hx(n int, seed text) RETURNS text LANGUAGE sql IMMUTABLE AS
@@ -208,12 +211,12 @@ fn one_value_of_a_live_table_is_taken_apart() {
         assert!(run.stderr.contains(message), "{spec}: {}", run.stderr);
         assert!(run.code.is_some_and(|code| code == 1 || code == 2), "{:?}", run.code);
     };
-    refused("p@(0,1)", "of a server give table.column@(block,item)");
+    refused("p@(0,1)", "the table or the column is missing");
     refused("t.q@(0,1)", "there is no column \"q\"");
     refused("t.p@(90000,1)", "there is no block 90000");
     refused("t.p@(0,2000)", "block 0, item 2000: the line pointer does not exist");
     refused("nothing.p@(0,1)", "nothing");
-    refused("t.p@0,1", "expected an address such as @(12,3) at the end");
+    refused("t.p@0,1", "expected a row at the end, as in @id=42 or @(12,3)");
 }
 
 #[test]
@@ -373,4 +376,65 @@ fn the_chunks_of_every_value_are_where_the_server_has_them() {
     // no other transaction is there to see the deleted ones
     assert_eq!(compared.to_string(), stored);
     assert!(longest > 2_600, "{longest}");
+}
+
+/// The most memory that a run took, in bytes, as seen while it ran.
+fn memory(args: &[&str]) -> (u64, String) {
+    let mut shown = tempfile::tempfile().unwrap();
+    let out = Stdio::from(shown.try_clone().unwrap());
+    let mut child = toastctl().args(args).stdout(out).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kb = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        most = most.max(kb.unwrap_or(0) * 1024);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut text = String::new();
+    shown.rewind().unwrap();
+    shown.read_to_string(&mut text).unwrap();
+    (most, text)
+}
+
+#[test]
+fn a_long_value_is_not_held_in_memory() {
+    let database = server::with_pageinspect("long_values");
+    const MB: u64 = 1 << 20;
+    database.psql(
+        "CREATE TABLE long (v text);
+         ALTER TABLE long ALTER v SET STORAGE external;
+         INSERT INTO long SELECT repeat(md5('1') || '\u{e4}', 1024 * 1024);
+         ALTER TABLE long ALTER v SET STORAGE extended, ALTER v SET COMPRESSION pglz;
+         INSERT INTO long SELECT repeat(md5('2') || '\u{e4}', 1024 * 1024);
+         ALTER TABLE long ALTER v SET COMPRESSION lz4;
+         INSERT INTO long SELECT repeat(md5('3') || '\u{e4}', 1024 * 1024)",
+    );
+    let sums = database.psql("SELECT md5(v) FROM long ORDER BY ctid");
+    let sums: Vec<&str> = sums.lines().collect();
+    for (item, sum) in (1..).zip(&sums) {
+        let place = format!("long.v@(0,{item})");
+        let (most, shown) = memory(&["value", "-d", &database.url(), &place, "--format", "json"]);
+        assert!(shown.contains(&format!("\"md5\":\"{sum}\"")), "{item}");
+        assert!(shown.contains(&format!("\"text_md5\":\"{sum}\"")), "{item}");
+        assert!(most > MB && most < 50 * MB, "{item}: {most}");
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let dir = format!("--reassemble={}", temp.path().join("values").display());
+    let (most, shown) =
+        memory(&["value", "-d", &database.url(), "long", &dir, "--format", "jsonl"]);
+    assert!(most > MB && most < 50 * MB, "{most}");
+    for (line, sum) in shown.lines().zip(&sums) {
+        assert!(line.contains(&format!("\"text_md5\":\"{sum}\"")), "{line}");
+    }
+    let mut files: Vec<String> = std::fs::read_dir(temp.path().join("values"))
+        .unwrap()
+        .map(|file| md5_of(&std::fs::read(file.unwrap().path()).unwrap()))
+        .collect();
+    files.sort();
+    let mut sums = sums;
+    sums.sort_unstable();
+    assert_eq!(files, sums);
 }

@@ -134,7 +134,33 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
     assert_eq!(output.status.code(), Some(4), "{stderr}");
     assert!(stderr.contains("to continue: ") && stderr.contains("retoast"), "{stderr}");
     let report = Printed::<Report>::read(&String::from_utf8(output.stdout).unwrap());
-    assert_eq!(report.tables[0].outcome, Outcome::Stopped);
+    let table = &report.tables[0];
+    assert_eq!(table.outcome, Outcome::Stopped);
+    // what the scan has read before rows were stored anew is not what is there now
+    assert!(table.rows_stored > 0 && !table.forms_before.is_empty(), "{table}");
+    assert!(table.forms_after.is_empty() && !table.gave_up, "{table}");
+}
+
+/// A compaction that was stopped before it examined a file knows only how large that is.
+#[test]
+fn a_compaction_stopped_before_it_reads_says_nothing_of_the_files() {
+    let database = with_pageinspect("unread");
+    database.psql(LARGE);
+    let bytes = database
+        .psql("SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
+    let mut people = toastctl();
+    let arguments = ["compact", "t", "--throttle-query", "SELECT true", "--set", "max-wait=100ms"];
+    people.args(["compact", "-d", &database.url()]).args(&arguments[1..]);
+    let stopped = run(&mut people);
+    assert_eq!(stopped.code, Some(4), "{}{}", stopped.stdout, stopped.stderr);
+    assert!(!stopped.stdout.contains("became 0 bytes"), "{}", stopped.stdout);
+    assert!(
+        stopped.stdout.contains("compact: TOAST: ") && stopped.stdout.contains(", not examined")
+    );
+    for file in &retoast(&database, &arguments).table().compaction {
+        assert_eq!(file.before.to_string(), bytes, "{file}");
+        assert_eq!(file.before, file.after, "{file}");
+    }
 }
 
 #[test]
@@ -285,9 +311,18 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
+    const PID: &str =
+        "SELECT max(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953456499
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953456499";
     database.until(held, |answer| answer != "0");
-    refused(&to("t", "v"), 1, "another retoast");
+    let refusal = to("t", "v");
+    refused(&refusal, 1, &format!("session {} (user ", database.psql(PID)));
+    let told = &refusal.stderr;
+    assert!(
+        told.contains(", psql") && told.contains(" holds the advisory lock of this table"),
+        "{told}"
+    );
     holder.kill().unwrap();
     holder.wait().unwrap();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::support::command::toastctl;
+use crate::support::command::{run, toastctl};
 use crate::support::reports::Source;
 use crate::support::reports::retoast::{FileEnd, Outcome, Report};
 use crate::support::retoast::{contents, done, forms, kills, refused, retoast, retoast_as, spawn};
@@ -289,4 +289,36 @@ fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes()
         .parse()
         .unwrap();
     assert!(now as f64 <= (heap + toast) as f64 * 1.08 + 131072.0, "{now} of {heap} and {toast}");
+}
+
+#[test]
+fn csv_has_a_line_for_each_file_and_index() {
+    let database = with_pageinspect("csvfiles");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 100) FROM generate_series(1, 3000) AS i;
+         DELETE FROM t WHERE id <= 2000; VACUUM t",
+    );
+    let csv = |arguments: &[&str]| {
+        let url = database.url();
+        let arguments = [arguments, &["t", "-d", &url, "--format", "csv"]].concat();
+        let done = run(toastctl().args(arguments)).exits(0);
+        done.stdout.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    const HEAD: &str = "relation,object,ended,bytes_before,bytes_expected,bytes_after,reason";
+    for (arguments, begins) in [
+        (&["compact", "--dry-run"][..], ["public.t,toast,planned,", "public.t,heap,planned,"]),
+        (&["compact"], ["public.t,toast,compact,", "public.t,heap,compact,"]),
+        (
+            &["reindex", "--dry-run", "--indexes=all"],
+            ["public.t,public.t_pkey,planned,", "public.t,pg_toast."],
+        ),
+        (&["reindex", "--indexes=all"], ["public.t,public.t_pkey,rebuilt,", "public.t,pg_toast."]),
+    ] {
+        let lines = csv(arguments);
+        assert_eq!(lines[0], HEAD);
+        for begin in begins {
+            assert!(lines.iter().any(|line| line.starts_with(begin)), "{arguments:?}: {lines:#?}");
+        }
+    }
 }

@@ -39,10 +39,10 @@ fn is_near(predicted: u64, actual: u64) -> bool {
     predicted.abs_diff(actual) <= (actual / 4).max(512 << 10)
 }
 
-/// The same of growth: batches leave up to a megabyte of old values, and more if they are fast, before anything is
-/// vacuumed.
-fn grows_near(predicted: u64, actual: u64) -> bool {
-    predicted.abs_diff(actual) <= (actual / 4).max(3 << 19)
+/// The same of growth, which never exceeds what is printed as the most: batches leave up to a megabyte of old values, and
+/// two or three if the machine is so busy that a vacuum comes late, before anything is vacuumed.
+fn grows_near(predicted: Foreseen, actual: u64) -> bool {
+    actual <= predicted.high && predicted.estimate.abs_diff(actual) <= (actual / 4).max(5 << 19)
 }
 
 /// Makes table t, plans, runs, and compares. Returns the forecast of WAL.
@@ -59,14 +59,11 @@ fn comes_true(database: &Database<'_>, make: &str, arguments: &[&str]) -> Forese
     is_done_at_its_end(&run);
     let grown = table.peak.sum() - table.before.sum();
     assert!(is_near(plan.wal_bytes.estimate, written), "WAL: {written} written: {plan} {table}");
-    assert!(
-        grows_near(plan.growth_bytes.estimate, grown),
-        "growth: {grown} actual: {plan} {table}"
-    );
+    assert!(grows_near(plan.growth_bytes, grown), "growth: {grown} actual: {plan} {table}");
     // before a run, only a sample of pages is read
     let predicted = table.predicted.unwrap();
     assert!(is_near(predicted.wal_bytes.estimate, written), "WAL: {written} written: {table}");
-    assert!(grows_near(predicted.growth_bytes.estimate, grown), "growth: {grown} actual: {table}");
+    assert!(grows_near(predicted.growth_bytes, grown), "growth: {grown} actual: {table}");
     assert_eq!(predicted.wal_bytes_actual, table.wal_bytes);
     assert_eq!(predicted.growth_bytes_actual, grown);
     let Foreseen { low, estimate, high, .. } = plan.wal_bytes;

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::command::{run, toastctl};
 use crate::support::reports::retoast::Outcome;
 use crate::support::retoast::{LZ4, PATIENCE, Running, Session, contents, done, refused, retoast};
 use crate::support::server::{Database, Options, Server};
@@ -84,6 +85,12 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     let table = stopped.table();
     assert_eq!(table.outcome, Outcome::Stopped);
     assert!(table.notes().contains("(max-wait): prepared transaction"), "{table}");
+    assert!(table.gave_up && table.forms_after.is_empty(), "{table}");
+    let mut people = toastctl();
+    people.args(["retoast", "-d", &database.url()]).args(LZ4);
+    let text = run(people.args(["--set", "max-wait=700ms"])).stdout;
+    assert!(!text.contains("on request"), "{text}");
+    assert!(text.contains("stopped, because other sessions kept it waiting (max-wait)"), "{text}");
     assert!(stored(&database) != "4000");
     database.psql("ROLLBACK PREPARED 'forgotten'");
     done(&retoast(&database, &[&LZ4[..], &["--set", "max-wait=1h"]].concat()));

@@ -420,7 +420,11 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     refused(&retoast(&database, &since), 2, "was not written by retoast");
     let nowhere = dir.path().join("not there/since.json");
     let since = [&arguments[..], &["--since", nowhere.to_str().unwrap()]].concat();
-    refused(&retoast(&database, &since), 2, "not there/since.json\": No such file or directory");
+    refused(
+        &retoast(&database, &since),
+        2,
+        "not there/since.json\": it cannot be created: No such file or directory",
+    );
 }
 
 #[test]

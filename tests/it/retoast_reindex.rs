@@ -239,6 +239,31 @@ fn without_the_option_bloated_indexes_are_named_with_the_command() {
     refused(&retoast(&database, &["compact", "t", "--reindex=some"]), 2, "--reindex");
 }
 
+/// An index whose size after a rebuild is not known is not rebuilt unless it is asked for, and grows when rows move.
+#[test]
+fn an_index_that_grows_because_rows_move_is_named() {
+    let database = with_pageinspect("grows");
+    database.psql(
+        "CREATE TABLE g (id int PRIMARY KEY, words text[]);
+         INSERT INTO g SELECT i, ARRAY(SELECT md5(i || '/' || k) FROM generate_series(1, 20) AS k)
+             FROM generate_series(1, 4000) AS i;
+         CREATE INDEX g_gin ON g USING gin (words);
+         DELETE FROM g WHERE id % 3 > 0",
+    );
+    database.psql("VACUUM g");
+    let size = || database.psql("SELECT pg_relation_size('g_gin')").parse::<u64>().unwrap();
+    let before = size();
+    let mut people = toastctl();
+    people.args(["compact", "-d", &database.url(), "g", "--reindex"]);
+    let text = run(people.env("COLUMNS", "0")).ok();
+    assert!(size() > before, "{text}");
+    assert!(text.contains("left: indexes take ") && text.contains("--reindex=all"), "{text}");
+    let mut people = toastctl();
+    people.args(["reindex", "-d", &database.url(), "g"]);
+    let again = run(people.env("COLUMNS", "0")).ok();
+    assert!(!again.contains("left: indexes take "), "{again}");
+}
+
 #[test]
 fn a_deferrable_constraint_is_never_checked_early() {
     let database = with_pageinspect("deferred");

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::support::command::Signal;
-use crate::support::retoast::{Running, brake, command, contents, done, retoast, spawn};
-use crate::support::server::{Database, with_pageinspect};
+use crate::support::command::{Run, Signal, run, toastctl};
+use crate::support::proxy::Proxy;
+use crate::support::reports::retoast::Report;
+use crate::support::retoast::{LZ4, Running, brake, command, contents, done, retoast, spawn};
+use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 /// Storage, compression and comment of the column.
 const SETTINGS: &str = "SELECT attstorage::text || attcompression::text,
@@ -111,4 +113,141 @@ fn undo_knows_what_a_killed_run_has_set() {
     assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
     assert_eq!(database.psql(SETTINGS), "mp|mine");
     assert_eq!(contents(&database, "t"), before);
+}
+
+/// The three settings that a run may change.
+const THREE: &str = "SELECT attstorage, attcompression, reloptions FROM pg_attribute, pg_class AS c
+    WHERE attrelid = 't'::regclass AND attname = 'v' AND c.oid = attrelid";
+
+/// A run to lz4 that is stopped, after another session has done this.
+fn stopped_after(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
+    database.psql(
+        "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 500) AS i",
+    );
+    let arguments = [&LZ4[..], &brake(database), more].concat();
+    let running = Running::start(&mut command(database, &arguments));
+    running.says("is true (--throttle-query)");
+    database.psql(sql);
+    running.signal(Signal::INT);
+    running.end()
+}
+
+#[test]
+fn only_what_the_run_has_set_is_restored_and_the_rest_is_named() {
+    let database = with_pageinspect("restored");
+    let ours = "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET COMPRESSION pglz";
+    for (sql, left, named) in [
+        (
+            "ALTER TABLE t ALTER v SET STORAGE external",
+            "e|p|",
+            "column \"v\" was set to storage external",
+        ),
+        (
+            "ALTER TABLE t SET (toast_tuple_target = 4080)",
+            "x|p|{toast_tuple_target=4080}",
+            "toast_tuple_target was set to 4080",
+        ),
+    ] {
+        for undo in [true, false] {
+            let more: &[&str] = if undo { &["--undo"] } else { &[] };
+            let run = stopped_after(&database, sql, more);
+            let table = &run.report::<Report>().tables[0];
+            assert_eq!((table.undo(), table.undone), (ours, undo), "{table}");
+            assert!(
+                table
+                    .notes()
+                    .contains(&format!("{named} by another session: this is left as it is")),
+                "{table}"
+            );
+            if !undo {
+                database.psql(table.undo());
+            }
+            assert_eq!(database.psql(THREE), left, "{sql}");
+        }
+    }
+    // what another session has set instead of what the run set is not overwritten either
+    let run =
+        stopped_after(&database, "ALTER TABLE t ALTER v SET COMPRESSION default", &["--undo"]);
+    let table = &run.report::<Report>().tables[0];
+    assert_eq!((table.undo.as_deref(), table.undone), (None, false), "{table}");
+    assert!(
+        table.notes().contains("\"v\" was set to compression default by another session"),
+        "{table}"
+    );
+    assert_eq!(database.psql(THREE), "x||");
+}
+
+#[test]
+fn a_connection_lost_after_the_settings_were_changed_is_blamed_on_nobody() {
+    let server = Server::start(&Options { tcp: true, ..Options::default() });
+    let proxy = Proxy::start(server.port());
+    let database = server.with_pageinspect("cut");
+    let url = format!(
+        "host=127.0.0.1 port={} user=postgres dbname={} sslmode=disable",
+        proxy.port,
+        database.name()
+    );
+    let policy = [
+        "t",
+        "-c",
+        "v",
+        "--policy",
+        "chunk-saving",
+        "--method",
+        "lz4",
+        "--set",
+        "new-values=extended",
+    ];
+    // the change of the settings at the beginning, or that at the end
+    for (arguments, passes) in [(&LZ4[..], 0), (&policy[..], 0), (&policy[..], 1)] {
+        database.psql(
+            "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+             ALTER TABLE t ALTER v SET STORAGE main;
+             INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 500) AS i",
+        );
+        proxy.cut_at("ALTER TABLE\0", passes);
+        let retoast = ["retoast", "-d", &url, "--format", "json"];
+        let run = run(toastctl().args(retoast).args(arguments));
+        let table = done(&run);
+        assert!(proxy.has_cut(), "{}", run.stderr);
+        assert!(!run.stderr.contains("by another session"), "{}", run.stderr);
+        assert!(run.stderr.contains("to restore: ALTER TABLE"), "{}", run.stderr);
+        assert_eq!(database.psql(THREE), "x|l|", "{table}");
+        let undo = "SET STORAGE main, ALTER COLUMN \"v\" SET COMPRESSION pglz";
+        assert!(table.undo().contains(undo), "{table}");
+        let set = "column \"v\" to storage external";
+        assert!(!run.stderr.contains(set), "no run was killed: {}", run.stderr);
+    }
+}
+
+#[test]
+fn former_settings_are_said_before_they_are_changed_and_kept_in_the_checkpoint() {
+    let database = with_pageinspect("former");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 500) AS i",
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("at");
+    let undo = "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE external, \
+                ALTER COLUMN \"v\" SET COMPRESSION pglz, RESET (toast_tuple_target)";
+    let arguments =
+        [&LZ4[..], &["--target", "4080", "--checkpoint", file.to_str().unwrap()]].concat();
+    let killed =
+        Running::start(&mut command(&database, &[&arguments[..], &brake(&database)].concat()));
+    killed.says("is true (--throttle-query)");
+    assert!(killed.said().contains(&format!("public.t: to restore: {undo}")), "{}", killed.said());
+    killed.signal(Signal::KILL);
+    killed.end();
+    assert_eq!(database.psql(THREE), "x|l|{toast_tuple_target=4080}");
+    let run = retoast(&database, &arguments);
+    let table = done(&run);
+    let told =
+        format!("an earlier run has changed the settings; to restore those before it: {undo}");
+    assert!(run.stderr.contains(&told), "{}", run.stderr);
+    assert!(table.notes().contains(&told), "{table}");
+    assert!(!file.exists());
+    database.psql(undo);
+    assert_eq!(database.psql(THREE), "e|p|");
 }

@@ -7,7 +7,8 @@ use crate::support::reports::Printed;
 use crate::support::reports::overview::Overview;
 use crate::support::retoast::{refused, retoast};
 use crate::support::server;
-use crate::support::server::with_pageinspect;
+use crate::support::server::{Database, with_pageinspect};
+use crate::support::verbs::{advise, advised};
 
 #[test]
 fn a_misspelt_table_is_answered_with_its_likely_name() {
@@ -28,22 +29,24 @@ fn a_misspelt_table_is_answered_with_its_likely_name() {
          CREATE SCHEMA app; CREATE TABLE app.customers (v text)",
     );
     for (given, quoted, hint) in [
-        ("ordres", "\"ordres\"", "the table \"orders\""),
-        ("public.order", "\"public.order\"", "the table \"orders\""),
-        ("customers", "\"customers\"", "the table \"app.customers\""),
-        (
-            "\"Ordr Items\"",
-            "\"Ordr Items\"",
-            "the table \"Order Items\". Quote it: '\"Order Items\"'",
-        ),
-        ("Shopping", "\"Shopping\"", "the table \"Shopping Cart\". Quote it: '\"Shopping Cart\"'"),
+        ("ordres", "\"ordres\"", "the table orders"),
+        ("public.order", "\"public.order\"", "the table orders"),
+        ("customers", "\"customers\"", "the table app.customers"),
+        ("\"Ordr Items\"", "\"Ordr Items\"", "the table '\"Order Items\"'"),
+        ("Shopping", "\"Shopping\"", "the table '\"Shopping Cart\"'"),
     ] {
         let expected = format!(
             "toastctl: error: relation {quoted} does not exist\nHINT:  Perhaps you meant {hint}.\n"
         );
         assert_eq!(inspect(given), expected);
     }
-    assert_eq!(inspect("zebra"), "toastctl: error: relation \"zebra\" does not exist\n");
+    let other = "toastctl: error: relation \"zebra\" does not exist\n\
+                 HINT:  toastctl inspect shows the tables of this database; -d names another one.\n";
+    assert_eq!(inspect("zebra"), other);
+    database.psql("CREATE TABLE parcels (id int, contents text)");
+    let column = "toastctl: error: relation \"contents\" does not exist\n\
+                  HINT:  That is a column of the table parcels: -c contents names it, and 'parcels.contents@id=42' a value.\n";
+    assert_eq!(inspect("contents"), column);
 }
 
 #[test]
@@ -107,7 +110,11 @@ fn help_is_found_where_psql_has_the_host_and_by_topic() {
     let schema: Value = serde_json::from_str(&said(&["help", "json", "inspect"]).ok()).unwrap();
     assert_eq!(schema["type"], "object");
     let unknown = said(&["help", "permission"]);
-    refused(&unknown, 2, "there is no verb or topic \"permission\"\nHINT:  Available: inspect, ");
+    refused(
+        &unknown,
+        2,
+        "there is no verb or topic \"permission\"\nHINT:  Perhaps you meant permissions.",
+    );
 }
 
 #[test]
@@ -133,7 +140,7 @@ fn colours_are_for_terminals() {
         &["inspect"][..],
         &["inspect", "docs"],
         &["inspect", "docs", "--explain"],
-        &["check"],
+        &["check", "docs"],
         &["keys", "docs"],
         &["advise-threshold", "docs", "-c", "doc", "--method", "pglz", "--reads-per-write", "1"],
         &["compact", "docs", "--dry-run"],
@@ -163,4 +170,348 @@ fn colours_are_for_terminals() {
     command.args(["check", "docs", "-d", &database.url()]).env("CLICOLOR_FORCE", "1");
     let printed = run(&mut command).ok();
     insta::assert_snapshot!("colours", printed.replace('\u{1b}', "ESC"));
+}
+
+#[test]
+fn names_in_hints_can_be_typed_and_a_column_in_a_name_is_recognized() {
+    let database = with_pageinspect("typed");
+    database.psql(
+        "CREATE SCHEMA tenant_a; CREATE SCHEMA \"Tenant-C\"; CREATE TABLE tenant_a.docs (id int, d jsonb);
+         CREATE TABLE \"Tenant-C\".docs (id int, d jsonb); CREATE TABLE orders (id int, body text)",
+    );
+    let inspect = |name: &str| run(toastctl().args(["inspect", name, "-d", &database.url()]));
+    let hint = inspect("docs").stderr;
+    assert!(hint.contains("one of the tables '\"Tenant-C\".docs', tenant_a.docs."), "{hint}");
+    for name in ["tenant_a.docs", "\"Tenant-C\".docs"] {
+        assert_eq!(inspect(name).code, Some(0), "{name}");
+    }
+    for (name, table, column) in
+        [("tenant_a.docs.d", "tenant_a.docs", "d"), ("orders.body", "orders", "body")]
+    {
+        let value = run(toastctl().args(["value", name, "-d", &database.url()]));
+        assert_eq!(value.code, Some(1), "{value:?}");
+        let hint = format!("HINT:  Name the table, {table}: \"{column}\" is one of its columns.");
+        assert!(value.stderr.contains(&hint), "{}", value.stderr);
+        assert_eq!(run(toastctl().args(["value", table, "-d", &database.url()])).code, Some(0));
+    }
+    let other = run(toastctl().args(["inspect", "other.public.orders", "-d", &database.url()]));
+    assert!(
+        other.stderr.contains("cross-database references are not possible"),
+        "{}",
+        other.stderr
+    );
+}
+
+#[test]
+fn the_hint_about_a_materialized_view_helps() {
+    let database = with_pageinspect("matview");
+    database.psql(
+        "CREATE TABLE art (id int PRIMARY KEY, body text COMPRESSION pglz);
+         INSERT INTO art SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 100) i;
+         CREATE MATERIALIZED VIEW mvart AS SELECT id, body, body || '' AS anew FROM art",
+    );
+    let refusal = retoast(&database, &["mvart", "-c", "body", "--toaster", "lz4"]);
+    refused(&refusal, 1, "HINT:  Convert the tables that it reads, then REFRESH it: ");
+    assert!(refusal.stderr.contains("REFRESH also rebuilds its files and indexes."));
+    // what would be refused is not advised
+    database.psql(
+        "CREATE MATERIALIZED VIEW wide AS SELECT id, body || body AS t FROM art WITH NO DATA",
+    );
+    database.psql(
+        "ALTER MATERIALIZED VIEW wide ALTER t SET STORAGE external; REFRESH MATERIALIZED VIEW wide",
+    );
+    let report = advised(&database, &["wide", "-c", "t"]);
+    let advice = &report.recommendation;
+    assert!(advice.reasons.starts_with("Use "), "{advice}");
+    assert!(advice.reasons.contains("rows of a materialized view cannot be updated"), "{advice}");
+    assert!(advice.command.is_empty(), "{advice}");
+    let text = advise(&database, &["wide", "-c", "t", "--details"]).ok();
+    assert!(
+        !text.contains("toastctl retoast public") && !text.contains("toastctl compact"),
+        "{text}"
+    );
+    let methods =
+        "SELECT DISTINCT pg_column_compression(body), pg_column_compression(anew) FROM mvart";
+    database.psql(
+        "ALTER MATERIALIZED VIEW mvart ALTER body SET COMPRESSION lz4, ALTER anew SET COMPRESSION lz4;
+         REFRESH MATERIALIZED VIEW mvart",
+    );
+    assert_eq!(database.psql(methods), "pglz|lz4");
+    retoast(&database, &["art", "-c", "body", "--toaster", "lz4"]).exits(0);
+    database.psql("REFRESH MATERIALIZED VIEW mvart");
+    assert_eq!(database.psql(methods), "lz4|lz4");
+}
+
+/// What `toastctl` says of a command line that it does not carry out, with this exit code.
+#[track_caller]
+fn mistake(database: &Database<'_>, code: i32, words: &[&str], said: &[&str]) {
+    let mut command = toastctl();
+    command.args(words);
+    if !words.iter().any(|word| word.contains("-file") || *word == "--pageinspect" || *word == "-d")
+    {
+        command.args(["-d", &database.url()]);
+    }
+    let run = run(&mut command);
+    assert_eq!(run.code, Some(code), "{words:?}: {}{}", run.stdout, run.stderr);
+    for text in said {
+        assert!(run.stderr.contains(text), "{words:?}: not said: {text}\n{}", run.stderr);
+    }
+    for slip in ["invalid digit", " is not in ", "panicked", "Some(", "open-sesame"] {
+        assert!(!run.stderr.contains(slip), "{words:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_value_after_a_blank_is_not_taken_for_a_table() {
+    let database = with_pageinspect("mistakes");
+    database.psql("CREATE TABLE orders (id int, doc text); CREATE TABLE heap (doc text)");
+    let convert = ["retoast", "orders", "-c", "doc", "--toaster", "lz4"];
+    let cases: [(&[&str], &[&str], &str); 6] = [
+        (&convert, &["--compact", "heap"], "--compact=heap"),
+        (&convert, &["--reindex", "all"], "--reindex=all"),
+        (&["compact", "orders"], &["--reindex", "bloated"], "--reindex=bloated"),
+        (&["check"], &["--deep", "utf8"], "--deep=utf8"),
+        (&["value", "orders"], &["--reassemble", "out"], "--reassemble=out"),
+        (&["value"], &["--reassemble", "/tmp/out"], "--reassemble=/tmp/out"),
+    ];
+    for (before, after, instead) in cases {
+        let words = [before, after].concat();
+        mistake(
+            &database,
+            2,
+            &words,
+            &["needs an equals sign", &format!("HINT:  Write {instead};")],
+        );
+    }
+    // a table of that name can be named before the options, and one after an option without a value is one
+    for words in [&["compact", "heap", "--reindex"][..], &["value", "--reassemble", "orders"]] {
+        run(toastctl().args(words).args(["-d", &database.url()])).ok();
+    }
+}
+
+#[test]
+fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
+    let database = with_pageinspect("mistakes");
+    database.psql("CREATE SCHEMA app; CREATE TABLE app.t (v text); CREATE TABLE orders (doc text)");
+    let convert = ["retoast", "orders", "-c", "doc"];
+    let name = database.name().to_owned();
+    let url = format!("postgres://joe:open-sesame@localhost/{name}");
+    let cases: [(i32, &[&str], &str); 34] = [
+        (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
+        (2, &["--limit", "3"], "HINT:  A verb comes first, as in: toastctl inspect --limit"),
+        (2, &["inspect", "orders", "--json"], "HINT:  --format json prints JSON."),
+        (2, &["inspect", "-f", "q.sql"], "HINT:  toastctl runs no SQL"),
+        (2, &["inspect", "orders", "--dry-run"], "HINT:  This verb changes nothing;"),
+        (2, &["compact", "orders", "--force"], "HINT:  toastctl never asks"),
+        (2, &["check", "orders", "--repair"], "HINT:  check changes nothing: --salvage DIR"),
+        (2, &["compact", "orders", "--nice", "5"], "HINT:  That is a setting: --set nice=VALUE"),
+        (2, &["inspect", "--max-time", "-5s"], "HINT:  No value of an option is negative."),
+        (1, &["inspect", "orders", "doc"], "HINT:  That is a column of the table orders: -c doc"),
+        (1, &["check", "zebra"], "HINT:  toastctl inspect shows the tables of this database"),
+        (1, &["inspect", "orders.doc"], "A single value is named as in table.column@id=42."),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--set", "nise=1"]].concat(),
+            "Perhaps you meant nice.",
+        ),
+        (2, &["repack", "orders"], "HINT:  toastctl compact TABLE returns free space"),
+        (2, &["vacuum", "orders"], "HINT:  toastctl compact TABLE returns free space"),
+        (2, &["analyze"], "HINT:  toastctl inspect shows"),
+        (2, &["amcheck"], "HINT:  toastctl check finds damage"),
+        (2, &["recompress", "orders"], "HINT:  toastctl retoast TABLE -c COLUMN"),
+        (
+            2,
+            &[&convert[..], &["--storage", "external"]].concat(),
+            "HINT:  --toaster takes storages",
+        ),
+        (2, &["compact", "orders", "--toaster", "lz4"], "HINT:  toastctl retoast TABLE"),
+        (2, &["inspect", "--table", "orders"], "HINT:  Tables are named without an option"),
+        (1, &["inspect", "app"], "HINT:  That is a schema: 'app.*' selects its tables."),
+        (1, &["inspect", &name], "HINT:  That is this database: '*.*' selects"),
+        (1, &["check", "postgres"], "HINT:  That is a database: -d postgres connects to it."),
+        (
+            2,
+            &["inspect", "host=/tmp dbname=shop"],
+            "HINT:  -d takes it: toastctl inspect -d STRING.",
+        ),
+        (2, &["value", &url], "HINT:  -d takes it: toastctl value -d STRING."),
+        (1, &["check", "orders,app.t"], "HINT:  Several tables are separate words"),
+        (
+            2,
+            &[&convert[..2], &["--toaster", "lz4"]].concat(),
+            "HINT:  toastctl inspect TABLE lists the columns.",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--set", "batch-ms", "5"]].concat(),
+            "expected batch-ms=100",
+        ),
+        (2, &["check", "orders", "--salvage", "/etc"], "name a new directory"),
+        (2, &["check", "--jobs", "99"], "expected a whole number from 1 to 64"),
+        (2, &["check", "--jobs", "-1"], "expected a whole number from 1 to 64"),
+        (2, &["inspect", "--limit", "0"], "expected a whole number of at least 1"),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--max-time", "soon"]].concat(),
+            "for example 90s, 30min or 2h",
+        ),
+    ];
+    for (code, words, said) in cases {
+        mistake(&database, code, words, &[said]);
+    }
+}
+
+#[test]
+fn files_of_other_kinds_are_called_what_they_are() {
+    let database = with_pageinspect("mistakes");
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let data = database.server().data_dir();
+    let mut segments = std::fs::read_dir(data.join("pg_wal")).unwrap().map(|entry| entry.unwrap());
+    let segment = segments.find(|entry| entry.file_name().len() == 24).unwrap();
+    let wal = file("wal", &std::fs::read(segment.path()).unwrap());
+    let control = data.join("global/pg_control").to_str().unwrap().to_owned();
+    let mut tar = vec![0; 10_240];
+    tar[..6].copy_from_slice(b"README");
+    tar[257..262].copy_from_slice(b"ustar");
+    let tar = file("x.tar", &tar);
+    database.psql("CREATE TABLE t (id int PRIMARY KEY); CHECKPOINT");
+    let file_of = |name: &str| {
+        let path = database.psql(&format!("SELECT pg_relation_filepath('{name}')"));
+        data.join(path).to_str().unwrap().to_owned()
+    };
+    let index = file_of("t_pkey");
+    let map = file("16384_vm", &[0; 8192]);
+    let text = file("passwd", &b"root:x:0:0:root:/root:/bin/bash\n".repeat(400));
+    let dump = file("shop.dump", b"PGDMP\x01\x0e\x00\x04\x08\x01");
+    let columns = ["--columns", "id int, v jsonb"];
+    for (path, kind) in [
+        (&wal, "is a WAL file"),
+        (&control, "is a control file (pg_control)"),
+        (&tar, "is a tar archive"),
+        (&index, "is an index"),
+        (&map, "is a visibility map"),
+        (&dump, "is an archive of pg_dump"),
+        (&text, "is text"),
+    ] {
+        for verb in ["inspect", "check", "value"] {
+            let words = [&[verb, "--relation-file", path][..], &columns].concat();
+            mistake(&database, 2, &words, &[&format!("\"{path}\" {kind}, not a relation file")]);
+            if ![&text, &index, &map].contains(&path) {
+                let words = [&[verb, "--pageinspect", path][..], &columns].concat();
+                let said = format!("\"{path}\" {kind}, not saved output of pageinspect");
+                mistake(&database, 2, &words, &[&said]);
+            }
+        }
+        let words = [&["keys", "--relation-file", path][..], &columns].concat();
+        mistake(&database, 2, &words, &[kind]);
+    }
+    let words = [&["inspect", "--pageinspect", &text][..], &columns].concat();
+    mistake(&database, 1, &words, &["this is not output of pageinspect"]);
+    for columns in ["id int v text", "id int; v text", "id int, n numeric(10,2) v text"] {
+        let words = ["inspect", "--relation-file", &text, "--columns", columns];
+        mistake(&database, 2, &words, &["a comma is missing after "]);
+    }
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    let database = with_pageinspect("mistakes");
+    database.psql("CREATE TABLE t (v text); CREATE TABLE d (doc jsonb)");
+    let fixture = format!("{}/fixtures/captures/pg15/states", env!("CARGO_MANIFEST_DIR"));
+    let heap = format!("{fixture}/heap.bin");
+    let columns = format!("@{fixture}/meta.json");
+    let file = ["--relation-file", &heap, "--columns", &columns];
+    let datum = ["value", "--datum", "\\x0112ec030000100100400500000006000000"];
+    let convert = ["retoast", "t", "-c", "v", "--toaster", "lz4"];
+    let refused = "cannot be used with";
+    let cases: [(Vec<&str>, &str); 16] = [
+        ([&["inspect"], &file[..], &["-d", "shop"]].concat(), refused),
+        ([&["inspect"], &file[..], &["-W"]].concat(), refused),
+        ([&["inspect"], &file[..], &["--jobs", "3"]].concat(), refused),
+        ([&["inspect"], &file[..], &["--source", "functions"]].concat(), refused),
+        ([&["check"], &file[..], &["--scan-toast", "always"]].concat(), refused),
+        ([&["check"], &file[..], &["--allow", "owner-code"]].concat(), refused),
+        ([&["keys"], &file[..], &["-h", "localhost"]].concat(), refused),
+        ([&["value"], &file[..], &["-U", "joe"]].concat(), refused),
+        ([&datum[..], &["-d", "shop"]].concat(), refused),
+        ([&datum[..], &["--source", "functions"]].concat(), refused),
+        (vec!["inspect", "t", "--columns", "v text"], "--columns describes a file"),
+        (vec!["keys", "d", "--columns", "v text"], "--columns describes a file"),
+        (vec!["value", "t", "--big-endian"], "--big-endian has no effect"),
+        (
+            [&convert[..], &["--set", "new-values=extended"]].concat(),
+            "has no effect with --toaster",
+        ),
+        (vec!["advise-threshold", "t", "--emit", "sql", "--format", "json"], refused),
+        (
+            vec!["advise-threshold", "t", "--calibrate", "never", "--calibration", "/nosuch/x"],
+            "--calibrate never makes no such file",
+        ),
+    ];
+    for (words, said) in cases {
+        mistake(&database, 2, &words, &[said]);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_the_run_before_anything_is_changed() {
+    let database = with_pageinspect("mistakes");
+    database.psql("CREATE TABLE t (v text); INSERT INTO t VALUES (repeat('x', 9000))");
+    let settings = "SELECT attstorage, attcompression FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum = 1";
+    let before = database.psql(settings);
+    let convert = ["retoast", "t", "-c", "v"];
+    for dry_run in [&["--dry-run"][..], &[]] {
+        for (file, said) in [
+            (
+                ["--toaster", "lz4", "--checkpoint", "/nosuch/x"],
+                "checkpoint file \"/nosuch/x\": it cannot be created",
+            ),
+            (
+                ["--policy", "best", "--since", "/nosuch/x"],
+                "--since: \"/nosuch/x\": it cannot be created",
+            ),
+        ] {
+            mistake(&database, 2, &[&convert[..], &file, dry_run].concat(), &[said]);
+        }
+        let compact = ["compact", "t", "--reindex", "--checkpoint", "/nosuch/x"];
+        mistake(&database, 2, &[&compact[..], dry_run].concat(), &["it cannot be created"]);
+    }
+    assert_eq!(database.psql(settings), before);
+}
+
+#[test]
+fn missing_rights_are_one_message_and_an_empty_database_is_called_that() {
+    let database = with_pageinspect("mistakes");
+    let tables: Vec<String> = (1..=11).map(|n| format!("CREATE TABLE t{n} (v text);")).collect();
+    database.psql(&tables.join(" "));
+    database.psql(
+        "DO $$BEGIN CREATE ROLE stranger LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END$$",
+    );
+    let url = database.url_of("stranger");
+    let inspect = run(toastctl().args(["inspect", "-q", "-d", &url]));
+    assert_eq!(inspect.code, Some(1), "{inspect:?}");
+    let lines: Vec<&str> = inspect.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", inspect.stderr);
+    assert!(lines[0].ends_with(" and 3 more: permission denied"), "{}", inspect.stderr);
+    assert!(lines[1].contains("toastctl help permissions"), "{}", inspect.stderr);
+    for verb in ["check", "value", "advise-threshold", "compact"] {
+        let run = run(toastctl().args([verb, "t1", "-q", "-d", &url]));
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains("HINT:  "), "{}", run.stderr);
+    }
+    let empty = with_pageinspect("empty");
+    let check = run(toastctl().args(["check", "-d", &empty.url()]));
+    assert_eq!(check.code, Some(0), "{check:?}");
+    assert!(check.stderr.contains("this database has no tables"), "{}", check.stderr);
+    empty.psql("DROP EXTENSION pageinspect");
+    let check = run(toastctl().args(["check", "-d", &empty.url()]));
+    let said = "toastctl: notice: this database has no tables: only its system catalogs are read\n\
+                toastctl: error: check needs pages: the extension pageinspect is not installed in this database\n\
+                HINT:  toastctl help permissions lists what each verb needs.\n";
+    assert_eq!((check.code, check.stderr.as_str()), (Some(1), said));
 }

@@ -22,14 +22,17 @@ use crate::server::catalog::{Relation, ToastRelation};
 use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
 use crate::server::pages::PageReader;
-use crate::server::snapshot;
+use crate::server::{snapshot, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::model::cost::CHUNKS_PER_PAGE;
-use toast_format::model::pages::tuple_bytes;
+use toast_format::model::pages::{chunk_bytes, tuple_bytes};
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toast::{Incoming, Table};
+use toast_format::model::toaster::bytea::ByteaPointer;
+use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::wal::UpdateWork;
 
 /// Values, and chunks of theirs, that are looked up at a time.
 const MOST_VALUES: usize = 2000;
@@ -54,7 +57,8 @@ impl Advisor {
         let live = |error| AdviseError::Live { relation: relation.display_name(), error };
         // the method does not matter where nothing is compressed
         let table = relation.table(Method::Pglz, self.server.page_size);
-        let reading = Reading { advisor: self, relation, pageinspect, columns, table };
+        let toasters = Toasters::default();
+        let reading = Reading { advisor: self, relation, pageinspect, columns, table, toasters };
         let explained = reading.explain().await.map_err(live);
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
@@ -71,6 +75,8 @@ struct Reading<'a> {
     columns: Vec<usize>,
     /// As its toaster sees it.
     table: Table,
+    /// Those of the database, once they are known.
+    toasters: Toasters,
 }
 
 /// A value's chunks, and the pages that reading them in order visits.
@@ -90,10 +96,11 @@ struct ExplainedRows {
 }
 
 impl Reading<'_> {
-    async fn explain(&self) -> Result<Explanation, LiveError> {
-        let Reading { advisor, relation, pageinspect, .. } = *self;
+    async fn explain(mut self) -> Result<Explanation, LiveError> {
+        let Reading { advisor, relation, pageinspect, .. } = self;
         let page = advisor.server.page_size;
         let snapshot = snapshot::begin(&advisor.connection).await?.snapshot;
+        self.toasters = toasters::toasters(advisor.client(), &advisor.server).await?;
         let server = &advisor.server;
         let mut reader =
             server.page_reader(&advisor.connection, relation.quoted(), &snapshot).await?;
@@ -230,6 +237,24 @@ impl Reading<'_> {
         Ok(places)
     }
 
+    /// What an append to a value of `bytea_toaster` stores again: the row with its pointer, and the last chunk, which is
+    /// updated unless it is full.
+    fn append(&self, row: &SampledRow<'_>, column: usize) -> Option<UpdateWork> {
+        let pointer = row.custom(column)?;
+        if self.toasters.writer(&pointer).handler != Handler::Bytea {
+            return None;
+        }
+        let page = self.advisor.server.page_size;
+        let open = ByteaPointer::parse(&pointer).ok()?.open_chunk(page);
+        Some(UpdateWork {
+            rows: 1.0,
+            heap_bytes: tuple_bytes(row.facts.tuple_length) as f64,
+            toast_bytes: open.map_or(0.0, |bytes| chunk_bytes(page, bytes) as f64),
+            chunks: f64::from(u8::from(open.is_some())),
+            deleted_chunks: 0.0,
+        })
+    }
+
     /// Adds up a block.
     fn add(
         &self,
@@ -250,6 +275,11 @@ impl Reading<'_> {
                 else {
                     continue;
                 };
+                if let (Some(append), Some(more)) =
+                    (cluster.appends.get_mut(at), self.append(row, column))
+                {
+                    *append = append.plus(&more);
+                }
                 let pointer = row.pointer(column);
                 let found = pointer.and_then(|pointer| places.get(&pointer.value_id.0));
                 if let Some(pointer) = pointer

@@ -100,8 +100,11 @@ pub struct ColumnExplanation {
     pub read_cpu_ns: Interval<f64, Option<f64>>,
     /// Buffers of a scan of the whole table that reads the column.
     pub scan_buffers: Interval,
-    /// What an UPDATE of the column's value in one row writes.
+    /// What an UPDATE of the column's value in one row writes: a whole new value.
     pub update: Written,
+    /// What an UPDATE that appends to one value of `bytea_toaster` writes in addition to the appended bytes: the row, and
+    /// the last chunk unless it is full; null without such values.
+    pub append: Option<Written>,
 }
 
 /// Reading one value out of line. Figures are those of an average one.

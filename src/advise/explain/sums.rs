@@ -62,12 +62,19 @@ pub(super) struct Cluster {
     widths: [f64; RANGES],
     /// Of each column that is explained.
     pub(super) columns: Vec<Sums>,
+    /// What an append to each value of `bytea_toaster` in it stores again.
+    pub(super) appends: Vec<UpdateWork>,
 }
 
 impl Cluster {
     /// A block of a table of which `columns` columns are explained.
     pub(super) fn block(columns: usize) -> Cluster {
-        Cluster { blocks: 1.0, columns: vec![Sums::default(); columns], ..Cluster::default() }
+        Cluster {
+            blocks: 1.0,
+            columns: vec![Sums::default(); columns],
+            appends: vec![UpdateWork::default(); columns],
+            ..Cluster::default()
+        }
     }
 
     /// Adds a row with a tuple of `tuple` bytes, whose width is in this range.
@@ -84,6 +91,10 @@ impl Cluster {
         self.columns.get(at).copied().unwrap_or_default()
     }
 
+    fn append(&self, at: usize) -> UpdateWork {
+        self.appends.get(at).copied().unwrap_or_default()
+    }
+
     fn merge(&mut self, other: &Cluster) {
         self.blocks += other.blocks;
         self.rows.add_weighted(&other.rows, 1.0);
@@ -92,6 +103,9 @@ impl Cluster {
         }
         for (sums, more) in self.columns.iter_mut().zip(&other.columns) {
             sums.add_weighted(more, 1.0);
+        }
+        for (sum, more) in self.appends.iter_mut().zip(&other.appends) {
+            *sum = sum.plus(more);
         }
     }
 }
@@ -186,6 +200,13 @@ impl Clusters {
         self.written(scope, &self.rows(), |cluster| cluster.rows.update_other())
     }
 
+    /// What an append to a value of `bytea_toaster` stores again; `None` if the sample has none in the column.
+    fn append(&self, scope: &Scope, at: usize) -> Option<Written> {
+        let appendable = self.series(|cluster| cluster.append(at).rows);
+        let has_some = appendable.iter().any(|&values| values > 0.0);
+        has_some.then(|| self.written(scope, &appendable, |cluster| cluster.append(at)))
+    }
+
     /// What each of `number` updates writes.
     fn written(
         &self,
@@ -274,6 +295,7 @@ impl Clusters {
             read_cpu_ns: read_ns.plus(Interval::exact(heap_ns)).with_ends(false),
             scan_buffers: scan_buffers.plus(Interval::exact(blocks)),
             update: self.written(scope, &values, |cluster| cluster.column(at).update()),
+            append: self.append(scope, at),
         }
     }
 }

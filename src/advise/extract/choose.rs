@@ -14,11 +14,11 @@ use crate::advise::candidate::{AdviseError, Variants};
 use crate::advise::estimate::{CpuTime, Figure, Figures, FurtherCosts, Scope, figures};
 use crate::advise::plan::SamplePlan;
 use crate::advise::reading::Reading;
-use crate::advise::recommend::{Goal, Weighed, recommend};
+use crate::advise::recommend::{Exclusion, Goal, Optimize, Weighed, recommend};
 use crate::advise::result::Report;
 use crate::server::catalog::Relation;
 use crate::usage::keys::KnownUses;
-use crate::usage::workload::{Workload, WorkloadSource};
+use crate::usage::workload::{KnownUse, Workload};
 use toast_format::model::cost::Pricing;
 use toast_format::model::interval::Interval;
 
@@ -133,14 +133,22 @@ impl Reading<'_> {
             page: self.advisor.server.page_size,
             logical: facts.logical,
         };
-        let counted = facts.counters.reads_per_write();
-        let workload = Workload {
-            reads_per_write: options.reads_per_write.or(counted.map(|(ratio, _)| ratio)),
-            source: WorkloadSource::default(),
-            scanned: facts.counters.scanned_part(),
-        };
+        let rows = facts.counters.live;
+        let workload = Workload::new(&KnownUse {
+            reads_per_write: options.reads_per_write,
+            statements: None,
+            counters: &facts.counters,
+            period: facts.period,
+            values: rows,
+            out_of_line: rows,
+        });
         let sets = std::mem::take(&mut self.documents.extractions);
-        let goal = Goal { optimize: options.optimize, workload };
+        // keys get columns of their own so that they are read faster
+        let optimize = match options.optimize {
+            Optimize::Balanced => Optimize::Read,
+            other => other,
+        };
+        let goal = Goal { optimize, workload, prices: options.prices };
         let best = choose(&sets, &weights, &scope, &goal);
         let best = best.and_then(|best| sets.get(best)).map(Extraction::again);
         Ok(best.map(|best| best.weighed(weights.known)))
@@ -169,14 +177,15 @@ fn choose(sets: &[Extraction], weights: &Weights, scope: &Scope, goal: &Goal) ->
         let today = all.get(STORED)?;
         let rest = all.get(REST)?;
         if weighed.is_empty() {
-            weighed.push(Weighed::new(today, false, None, goal));
+            weighed.push(Weighed::new(today, today, None, None, goal));
         }
         let keys = set.target.keys.iter().map(|key| weights.part(&key.key));
         let keys: Vec<(f64, &Figures)> = keys.zip(all.get(KEYS..)?).collect();
         let figures = used(rest, &keys, today);
-        let refused = set.tally.tallies().get(REST)?.refused > 0.0;
+        let is_refused = set.tally.tallies().get(REST)?.refused > 0.0;
+        let exclusion = if is_refused { Some(Exclusion::Refused) } else { None };
         let rank = u8::try_from(rank + 1).unwrap_or(u8::MAX);
-        weighed.push(Weighed::new(&figures, refused, Some(rank), goal));
+        weighed.push(Weighed::new(&figures, today, exclusion, Some(rank), goal));
     }
     recommend(&weighed).choice.checked_sub(1)
 }

@@ -9,7 +9,7 @@ use super::keys::{KnownUse, ORDER};
 use super::target::{ExtractionTarget, Migrated};
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::compressed;
-use crate::advise::tally::{SampleRow, Tally, Variant};
+use crate::advise::tally::{OtherValues, SampleRow, Tally, Variant};
 use toast_format::codec::{Method, datum};
 use toast_format::disk::desc::{Align, Length, Storage};
 use toast_format::disk::jsonb::split::{RootValue, ValueKind, root_keys, without};
@@ -334,6 +334,7 @@ impl Extraction {
             settings: Some(self.stored.settings),
             table: wide.clone(),
             named: Vec::new(),
+            others: OtherValues::Stay,
         };
         let today = Variant {
             column,
@@ -341,6 +342,7 @@ impl Extraction {
             settings: None,
             table: self.stored.table.clone(),
             named: Vec::new(),
+            others: OtherValues::Stay,
         };
         let whole = std::iter::once(column).chain(added.clone()).collect();
         let mut variants = vec![today, made(vec![column]), made(whole)];

@@ -70,7 +70,7 @@ pub const FORMS: Topic = Topic {
 
 pub const FINDINGS: Topic = Topic {
     name: "findings",
-    about: "what inspect finds of severity high and medium",
+    about: "high- and medium-severity findings of inspect",
     intro: &[
         "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB or 1000 rows are left \
               out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
@@ -80,7 +80,7 @@ pub const FINDINGS: Topic = Topic {
 
 pub const LOW_FINDINGS: Topic = Topic {
     name: "low-findings",
-    about: "what inspect finds of severity low",
+    about: "low-severity findings of inspect",
     intro: &["See also `toastctl help findings`."],
     items: MEANINGS.1,
 };
@@ -91,10 +91,10 @@ pub const ALARMS: Topic = Topic {
     intro: &[
         "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
          tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
-         something could not be read. --format openmetrics has these figures, and those of --limit tables, columns and \
-         findings; a figure that is not known is left out. --format nagios has the exit codes 0 OK, 1 warning, 2 \
-         critical and 3 unknown. There, of two conditions about a figure, the one met first is a warning; the default \
-         is medium (warning) and high (critical).",
+         something could not be read. openmetrics leaves out a figure that is not known. nagios has the exit codes 0 OK, \
+         1 warning, 2 critical and 3 unknown; of two thresholds for one figure, the milder one is the warning. \
+         Without conditions, medium findings are warnings and high ones critical; of check, warnings and errors. Of several \
+         databases, nagios prints the worst state, and openmetrics has the label target.",
     ],
     items: &MEANINGS_OF_FIGURES,
 };
@@ -103,8 +103,8 @@ pub const DAMAGE: Topic = Topic {
     name: "damage",
     about: "the codes of damage that check reports",
     intro: &[
-        "The codes never change their meaning. All are errors, except TC014 and TC025 (warnings), TC006 and TC080 \
-              (notices). Notices are not damage, and leave the exit code at 0.",
+        "Codes keep their meaning. All are errors but TC014, TC015 and TC025 (warnings), and TC006 and TC080 (notices, \
+              with which the exit code is still 0).",
     ],
     items: &[
         (
@@ -112,8 +112,8 @@ pub const DAMAGE: Topic = Topic {
             "Page: header, checksum, new but not empty, unreadable, of another block, of zeros; none in use.",
         ),
         (
-            "TC010 to TC014",
-            "Line pointer: no tuple, wrong redirect, shared bytes, broken update chain, wrong t_ctid.",
+            "TC010 to TC016",
+            "Line pointer: no tuple, wrong redirect, shared bytes, broken update chain, wrong t_ctid. Page: LSN beyond the WAL, changed although all-visible in the map.",
         ),
         (
             "TC020 to TC029",
@@ -147,8 +147,8 @@ pub const SETTINGS: Topic = Topic {
     name: "settings",
     about: "what --set NAME=VALUE changes, with the defaults",
     intro: &[
-        "For retoast, compact and reindex. --set can be repeated. on-end is run at the end of a run that has begun, but \
-         not after --dry-run; if it fails, exit codes 0 and 6 become 1.",
+        "For retoast, compact and reindex. --set can be repeated. on-end runs once, when a run ends, but not \
+         after --dry-run; if it fails, exit codes 0 and 6 become 1.",
     ],
     items: &settings::SETTINGS,
 };
@@ -185,7 +185,7 @@ pub const EXIT_CODES: Topic = Topic {
         ),
         (
             "4",
-            "Stopped by a signal, --max-runtime or the setting max-wait. Run the command again to continue.",
+            "Stopped by a signal, --max-time or the setting max-wait. Run the command again to continue.",
         ),
         (
             "5",

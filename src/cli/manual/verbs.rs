@@ -23,7 +23,8 @@ const READ: (&str, &str) =
 const INSPECT: Manual = Manual {
     verb: "inspect",
     examples: &[
-        ("which columns take the space", "toastctl inspect -d shop"),
+        ("what takes the space", "toastctl inspect -d shop"),
+        ("changes since a run", "toastctl inspect -d shop --compare monday.json"),
         ("one table in full", "toastctl inspect orders"),
         ("what reads and updates cost", "toastctl inspect orders --explain"),
         ("a table of a terabyte in seconds", "toastctl inspect big --sample 1%"),
@@ -116,7 +117,7 @@ const CHECK: Manual = Manual {
 const VALUE: Manual = Manual {
     verb: "value",
     examples: &[
-        ("show one value in detail", "toastctl value 'orders.doc@(0,1)'"),
+        ("show one value in detail", "toastctl value orders.doc@id=42"),
         ("all values", "toastctl value orders --format csv"),
         ("save all that can be read", "toastctl value orders --reassemble=intact"),
         (
@@ -172,10 +173,7 @@ const ADVISE: Manual = Manual {
             "which toast_tuple_target",
             "toastctl advise-threshold orders --target 2032 --target 4080 --target 8160",
         ),
-        (
-            "one storage with one method",
-            "toastctl advise-threshold orders --method lz4 --storage extended",
-        ),
+        ("one storage with one method", "toastctl advise-threshold orders --toaster lz4"),
         (
             "whether a policy is worth it",
             "toastctl advise-threshold orders --policy best --method either",
@@ -232,7 +230,7 @@ const RETOAST: Manual = Manual {
         ("and return freed space", "toastctl retoast t -c doc --toaster lz4 --compact"),
         (
             "at night only, for three hours; run the same command every night until it is done",
-            "toastctl retoast orders -c doc --toaster lz4 --max-runtime 10800 --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
+            "toastctl retoast orders -c doc --toaster lz4 --max-time 3h --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
         ),
         (
             "keep values in the row if the row fits on a page",
@@ -248,7 +246,7 @@ const RETOAST: Manual = Manual {
         ),
         (
             "the same every night for new values (toastctl-runbooks(7) has the crontab entry)",
-            "toastctl retoast orders -c doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --max-runtime 10800",
+            "toastctl retoast orders -c doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --max-time 3h",
         ),
         (
             "in shorter transactions, and vacuumed more often",
@@ -314,7 +312,8 @@ const REINDEX: Manual = Manual {
 
 const CHECKPOINT_FILE: (&str, &str) = (
     "FILE of --checkpoint",
-    "How far the scan has got, and which index rebuilds were started; removed when everything is done.",
+    "How far the scan has got, which index rebuilds were started, and what the columns were set to before; removed when \
+     everything is done.",
 );
 
 const MONITOR: (&str, &str) =

@@ -2,13 +2,12 @@
 //! only if a command is certain to help.
 
 use super::values::{LEAST, NEARLY_ALL, finding, uncompressed};
-use crate::findings::code::{Code, WORTH};
+use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use crate::findings::targets::TargetFacts;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::interval::Interval;
 
@@ -45,7 +44,7 @@ pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
 
 /// The columns whose values were counted.
 fn of_columns(facts: &Facts) -> impl Iterator<Item = (&ColumnFacts, &Counted)> {
-    facts.columns.iter().filter_map(|column| Some((column, facts.counted(column)?)))
+    facts.stock_columns().filter_map(|column| Some((column, facts.counted(column)?)))
 }
 
 fn near_rows(counted: &Counted) -> Interval {
@@ -111,7 +110,7 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
     } else {
         format!("{what}; a target of {} {}", target.bytes, costs.join(" and "))
     };
-    let command = facts.retoast_with_target(column, target.bytes);
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
 }
 
@@ -126,7 +125,7 @@ fn many_short_ends(counted: &Counted) -> Option<Interval> {
 fn short_ends_of_file(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let ends = many_short_ends(counted)?;
     let what = "the last chunk is nearly empty";
-    let command = facts.table.advise(Some(&column.name));
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, what, command))
 }
 
@@ -136,9 +135,9 @@ fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<
         // its command changes the number of chunks anyway
         return None;
     }
-    let (how, command) =
-        kept_in_rows(facts, column, counted, ends).or_else(|| compressed(facts, column))?;
+    let how = kept_in_rows(facts, column, counted, ends).or_else(|| compressed(facts, column))?;
     let what = format!("the last chunk is nearly empty; {how}");
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, &what, command))
 }
 
@@ -148,22 +147,21 @@ fn kept_in_rows(
     column: &ColumnFacts,
     counted: &Counted,
     ends: Interval,
-) -> Option<(String, String)> {
+) -> Option<String> {
     let target = targets(facts).find(|target| {
         let left = target.short_ends.get(column.index);
         !target.fills_pages
             && left.is_some_and(|left| left.high <= ends.low * (1.0 - NEARLY_ALL))
             && price(counted, target) <= PRICE
     })?;
-    let how = format!(
+    Some(format!(
         "with a target of {} these values would stay in their rows, and scans of the table would read them too",
         target.bytes
-    );
-    Some((how, facts.retoast_with_target(column, target.bytes)))
+    ))
 }
 
 /// A method with which nearly all of these values take fewer chunks, or none.
-fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
+fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<String> {
     if facts.needs_its_compression(column) {
         return None;
     }
@@ -174,13 +172,7 @@ fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
     ];
     let (method, _) =
         methods.into_iter().find(|(_, part)| part.is_some_and(|part| part.low >= NEARLY_ALL))?;
-    let name = method.name();
-    let toaster = match column.storage {
-        Storage::Main => format!("main={name}"),
-        _ => name.to_owned(),
-    };
-    let how = format!("compressed with {name} these values would take fewer chunks");
-    Some((how, facts.retoast(column, &format!("--toaster {toaster}"))))
+    Some(format!("compressed with {} these values would take fewer chunks", method.name()))
 }
 
 /// A target with which most of the column's values that are out of line stay in their rows.
@@ -201,7 +193,7 @@ fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
     let values = counted.of(Count::OutOfLineValues);
     let bytes = counted.of(Count::UncompressedBytes);
     let heap = facts.heap?.bytes;
-    let many = values.low >= LEAST && bytes.low >= WORTH.max(heap) as f64;
+    let many = values.low >= LEAST && bytes.low >= facts.worth.max(heap) as f64;
     if !column.is_vector || !many {
         return None;
     }
@@ -215,7 +207,7 @@ fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
         facts.toast_facts.bytes / page,
         target.bytes
     );
-    let command = facts.retoast_with_target(column, target.bytes);
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::UncountedVectors, bytes, Unit::Bytes, &what, command))
 }
 

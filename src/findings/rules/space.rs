@@ -1,9 +1,11 @@
 //! Space that holds nothing, or nothing that can be read.
 
-use crate::findings::code::{Code, WORTH};
+use crate::findings::code::Code;
 use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
 use crate::server::about::NEVER_TRUNCATES;
+use toast_format::disk::TransactionId;
+use toast_format::fill::deaths::HeldTuples;
 use toast_format::fill::meter::FileFill;
 use toast_format::fill::moves::Expected;
 use toast_format::model::interval::Interval;
@@ -31,7 +33,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     out.extend(probable(facts));
     for index in &facts.bloated {
         let spare = index.bytes.saturating_sub(index.fresh);
-        if spare < WORTH {
+        if spare < facts.worth {
             continue;
         }
         let bytes = Interval::exact(spare as f64);
@@ -55,7 +57,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         return;
     }
     let dropped = facts.look.as_ref().map(|look| look.dropped).unwrap_or_default();
-    if dropped.low >= WORTH as f64 && dropped.low >= facts.bytes as f64 * DROPPED {
+    if dropped.low >= facts.worth as f64 && dropped.low >= facts.bytes as f64 * DROPPED {
         out.push(Finding {
             what: "values of dropped columns".to_owned(),
             command: facts.table.vacuum_full(),
@@ -65,14 +67,26 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 }
 
 fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
-    let enough = file.dead_bytes.low >= WORTH as f64 && file.dead.low >= file.tuples.high * DEAD;
+    let enough =
+        file.dead_bytes.low >= facts.worth as f64 && file.dead.low >= file.tuples.high * DEAD;
     let what = if name == "heap" { "dead rows" } else { "dead chunks in the TOAST relation" };
     enough.then(|| Finding {
         object: Some(name.to_owned()),
-        what: what.to_owned(),
+        what: format!("{what}{}", held(facts, file)),
         command: facts.table.vacuum(),
         ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
     })
+}
+
+/// Whom VACUUM has to wait for before it may remove the dead tuples of a file.
+fn held(facts: &Facts, file: &FileFill) -> String {
+    let Some(holder) = &facts.horizon else { return String::new() };
+    let which = match file.deaths.held_by(TransactionId(holder.horizon)) {
+        HeldTuples::None => return String::new(),
+        HeldTuples::Some => "some of them",
+        HeldTuples::All => "them",
+    };
+    format!("; VACUUM cannot remove {which} before {} has ended", holder.who)
 }
 
 /// What is probably free in the TOAST relation: its values do not need it, or a sample of its pages shows it. Files tell
@@ -94,10 +108,10 @@ fn probable(facts: &Facts) -> Option<Finding> {
             "because the values of the table's rows do not need more of it",
         ),
     };
-    if spare.low < WORTH as f64 || spare.estimate < bytes as f64 * PROBABLY {
+    if spare.low < facts.worth as f64 || spare.estimate < bytes as f64 * PROBABLY {
         return None;
     }
-    let command = if facts.server.truncates {
+    let command = if facts.server.truncates && facts.server.compacts_toast {
         facts.table.compact("toast")
     } else {
         facts.table.vacuum_full()
@@ -114,19 +128,23 @@ fn probable(facts: &Facts) -> Option<Finding> {
 fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
     let enough =
-        |spare: Interval| spare.low >= WORTH as f64 && spare.low >= file.bytes as f64 * SPARE;
+        |spare: Interval| spare.low >= facts.worth as f64 && spare.low >= file.bytes as f64 * SPARE;
     let (spare, what) = if enough(file.spare) {
         (file.spare, format!("free in {of}"))
     } else if enough(file.spare_vacuumed) && dead(facts, file, name).is_none() {
-        (file.spare_vacuumed, format!("free in {of} after VACUUM has removed dead rows"))
+        let held = held(facts, file);
+        (file.spare_vacuumed, format!("free in {of} after VACUUM has removed dead rows{held}"))
     } else {
         return None;
     };
-    let (what, command, compaction) = if facts.server.truncates {
-        (what, facts.table.compact(name), file.compaction)
-    } else {
-        (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
-    };
+    let (what, command, compaction) =
+        if facts.server.truncates && (facts.server.compacts_toast || name == "heap") {
+            (what, facts.table.compact(name), file.compaction)
+        } else if facts.server.truncates {
+            (what, facts.table.vacuum_full(), None)
+        } else {
+            (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
+        };
     Some(Finding {
         object: Some(name.to_owned()),
         what,

@@ -1,51 +1,21 @@
 use super::findings;
-use crate::command::TableName;
 use crate::findings::facts::{
-    BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, VALUE_IDS,
+    BloatedIndex, Facts, IdUse, ServerFacts, ToastFacts, ToasterFacts, VALUE_IDS,
 };
-use crate::findings::finding::{Finding, LookedAt};
+use crate::findings::finding::Finding;
 use crate::findings::look::{Count, Counted, RowFacts};
 use crate::findings::targets::TargetFacts;
 use crate::usage::upkeep::{Threshold, ToastVacuum, Upkeep};
-use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
-use toast_format::disk::layout::PageSize;
+use toast_format::fill::deaths::Deaths;
 use toast_format::fill::meter::FileFill;
 use toast_format::model::estimate::BlocksRead;
 use toast_format::model::interval::Interval;
 
-const SERVER: ServerFacts = ServerFacts { truncates: true, lz4: false, has_toasters: false };
+const SERVER: ServerFacts =
+    ServerFacts { truncates: true, compacts_toast: true, lz4: false, has_toasters: false };
 
 fn facts() -> Facts {
-    Facts {
-        table: TableName::Known { schema: "public".into(), name: "t".into() },
-        page: PageSize::DEFAULT,
-        target: None,
-        rows: Interval::exact(1e6),
-        toasted: None,
-        out_of_line: Interval::default(),
-        bytes: 1 << 30,
-        columns: vec![ColumnFacts {
-            index: 0,
-            name: "v".into(),
-            storage: Storage::Extended,
-            is_vector: false,
-            compression: None,
-            method: Method::Pglz,
-            other_method: None,
-            contents: Contents::default(),
-            statements: None,
-            keys: None,
-        }],
-        look: None,
-        heap: None,
-        toast: None,
-        toast_facts: ToastFacts { ids: Some(VALUE_IDS), ..ToastFacts::default() },
-        bloated: Vec::new(),
-        server: SERVER,
-        counters: None,
-        looked_at: LookedAt { settings: true, ..LookedAt::default() },
-    }
+    Facts::nothing_found()
 }
 
 fn found(facts: &Facts) -> Vec<Finding> {
@@ -75,6 +45,33 @@ fn value_ids_are_told_from_a_fourth_on() {
     );
     let wider = Facts { toast_facts: ToastFacts::default(), ..of(1.1e9) };
     assert_eq!(codes(&wider), [""; 0]);
+}
+
+/// A column with a toaster of its own is judged by that toaster alone; rules about storage and compression do not apply.
+#[test]
+fn values_that_the_columns_toaster_has_not_stored_are_found() {
+    let of = |others| {
+        let look = RowFacts {
+            rows: Interval::exact(2000.0),
+            dropped: Interval::default(),
+            columns: vec![Counted::of_one(Count::IdleRaw, Interval::exact(6e6))],
+            targets: Vec::new(),
+        };
+        let mut facts = Facts { look: Some(look), ..facts() };
+        let name = "bytea toaster".to_owned();
+        facts.columns[0].toaster = Some(ToasterFacts { name, others });
+        facts
+    };
+    let given = found(&of(Some((Interval::exact(2000.0), Interval::exact(6e6)))));
+    assert_eq!(given.len(), 1);
+    assert_eq!((given[0].code.name(), given[0].value), ("older-setting", 6_000_000));
+    assert_eq!(given[0].what, "not stored by the column's toaster (bytea toaster)");
+    let command = "toastctl retoast public.t --column v --toaster 'bytea toaster'";
+    assert_eq!(given[0].command, command);
+    assert_eq!(codes(&of(Some((Interval::exact(10.0), Interval::exact(3e4))))), [""; 0]);
+    assert_eq!(codes(&of(None)), [""; 0]);
+    let stock = Facts { columns: facts().columns, ..of(None) };
+    assert_eq!(found(&stock)[0].command, "toastctl advise-threshold public.t --column v");
 }
 
 #[test]
@@ -148,6 +145,7 @@ fn free_space_of_a_toast_relation_follows_from_the_sizes_of_its_values() {
         drawn: BlocksRead { read: 256, total: 12_800 },
         dead: Interval::default(),
         dead_bytes: Interval::default(),
+        deaths: Deaths::default(),
         tuples: Interval::exact(1e6),
         spare: Interval::exact(4e7),
         spare_vacuumed: Interval::exact(4e7),
@@ -175,6 +173,7 @@ fn free_space_of_a_toast_relation_follows_from_the_sizes_of_its_values() {
 #[test]
 fn what_a_sample_leaves_in_doubt_is_not_told() {
     let file = |spare: Interval| FileFill {
+        deaths: Deaths::default(),
         bytes: 100 << 20,
         drawn: BlocksRead { read: 256, total: 12_800 },
         dead: Interval::default(),
@@ -225,6 +224,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
 fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
     let free = Interval::exact(f64::from(80 << 20));
     let file = FileFill {
+        deaths: Deaths::default(),
         bytes: 100 << 20,
         drawn: BlocksRead { read: 12_800, total: 12_800 },
         dead: Interval::default(),

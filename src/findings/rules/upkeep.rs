@@ -1,7 +1,7 @@
 //! Costs of upkeep: dead chunks that wait for autovacuum, and old rows that are logged whole.
 
 use super::values::finding;
-use crate::findings::code::{Code, WORTH};
+use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
@@ -41,7 +41,7 @@ fn late_vacuum(facts: &Facts) -> Option<Finding> {
     let base = threshold.base.max((per_second * PAUSE).ceil());
     let then = Threshold { base, scale: SCALE, ..threshold }.dead_tuples(chunks);
     let saved = Interval::exact((now - then) * chunk_bytes(facts, chunks));
-    if then > now / 2.0 || saved.low < WORTH as f64 {
+    if then > now / 2.0 || saved.low < facts.worth as f64 {
         return None;
     }
     let set: Vec<String> = [
@@ -108,7 +108,7 @@ fn full_identity(facts: &Facts) -> Option<Finding> {
         high: stored.high / rows.low.max(1.0),
     };
     let logged = each.scaled(identity.changed);
-    if logged.low < WORTH as f64 {
+    if logged.low < facts.worth as f64 {
         return None;
     }
     let what = format!(
@@ -131,7 +131,7 @@ const UNCHANGED: f64 = 0.2;
 fn rewritten(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     let part = column.contents.unchanged.filter(|part| part.low >= UNCHANGED)?;
     let bytes = facts.counted(column)?.of(Count::RewrittenBytes).times(part);
-    if bytes.low < WORTH as f64 {
+    if bytes.low < facts.worth as f64 {
         return None;
     }
     let what = format!(

@@ -3,7 +3,7 @@
 
 use super::values::{LEAST, finding};
 use crate::advise::extract::keys::key_word;
-use crate::findings::code::{Code, WORTH};
+use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted, RowFacts};
@@ -19,9 +19,9 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         return;
     }
     let Some(look) = &facts.look else { return };
-    for column in &facts.columns {
+    for column in facts.stock_columns() {
         // values of the other method are stored by an older setting
-        let is_pglz = column.method == Method::Pglz && is_worth(look, column);
+        let is_pglz = column.method == Method::Pglz && is_worth(look, column, facts.worth);
         if is_pglz && !facts.needs_its_compression(column) {
             out.extend(usage(facts, column).map(|usage| by_lz4(facts, column, usage)));
         }
@@ -29,10 +29,10 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 }
 
 /// Whether pglz has compressed enough of the column's values.
-pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts) -> bool {
+pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts, worth: u64) -> bool {
     let counted = look.columns.get(column.index);
     let compresses = matches!(column.storage, Storage::Main | Storage::Extended);
-    compresses && counted.is_some_and(|counted| counted.of(Count::PglzRaw).low >= WORTH as f64)
+    compresses && counted.is_some_and(|counted| counted.of(Count::PglzRaw).low >= worth as f64)
 }
 
 /// What statements show about the column, or the counters of the TOAST relation if most of its content belongs to the
@@ -63,8 +63,7 @@ fn by_lz4(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
             "compressed with pglz, which takes longer to compress than lz4",
         ),
     };
-    let toaster = if column.storage == Storage::Main { "main=lz4" } else { "lz4" };
-    let command = facts.retoast(column, &format!("--toaster {toaster}"));
+    let command = facts.advise(column);
     finding(facts, column, code, ratio, unit, what, command)
 }
 

@@ -1,7 +1,8 @@
 //! How values are stored: against the column's settings, or without benefit.
 
-use crate::findings::code::{Code, WORTH};
-use crate::findings::facts::{ColumnFacts, Facts};
+use crate::command::shell_quoted;
+use crate::findings::code::Code;
+use crate::findings::facts::{ColumnFacts, Facts, ToasterFacts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use toast_format::disk::desc::Storage;
@@ -21,7 +22,8 @@ const HALF: f64 = 0.5;
 const WIDE: f64 = 0.5;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
-    for column in &facts.columns {
+    out.extend(facts.columns.iter().filter_map(|column| by_default_toaster(facts, column)));
+    for column in facts.stock_columns() {
         match facts.counted(column) {
             Some(counted) => by_rows(facts, column, counted, out),
             None => out.extend(
@@ -53,8 +55,8 @@ fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec
 }
 
 /// Whether the lower bound of these bytes is worth reporting.
-fn is_worth(bytes: Interval) -> bool {
-    bytes.low >= WORTH as f64
+fn is_worth(facts: &Facts, bytes: Interval) -> bool {
+    bytes.low >= facts.worth as f64
 }
 
 pub(super) fn finding(
@@ -80,7 +82,7 @@ fn older(
     values: Interval,
     bytes: Interval,
 ) -> Option<Finding> {
-    if !is_worth(bytes) || values.low < 1.0 || facts.needs_its_compression(column) {
+    if !is_worth(facts, bytes) || values.low < 1.0 || facts.needs_its_compression(column) {
         return None;
     }
     let how = match column.storage {
@@ -90,7 +92,20 @@ fn older(
         storage => storage.name().to_owned(),
     };
     let what = format!("not stored according to the column's settings ({how})");
-    let command = facts.retoast_as_set(column);
+    let command = facts.advise(column);
+    Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
+}
+
+/// Values that the default toaster has stored before another one was set for the column.
+fn by_default_toaster(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
+    let ToasterFacts { name, others } = column.toaster.as_ref()?;
+    let (values, bytes) = (*others)?;
+    if !is_worth(facts, bytes) || values.low < 1.0 {
+        return None;
+    }
+    let what = format!("not stored by the column's toaster ({name})");
+    let how = format!("--toaster {}", shell_quoted(name));
+    let command = facts.table.retoast(&column.name, &how);
     Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
 }
 
@@ -110,11 +125,11 @@ fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Opti
     }
     let part = column.contents.compressed?;
     let bytes = counted.of(Count::UncompressedBytes).times(part);
-    if part.low < HALF || !is_worth(bytes) {
+    if part.low < HALF || !is_worth(facts, bytes) {
         return None;
     }
     let what = "in already compressed formats";
-    let command = facts.table.alter_column(&column.name, "SET STORAGE EXTERNAL");
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::Precompressed, bytes, Unit::Bytes, what, command))
 }
 
@@ -129,29 +144,27 @@ pub(super) fn uncompressed(
     }
     let saves = column.contents.savings?;
     let bytes = counted.of(Count::ShortUncompressedBytes).times(saves);
-    if saves.low < SAVES || !is_worth(bytes) || counted.of(Count::CompressedRaw).estimate > 0.0 {
+    if saves.low < SAVES
+        || !is_worth(facts, bytes)
+        || counted.of(Count::CompressedRaw).estimate > 0.0
+    {
         return None;
     }
     let what = format!("would be saved by compression ({})", column.method.name());
-    let command = facts.retoast(column, "--toaster extended");
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::NoCompression, bytes, Unit::Bytes, &what, command))
 }
 
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let idle = counted.of(Count::IdleRaw);
     let raw = counted.of(Count::Raw);
-    if !is_worth(idle) || idle.low < raw.estimate * TOLD {
+    if !is_worth(facts, idle) || idle.low < raw.estimate * TOLD {
         return None;
     }
     if facts.needs_its_compression(column) {
         return None;
     }
-    let all = idle.low > counted.of(Count::CompressedRaw).estimate * NEARLY_ALL;
-    let command = if all {
-        facts.retoast(column, "--toaster external")
-    } else {
-        facts.retoast(column, &format!("--policy ratio --method {}", column.method.name()))
-    };
+    let command = facts.advise(column);
     let what = "compressed, but hardly smaller";
     Some(finding(facts, column, Code::IdleCompression, idle, Unit::Bytes, what, command))
 }
@@ -159,7 +172,7 @@ fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
 fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let values = counted.of(Count::FittingValues);
     let bytes = counted.of(Count::FittingBytes);
-    if !is_worth(bytes) || values.low < LEAST {
+    if !is_worth(facts, bytes) || values.low < LEAST {
         return None;
     }
     let main = counted.of(Count::MainBytes).high + bytes.high;
@@ -168,17 +181,17 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
         return None;
     }
     let what = "out of line, but would now be stored in the row";
-    let command = facts.retoast_as_set(column);
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
 }
 
 fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let bytes = counted.of(Count::MainBytes);
-    if !is_worth(bytes) || !is_wide(facts, bytes.low, 0.0) {
+    if !is_worth(facts, bytes) || !is_wide(facts, bytes.low, 0.0) {
         return None;
     }
     let what = "kept in long rows by storage main";
-    let command = facts.retoast(column, "--toaster extended");
+    let command = facts.advise(column);
     Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
 }
 

@@ -44,12 +44,12 @@ pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
     ("largest_table", "Size of the largest table or partition."),
     ("free_space", "Free space and dead rows (needs pageinspect)."),
     ("free_ratio", "The same as a part of tables and TOAST: 30% or 0.3."),
-    ("dead_rows", "Dead rows and chunks, by the server's statistics."),
+    ("dead_rows", "Dead rows and chunks, according to statistics."),
     ("value_id_ratio", "Largest part of the value IDs of a TOAST relation in use."),
     ("findings", "Findings of any severity (needs pageinspect)."),
     ("tables", "Selected tables."),
-    ("tables_not_read", "Tables that were locked, not permitted or not reached."),
-    ("problems", "Errors while reading the other tables."),
+    ("tables_not_read", "Tables that were locked, inaccessible, or not reached in time."),
+    ("problems", "Errors in tables that could not be read completely."),
 ];
 
 impl Figure {
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_was_not_read_is_never_fine() {
-        let mut ranking = Ranking::new(Extent { relations: 2, database_bytes: None });
+        let mut ranking = Ranking::new(Extent { relations: 2, ..Extent::default() });
         let judged = |ranking: &Ranking, figure, operator, limit| {
             Figures::of(ranking).judge(&Test::Figure(figure, operator, limit))
         };

@@ -20,9 +20,14 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::result::{ColumnFigures, FormFigures, RelationRead, RelationReport, Source};
+use crate::command::TableName;
 use crate::findings::code::WORTH;
+use crate::findings::content::MethodTrial;
+use crate::findings::facts::Facts;
 use crate::findings::finding::Finding;
+use crate::findings::whole::TablePart;
 use crate::server::citus::ShardLine;
+use crate::server::listing::Root;
 use toast_format::codec::Method;
 use toast_format::disk::desc::Storage;
 use toast_format::model::interval::{Amount, Interval};
@@ -49,6 +54,15 @@ pub struct RelationLine {
     /// Avoidable costs, if they were searched for; ranked with those of other relations.
     #[serde(skip)]
     pub findings: Option<Vec<Finding>>,
+    /// What those of the whole table follow from.
+    #[serde(skip)]
+    pub(super) facts: Option<Box<Facts>>,
+    /// The table that it is reported as a part of.
+    #[serde(skip)]
+    pub(super) whole: Option<TableName>,
+    /// Whether it is an inheritance child of that.
+    #[serde(skip)]
+    pub(super) is_child: bool,
 }
 
 /// Figures of a relation, or of all parts of a table, not of single columns.
@@ -69,12 +83,23 @@ pub struct TableFigures {
     pub index_bytes: Option<u64>,
     /// Rows that a SELECT returns.
     pub rows: Option<Amount>,
+    /// Whether row security may hide rows from this session, so that the figures of rows and of columns are those of
+    /// visible rows alone.
+    pub visible_rows_only: bool,
     /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
     pub unused_bytes: Option<Amount>,
+    /// In heap and TOAST relation: values of dropped columns in live rows. Null where pages were not read.
+    pub dropped_bytes: Option<Amount>,
     /// Rows read through indexes, according to the statistics; toastctl itself reads none this way. Null for files.
     pub rows_read: Option<u64>,
     /// Dead rows of heap and TOAST relation, according to the statistics. Null for files.
     pub dead_rows: Option<u64>,
+    /// Seconds since the last VACUUM, by hand or automatic, according to the statistics; of parts the most. Null if they
+    /// have none, and for files.
+    pub vacuum_age_seconds: Option<u64>,
+    /// Findings of any severity. Null if they were not searched for.
+    #[serde(rename = "finding_count")]
+    pub findings: Option<u64>,
 }
 
 impl TableFigures {
@@ -88,9 +113,13 @@ impl TableFigures {
             toast_values: nothing,
             index_bytes: Some(0),
             rows: nothing,
+            visible_rows_only: false,
             unused_bytes: nothing,
+            dropped_bytes: nothing,
             rows_read: Some(0),
             dead_rows: Some(0),
+            vacuum_age_seconds: Some(0),
+            findings: None,
         }
     };
 
@@ -99,6 +128,11 @@ impl TableFigures {
         [self.heap_bytes, self.toast_bytes, self.toast_index_bytes]
             .into_iter()
             .fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)))
+    }
+
+    /// These and all other indexes.
+    pub(crate) fn bytes_with_indexes(&self) -> u64 {
+        self.bytes().saturating_add(self.index_bytes.unwrap_or(0))
     }
 }
 
@@ -116,11 +150,18 @@ impl AddAssign<&TableFigures> for TableFigures {
         let without = if part.toast_bytes.is_none() { Some(Interval::exact(0)) } else { None };
         self.toast_values = sum_if_known(self.toast_values, part.toast_values.or(without));
         self.rows = sum_if_known(self.rows, part.rows);
+        self.visible_rows_only = self.visible_rows_only || part.visible_rows_only;
         self.unused_bytes = sum_if_known(self.unused_bytes, part.unused_bytes);
+        self.dropped_bytes = sum_if_known(self.dropped_bytes, part.dropped_bytes);
         for (sum, more) in
             [(&mut self.rows_read, part.rows_read), (&mut self.dead_rows, part.dead_rows)]
         {
             *sum = sum.zip(more).map(|(sum, more)| sum.saturating_add(more));
+        }
+        let ages = self.vacuum_age_seconds.zip(part.vacuum_age_seconds);
+        self.vacuum_age_seconds = ages.map(|(age, other)| age.max(other));
+        if let Some(findings) = part.findings {
+            self.findings = Some(self.findings.unwrap_or(0) + findings);
         }
     }
 }
@@ -151,6 +192,8 @@ pub struct ColumnLine {
     /// The node of the shard, if shards are reported one by one (--parts).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Whether row security may hide rows from this session, so that the figures are those of visible rows alone.
+    pub visible_rows_only: bool,
     /// Values that are not NULL.
     pub values: Amount,
     /// In the relation's files: values as they are stored, and TOAST pointers.
@@ -180,6 +223,14 @@ pub struct FormLine {
 }
 
 impl FormLine {
+    /// The form with its method, as in `external_compressed lz4`.
+    pub(crate) fn shown(&self) -> String {
+        match self.method {
+            Some(method) => format!("{} {}", self.form.name(), method.name()),
+            None => self.form.name().to_owned(),
+        }
+    }
+
     /// A form that takes space in the relation, if it is one.
     fn new(figures: &FormFigures) -> Option<FormLine> {
         let FormFigures { form, method, all, .. } = *figures;
@@ -196,6 +247,7 @@ impl AddAssign<&ColumnLine> for ColumnLine {
     /// Adds the column of another part of the table.
     fn add_assign(&mut self, part: &ColumnLine) {
         self.parts += part.parts;
+        self.visible_rows_only = self.visible_rows_only || part.visible_rows_only;
         if self.type_name != part.type_name {
             self.type_name = None;
         }
@@ -236,13 +288,37 @@ pub struct LeftOut {
     pub reason: String,
 }
 
+/// What system catalogs take, without their indexes.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct CatalogBytes {
+    /// Heaps, TOAST relations and their indexes of the schema pg_catalog.
+    pub catalog_bytes: u64,
+    /// Those of them of pg_largeobject.
+    pub large_object_bytes: u64,
+}
+
+impl CatalogBytes {
+    fn plus(self, other: CatalogBytes) -> CatalogBytes {
+        CatalogBytes {
+            catalog_bytes: self.catalog_bytes.saturating_add(other.catalog_bytes),
+            large_object_bytes: self.large_object_bytes.saturating_add(other.large_object_bytes),
+        }
+    }
+}
+
 /// What is known before any relation is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Relations that were selected.
     pub(crate) relations: u64,
+    /// What system catalogs take.
+    pub(crate) catalogs: CatalogBytes,
     /// Files of the database; `None` where that is not known.
     pub(crate) database_bytes: Option<u64>,
+    /// `default_toast_compression`; `None` for files, and if servers differ.
+    pub(crate) compression: Option<Method>,
 }
 
 impl Extent {
@@ -251,66 +327,121 @@ impl Extent {
         let databases = self.database_bytes.zip(other.database_bytes);
         Extent {
             relations: self.relations.saturating_add(other.relations),
+            catalogs: self.catalogs.plus(other.catalogs),
             database_bytes: databases.map(|(bytes, more)| bytes.saturating_add(more)),
+            compression: if self.compression == other.compression {
+                self.compression
+            } else {
+                None
+            },
         }
     }
 }
 
 impl RelationLine {
     /// Makes it a line of a shard: its columns are part of the table's, unless shards are reported one by one. Commands
-    /// name the table, which is what Citus and this program work on. `names`: those of the shard and the table.
-    pub(crate) fn place(&mut self, shard: ShardLine, names: (&str, &str), one_by_one: bool) {
+    /// name the table, which is what Citus and this program work on. `names`: those of the shard and the table. `whole`: the
+    /// table that it is added up in.
+    pub(crate) fn place(
+        &mut self,
+        shard: ShardLine,
+        names: (&str, &str),
+        whole: Option<TableName>,
+    ) {
+        if let Some(TableName::Known { name, .. }) =
+            self.facts.as_mut().map(|facts| &mut facts.table)
+        {
+            names.1.clone_into(name);
+        }
         let copies = (shard.copies > 1).then_some(shard.copies);
         for column in &mut self.columns {
             column.copies = copies;
-            column.node = one_by_one.then(|| shard.node.clone());
+            column.node = whole.is_none().then(|| shard.node.clone());
         }
-        self.part_of = (!one_by_one).then(|| shard.table.clone());
+        self.part_of = whole.is_some().then(|| shard.table.clone());
+        self.whole = whole;
         for finding in self.findings.iter_mut().flatten() {
             finding.command = shard.command(&finding.command, names);
         }
         self.read.shard = Some(shard);
     }
 
-    /// The line of a relation's report. The parts of a rolled-up relation name it as `part_of`.
-    pub(crate) fn new(
-        report: &RelationReport,
-        part_of: Option<String>,
-        database_bytes: Option<u64>,
-    ) -> RelationLine {
+    /// The same as a part of this table.
+    pub(crate) fn part_of(self, root: Root) -> RelationLine {
+        let Root { schema, name, is_partitioned, .. } = root;
+        let whole = TableName::Known { schema, name };
+        RelationLine {
+            part_of: Some(whole.shown()),
+            whole: Some(whole),
+            is_child: !is_partitioned,
+            ..self
+        }
+    }
+
+    /// The table that it is, or is a part of, for findings about it; `None` for files, and for shards that are reported one
+    /// by one.
+    fn as_part(&self) -> Option<(TableName, TablePart)> {
+        let facts = self.facts.as_deref()?.clone();
+        let findings = self.findings.clone()?;
+        let is_shard = self.read.shard.is_some();
+        let table = match &self.whole {
+            Some(whole) => whole.clone(),
+            None if is_shard => return None,
+            None => facts.table.clone(),
+        };
+        Some((table, TablePart { facts, findings, is_shard, is_child: self.is_child }))
+    }
+
+    /// What both compression methods make of some values of a column, if it was examined.
+    fn trial(&self, column: &str) -> Option<MethodTrial> {
+        let mut columns = self.facts.as_ref()?.columns.iter();
+        Some(columns.find(|known| known.name == column)?.contents.trial)
+    }
+
+    /// The line of a relation's report.
+    pub(crate) fn new(report: &RelationReport, database_bytes: Option<u64>) -> RelationLine {
         let RelationReport { read, heap, .. } = report;
+        let visible_rows_only = report.tuples.visible_rows_only;
         let mut columns = Vec::new();
         if read.access_method.is_none() {
-            let relation = &read.name.relation;
-            let figures = report.columns.iter();
-            columns.extend(figures.map(|column| ColumnLine::new(relation, column, database_bytes)));
+            columns = lines(report, &report.columns, database_bytes);
         }
+        let dropped = report.dropped_columns.as_ref();
+        let dropped = dropped.map(|columns| lines(report, columns, database_bytes));
+        let are_all_placed = !visible_rows_only && dropped.is_some();
         let toast = report.toast.as_ref();
         let toast_bytes = toast.and_then(|toast| toast.bytes);
         let file_bytes = heap.bytes.unwrap_or(0).saturating_add(toast_bytes.unwrap_or(0));
         let of_server = matches!(read.source, Source::Pageinspect | Source::Functions);
+        let mut findings = None;
+        if of_server || file_bytes >= WORTH {
+            findings = report.findings.as_ref().map(|found| found.findings.clone());
+        }
         RelationLine {
-            part_of,
+            part_of: None,
             figures: TableFigures {
                 heap_bytes: heap.bytes,
                 toast_bytes,
                 toast_index_bytes: toast.and_then(|toast| toast.index_bytes),
                 toast_values: toast
-                    .filter(|toast| toast.unplaced_values.is_none())
+                    .filter(|toast| are_all_placed && toast.unplaced_values.is_none())
                     .map(|toast| toast.values),
                 index_bytes: heap.index_bytes,
                 rows: Some(report.tuples.live),
-                unused_bytes: unused(report, &columns),
+                visible_rows_only,
+                unused_bytes: unused(report, columns.iter().chain(dropped.iter().flatten())),
+                dropped_bytes: dropped.map(|columns| total_stored(&columns)),
                 rows_read: None,
                 dead_rows: None,
+                vacuum_age_seconds: None,
+                findings: findings.as_ref().map(|found| found.len() as u64),
             },
             columns,
             read: read.clone(),
-            findings: if of_server || file_bytes >= WORTH {
-                report.findings.as_ref().map(|found| found.findings.clone())
-            } else {
-                None
-            },
+            findings,
+            facts: report.facts.clone(),
+            whole: None,
+            is_child: false,
         }
     }
 }
@@ -327,6 +458,7 @@ impl ColumnLine {
             parts: 1,
             copies: None,
             node: None,
+            visible_rows_only: false,
             values: figures.all.values,
             stored_bytes,
             raw_bytes: figures.all.raw_bytes,
@@ -359,14 +491,40 @@ fn out_of_line(column: &ColumnFigures) -> Option<Amount> {
             Form::Unknown if column.unplaced_values != Some(0) => return None,
             _ => continue,
         }
-        // values of one block have several forms, so what one has more the other may have too
-        sum = sum.plus(all.stored_bytes?);
+        let stored = all.stored_bytes?;
+        // those of dummy_toaster are in their pointers
+        if *form != Form::Custom || all.chunks.estimate > 0 {
+            // values of one block have several forms, so what one has more the other may have too
+            sum = sum.plus(stored);
+        }
     }
     Some(sum)
 }
 
-/// What live rows and their chunks do not take of heap and TOAST relation.
-fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<Amount> {
+/// Lines of columns of one relation.
+fn lines(
+    report: &RelationReport,
+    columns: &[ColumnFigures],
+    database_bytes: Option<u64>,
+) -> Vec<ColumnLine> {
+    let columns = columns.iter().map(|column| ColumnLine {
+        visible_rows_only: report.tuples.visible_rows_only,
+        ..ColumnLine::new(&report.read.name.relation, column, database_bytes)
+    });
+    columns.collect()
+}
+
+/// What columns of one relation take in its files.
+fn total_stored(columns: &[ColumnLine]) -> Amount {
+    let stored = columns.iter().map(|column| column.stored_bytes);
+    stored.fold(Interval::exact(0), Amount::plus)
+}
+
+/// What live rows and their chunks do not take of heap and TOAST relation. `columns`: all that hold values.
+fn unused<'a>(
+    report: &RelationReport,
+    columns: impl Iterator<Item = &'a ColumnLine>,
+) -> Option<Amount> {
     let free = report.heap.free_bytes?;
     let live = report.tuples.live.estimate;
     let dead = report.tuples.dead?.estimate;

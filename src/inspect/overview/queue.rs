@@ -97,6 +97,7 @@ mod tests {
             heap_bytes: bytes,
             rows_read: 0,
             dead_rows: 0,
+            vacuum_age_seconds: None,
             locked,
             root: None,
         }

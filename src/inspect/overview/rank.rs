@@ -7,18 +7,27 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnLine, Extent, LeftOut, RelationLine, TableFigures, share, sum_if_known};
+use super::{
+    CatalogBytes, ColumnLine, Extent, LeftOut, RelationLine, TableFigures, share, sum_if_known,
+};
+use crate::command::TableName;
+use crate::findings::code::WORTH;
+use crate::findings::content::MethodTrial;
 use crate::findings::finding::{Finding, rank};
+use crate::findings::whole::{self, TablePart};
 use crate::inspect::result::Source;
-use crate::server::citus::{SHOWN_BY, ShardLine};
+use crate::server::citus::ShardLine;
+use toast_format::codec::Method;
+use toast_format::disk::desc::Storage;
 use toast_format::model::interval::{Amount, Interval};
 use toast_format::model::sql::without_public;
 
-/// What columns are ranked by.
+/// What tables and columns are ranked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum SortBy {
     /// By size on disk
     #[default]
+    #[value(alias = "size")]
     Stored,
     /// By uncompressed size
     Raw,
@@ -47,6 +56,10 @@ pub struct Totals {
     pub by_functions: u64,
     /// Tables searched for findings: those of 1 MB or more, as far as there was time.
     pub looked_at: u64,
+    /// Relations read from pages of which the size of some values is not known.
+    pub unplaced: u64,
+    /// Relations that could not be read, or only in part, so that findings about them may be missing.
+    pub unsearched: u64,
     /// Blocks of relations of which a sample was wanted.
     pub sampled_blocks: u64,
     /// Those of them that were read.
@@ -55,14 +68,84 @@ pub struct Totals {
     pub bytes: u64,
     /// Those of relations that were left out.
     pub left_out_bytes: u64,
+    /// Size of the TOAST relations of those that were read.
+    pub toast_bytes: u64,
     /// Indexes of the relations that were read.
     pub index_bytes: u64,
     /// What the columns take of the relations that were read.
     pub columns_bytes: Amount,
+    /// Relations of which row security may hide rows from this session.
+    pub visible_rows_only: u64,
     /// What is unused in heaps and TOAST relations; null where pages of some were not read.
     pub unused_bytes: Option<Amount>,
+    /// What values of dropped columns take there; null where pages of some were not read.
+    pub dropped_bytes: Option<Amount>,
+    #[serde(flatten)]
+    pub catalogs: CatalogBytes,
     /// The database's files, on all nodes that were read; null where that is not known.
     pub database_bytes: Option<u64>,
+    /// default_toast_compression of this session; null if databases differ.
+    pub default_compression: Option<Method>,
+    /// Columns whose new values are compressed (storage extended or main), of the relations that were read.
+    pub compressed_columns: u64,
+    /// Those of them with a method of their own.
+    pub columns_with_method: u64,
+    /// What the method that default_toast_compression does not name would do to values of columns that follow it; null if
+    /// none was tried.
+    pub other_method: Option<OtherMethod>,
+}
+
+/// What both compression methods make of a few values. Values are those of the examined sample that are compressed, or out
+/// of line.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct OtherMethod {
+    /// Values that were tried.
+    pub values: u64,
+    /// Columns that they are from; those of parts of a table are counted one by one.
+    pub columns: u64,
+    /// Bytes of these values, compressed with the server's default.
+    pub default_bytes: u64,
+    /// Bytes of these values, compressed with the other method.
+    pub other_bytes: u64,
+    /// other_bytes divided by default_bytes, of the column where it is least.
+    pub least_ratio: f64,
+    /// other_bytes divided by default_bytes, of the column where it is greatest.
+    pub greatest_ratio: f64,
+}
+
+impl OtherMethod {
+    /// What was tried of one column, if anything was.
+    fn of_column(trial: MethodTrial) -> Option<OtherMethod> {
+        let MethodTrial { values, default_bytes, other_bytes } = trial;
+        let ratio = other_bytes as f64 / default_bytes as f64;
+        (default_bytes > 0).then_some(OtherMethod {
+            values,
+            columns: 1,
+            default_bytes,
+            other_bytes,
+            least_ratio: ratio,
+            greatest_ratio: ratio,
+        })
+    }
+
+    fn joined(self, other: OtherMethod) -> OtherMethod {
+        OtherMethod {
+            values: self.values.saturating_add(other.values),
+            columns: self.columns.saturating_add(other.columns),
+            default_bytes: self.default_bytes.saturating_add(other.default_bytes),
+            other_bytes: self.other_bytes.saturating_add(other.other_bytes),
+            least_ratio: self.least_ratio.min(other.least_ratio),
+            greatest_ratio: self.greatest_ratio.max(other.greatest_ratio),
+        }
+    }
+}
+
+/// What was tried in two places, in one of them, or in none.
+fn both(one: Option<OtherMethod>, other: Option<OtherMethod>) -> Option<OtherMethod> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.joined(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 #[derive(Debug)]
@@ -80,6 +163,10 @@ pub(crate) struct RankedColumn {
 pub(crate) struct Overview {
     pub(crate) by: SortBy,
     limit: usize,
+    /// Ranked, up to the limit; parts are added up.
+    pub(crate) tables: Vec<TableLine>,
+    /// The sum of the tables beyond the limit, and how many they are.
+    pub(crate) more_tables: Option<(u64, TableFigures)>,
     /// Ranked, up to the limit.
     pub(crate) columns: Vec<RankedColumn>,
     /// Columns beyond the limit.
@@ -94,11 +181,20 @@ pub(crate) struct Overview {
     pub(crate) spread: Vec<Spread>,
     /// Databases, if there are several.
     pub(crate) databases: u64,
+    /// Whether only some columns of each relation are reported.
+    pub(crate) of_columns: bool,
 }
 
 impl Overview {
-    /// Puts columns in order and adds up those beyond the limit. Equal ones keep the order that they have.
+    /// Puts tables and columns in order and adds up those beyond the limit. Equal ones keep the order that they have.
     fn order(&mut self) {
+        rank_tables(&mut self.tables, self.by);
+        let rest = self.tables.split_off(self.limit.min(self.tables.len()));
+        for table in &rest {
+            let (tables, sum) = self.more_tables.get_or_insert((0, TableFigures::ZERO));
+            *tables += 1;
+            *sum += &table.figures;
+        }
         let stored =
             |one: &RankedColumn| (Reverse(one.line.stored_bytes.estimate), one.target.clone());
         match self.by {
@@ -125,6 +221,7 @@ impl Overview {
     pub(crate) fn name(&mut self, target: &str, place: &str) {
         self.databases = 1;
         let name: Arc<str> = target.into();
+        self.tables.iter_mut().for_each(|table| table.target = Some(Arc::clone(&name)));
         self.columns.iter_mut().for_each(|column| column.target = Some(Arc::clone(&name)));
         for relation in &mut self.left_out {
             relation.relation = name_in(target, &relation.relation);
@@ -140,6 +237,20 @@ impl Overview {
         }
     }
 
+    /// Leaves out the server before the names of databases, which are all there.
+    pub(crate) fn leave_out_server(&mut self, server: &str) {
+        let targets = self.tables.iter_mut().map(|table| &mut table.target);
+        for name in targets.chain(self.columns.iter_mut().map(|one| &mut one.target)).flatten() {
+            *name = name.strip_prefix(server).unwrap_or(name).into();
+        }
+        let left_out = self.left_out.iter_mut().map(|relation| &mut relation.relation);
+        let spread = self.spread.iter_mut().map(|spread| &mut spread.table);
+        let findings = self.findings.iter_mut().map(|finding| &mut finding.relation);
+        for name in left_out.chain(spread).chain(findings) {
+            *name = name.strip_prefix(server).unwrap_or(name).to_owned();
+        }
+    }
+
     /// Adds the overview of another database. Shares become those of all databases.
     pub(crate) fn join(&mut self, other: Overview) {
         self.databases += other.databases;
@@ -149,6 +260,12 @@ impl Overview {
         self.spread.sort_by_key(|spread| Reverse(spread.bytes));
         self.findings.extend(other.findings);
         rank(&mut self.findings);
+        self.tables.extend(other.tables);
+        if let Some((tables, figures)) = other.more_tables {
+            let (all, sum) = self.more_tables.get_or_insert((0, TableFigures::ZERO));
+            *all += tables;
+            *sum += &figures;
+        }
         self.columns.extend(other.columns);
         self.more = self.more.saturating_add(other.more);
         self.more_bytes = self.more_bytes.plus_independent(other.more_bytes);
@@ -165,30 +282,44 @@ fn name_in(target: &str, relation: &str) -> String {
 }
 
 impl Totals {
-    /// Whether relations were read without learning what is unused in them.
-    fn lack_unused_bytes(&self) -> bool {
-        self.unused_bytes.is_none() && self.read > 0
+    /// The sum of a figure of pages over two databases: not known if it is not for relations that were read.
+    fn joined(&self, other: &Totals, figure: fn(&Totals) -> Option<Amount>) -> Option<Amount> {
+        let sum = figure(self);
+        let more = figure(other);
+        if sum.is_none() && self.read > 0 || more.is_none() && other.read > 0 {
+            return None;
+        }
+        sum_if_known(sum, more).or(sum).or(more)
     }
 
     /// Adds those of another database.
     fn join(&mut self, other: &Totals) {
-        self.unused_bytes = match (self.unused_bytes, other.unused_bytes) {
-            _ if self.lack_unused_bytes() || other.lack_unused_bytes() => None,
-            (sum @ Some(_), more @ Some(_)) => sum_if_known(sum, more),
-            (one, other) => one.or(other),
-        };
+        self.unused_bytes = self.joined(other, |totals| totals.unused_bytes);
+        self.dropped_bytes = self.joined(other, |totals| totals.dropped_bytes);
+        self.catalogs = self.catalogs.plus(other.catalogs);
         let sums = [
             (&mut self.relations, other.relations),
             (&mut self.read, other.read),
             (&mut self.sampled, other.sampled),
             (&mut self.by_functions, other.by_functions),
+            (&mut self.visible_rows_only, other.visible_rows_only),
             (&mut self.looked_at, other.looked_at),
+            (&mut self.unplaced, other.unplaced),
+            (&mut self.unsearched, other.unsearched),
             (&mut self.sampled_blocks, other.sampled_blocks),
             (&mut self.sampled_blocks_read, other.sampled_blocks_read),
             (&mut self.bytes, other.bytes),
             (&mut self.left_out_bytes, other.left_out_bytes),
             (&mut self.index_bytes, other.index_bytes),
+            (&mut self.toast_bytes, other.toast_bytes),
+            (&mut self.compressed_columns, other.compressed_columns),
+            (&mut self.columns_with_method, other.columns_with_method),
         ];
+        self.other_method = both(self.other_method, other.other_method);
+        if self.default_compression != other.default_compression {
+            self.default_compression = None;
+            self.other_method = None;
+        }
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
@@ -268,33 +399,6 @@ fn on_node(relation: &str, node: Option<&String>) -> String {
     }
 }
 
-/// Ends the text about a shard if other shards have the same problem.
-const AND_OTHERS: &str = " and others";
-
-/// Adds what was found in a shard to what was found in others of the table.
-fn add_shard_findings(sums: &mut Vec<Finding>, shard: &ShardLine, findings: &[Finding]) {
-    for finding in findings {
-        let is_advised = finding.command.starts_with(SHOWN_BY);
-        let same = sums.iter_mut().find(|sum| {
-            sum.relation == shard.table
-                && (sum.code, &sum.column) == (finding.code, &finding.column)
-                && (sum.command == finding.command || is_advised)
-        });
-        let Some(sum) = same else {
-            let what = format!("{} in the shard {}", finding.what, finding.relation);
-            sums.push(Finding { relation: shard.table.clone(), what, ..finding.clone() });
-            continue;
-        };
-        sum.value = sum.value.saturating_add(finding.value);
-        sum.low = sum.low.saturating_add(finding.low);
-        sum.high = sum.high.saturating_add(finding.high);
-        sum.compaction = None;
-        if !sum.what.ends_with(AND_OTHERS) {
-            sum.what.push_str(AND_OTHERS);
-        }
-    }
-}
-
 impl TableFigures {
     /// What columns are ranked by, if it is a figure of their table.
     fn rank_figure(&self, by: SortBy) -> Option<Amount> {
@@ -314,10 +418,17 @@ pub(crate) struct Ranking {
     /// By relation, or what it is a part of, and column.
     columns: BTreeMap<(String, String), ColumnLine>,
     /// By relation, or what it is a part of.
-    tables: BTreeMap<String, TableFigures>,
+    tables: BTreeMap<String, TableLine>,
     pub(crate) left_out: Vec<LeftOut>,
-    /// Of all relations, as they come.
+    /// The columns that are reported of each relation; none: all of them.
+    pub(crate) only_columns: Vec<String>,
+    /// About tables, once these are [judged](Ranking::judge), and about other relations.
     pub(crate) findings: Vec<Finding>,
+    /// The parts of tables that are not judged yet, by `schema.name`.
+    wholes: BTreeMap<String, (TableName, Vec<TablePart>)>,
+    /// Names of the relations that were read, with whether all findings about them are known: they were searched, or are
+    /// too small for findings.
+    pub(crate) searched: BTreeMap<String, bool>,
     /// Servers that are read.
     servers: u64,
     /// By table of Citus.
@@ -334,10 +445,50 @@ pub(crate) struct Ranking {
 }
 
 /// A table, or all parts of one.
-#[derive(Debug, Clone)]
-pub(crate) struct TableLine {
-    pub(crate) relation: String,
-    pub(crate) figures: TableFigures,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TableLine {
+    /// The database, if there are several.
+    #[serde(skip)]
+    pub(crate) target: Option<Arc<str>>,
+    /// `schema.name`; for parts that are added up, the name of the table that they belong to.
+    pub relation: String,
+    /// How many relations are added up here.
+    pub parts: u64,
+    /// On how many nodes of Citus the same rows are; the figures are those of all copies. Left out without copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u64>,
+    /// The node of the shard, if shards are reported one by one (--parts).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    #[serde(flatten)]
+    pub figures: TableFigures,
+}
+
+impl TableLine {
+    /// The sum of no parts.
+    fn new(relation: &str, node: Option<&ShardLine>) -> TableLine {
+        TableLine {
+            target: None,
+            relation: relation.to_owned(),
+            parts: 0,
+            copies: None,
+            node: node.map(|shard| shard.node.clone()),
+            figures: TableFigures::ZERO,
+        }
+    }
+}
+
+/// Puts tables in order: the largest first, unless the order is one of tables. Equal ones keep the order that they have.
+fn rank_tables(tables: &mut [TableLine], by: SortBy) {
+    match by {
+        SortBy::Stored | SortBy::Raw => {
+            tables.sort_by_key(|table| Reverse(table.figures.bytes_with_indexes()));
+        }
+        SortBy::Unused | SortBy::Read | SortBy::Dead => tables.sort_by_key(|table| {
+            Reverse(table.figures.rank_figure(by).map(|figure| figure.estimate))
+        }),
+        SortBy::Name => tables.sort_by_key(|table| table.target.clone()),
+    }
 }
 
 impl Ranking {
@@ -352,12 +503,19 @@ impl Ranking {
         let name = relation.part_of.as_ref().unwrap_or(&read.name.relation);
         let node = if relation.part_of.is_none() { read.shard.as_ref() } else { None };
         let table = on_node(name, node.map(|shard| &shard.node));
-        *self.tables.entry(table.clone()).or_insert(TableFigures::ZERO) += figures;
-        if let Some(findings) = &relation.findings {
-            match (&read.shard, &relation.part_of) {
-                (Some(shard), Some(_)) => add_shard_findings(&mut self.findings, shard, findings),
-                _ => self.findings.extend(findings.iter().cloned()),
+        let line = self.tables.entry(table.clone()).or_insert_with(|| TableLine::new(name, node));
+        line.parts += 1;
+        line.figures += figures;
+        line.copies =
+            line.copies.max(read.shard.as_ref().map(|shard| shard.copies).filter(|n| *n > 1));
+        let is_searched = relation.findings.is_some() || figures.bytes_with_indexes() < WORTH;
+        self.searched.insert(read.name.relation.clone(), is_searched);
+        match relation.as_part() {
+            Some((table, part)) => {
+                let whole = self.wholes.entry(table.shown()).or_insert((table, Vec::new()));
+                whole.1.push(part);
             }
+            None => self.findings.extend(relation.findings.iter().flatten().cloned()),
         }
         if let Some(shard) = &read.shard {
             let spread = self.spread.entry(shard.table.clone()).or_default();
@@ -367,6 +525,12 @@ impl Ranking {
             *sum = sum.saturating_add(figures.bytes());
         }
         for column in &relation.columns {
+            if matches!(column.storage, Some(Storage::Extended | Storage::Main)) {
+                self.counted.compressed_columns += 1;
+                self.counted.columns_with_method += u64::from(column.compression.is_some());
+            }
+            let trial = relation.trial(&column.column).and_then(OtherMethod::of_column);
+            self.counted.other_method = both(self.counted.other_method, trial);
             let sum = &mut self.counted.columns_bytes;
             *sum = sum.plus_independent(column.stored_bytes);
             match self.columns.entry((table.clone(), column.column.clone())) {
@@ -383,7 +547,11 @@ impl Ranking {
         let counted = &mut self.counted;
         counted.read += 1;
         counted.by_functions += u64::from(read.source == Source::Functions);
+        counted.visible_rows_only += u64::from(figures.visible_rows_only);
         counted.looked_at += u64::from(relation.findings.is_some());
+        let by_pages = read.source != Source::Functions && read.access_method.is_none();
+        counted.unplaced += u64::from(by_pages && figures.unused_bytes.is_none());
+        counted.unsearched += u64::from(read.problem_count > 0);
         if let Some(sample) = &read.sample {
             counted.sampled += u64::from(sample.blocks_read < sample.blocks);
             counted.sampled_blocks += sample.blocks;
@@ -407,6 +575,25 @@ impl Ranking {
         self.servers += 1;
     }
 
+    /// Judges the tables of which all parts have been added.
+    pub(crate) fn judge(&mut self) {
+        for (table, mut parts) in std::mem::take(&mut self.wholes).into_values() {
+            let mut found = whole::findings(&table, &mut parts);
+            if !self.only_columns.is_empty() {
+                let columns = &self.only_columns;
+                found.retain(|one| one.column.as_ref().is_some_and(|name| columns.contains(name)));
+            }
+            // the whole may have findings that no part has, and several parts may have the same
+            if let Some(line) = self.tables.get_mut(&table.shown())
+                && line.parts > 1
+            {
+                line.figures.findings = Some(found.len() as u64);
+            }
+            self.findings.extend(found);
+        }
+        rank(&mut self.findings);
+    }
+
     /// The totals of all relations.
     pub(crate) fn totals(&self) -> Totals {
         let left_out = &self.left_out;
@@ -417,31 +604,35 @@ impl Ranking {
             relations: self.extent.relations.max(read),
             bytes: self.all.bytes().saturating_add(left_out_bytes),
             left_out_bytes,
+            unsearched: self.counted.unsearched + left_out.len() as u64,
             index_bytes: self.all.index_bytes.unwrap_or(0),
+            toast_bytes: self.all.toast_bytes.unwrap_or(0),
             unused_bytes: if read > 0 { self.all.unused_bytes } else { None },
+            dropped_bytes: if read > 0 { self.all.dropped_bytes } else { None },
+            catalogs: self.extent.catalogs,
             database_bytes: self.extent.database_bytes,
+            default_compression: self.extent.compression,
             ..self.counted
         }
     }
 
     /// The first `limit` tables: the largest ones, unless the order is one of tables.
     pub(crate) fn tables(&self, by: SortBy, limit: usize) -> Vec<TableLine> {
-        let lines = self.tables.iter();
-        let mut tables: Vec<TableLine> = lines
-            .map(|(relation, figures)| TableLine { relation: relation.clone(), figures: *figures })
-            .collect();
-        // ordered by name until here; equal ones keep that order
-        match by {
-            SortBy::Stored | SortBy::Raw => {
-                tables.sort_by_key(|table| Reverse(table.figures.bytes()));
-            }
-            SortBy::Unused | SortBy::Read | SortBy::Dead => tables.sort_by_key(|table| {
-                Reverse(table.figures.rank_figure(by).map(|figure| figure.estimate))
-            }),
-            SortBy::Name => {}
-        }
+        // ordered by name until here
+        let mut tables: Vec<TableLine> = self.tables.values().cloned().collect();
+        rank_tables(&mut tables, by);
         tables.truncate(limit);
         tables
+    }
+
+    /// A table, or all parts of one.
+    pub(crate) fn table(&self, relation: &str) -> Option<&TableLine> {
+        self.tables.get(relation)
+    }
+
+    /// All columns, those of parts added up.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &ColumnLine> {
+        self.columns.values()
     }
 
     /// How many tables there are; the parts of one are one.
@@ -454,9 +645,9 @@ impl Ranking {
         let database_bytes = self.extent.database_bytes;
         let tables = self.tables(SortBy::Stored, limit);
         let with_columns = tables.into_iter().map(|table| {
-            let first = (table.relation.clone(), String::new());
-            let columns = self.columns.range(first..);
-            let columns = columns.take_while(|((relation, _), _)| *relation == table.relation);
+            let key = on_node(&table.relation, table.node.as_ref());
+            let columns = self.columns.range((key.clone(), String::new())..);
+            let columns = columns.take_while(|((relation, _), _)| *relation == key);
             let columns =
                 columns.map(|(_, column)| column.clone().with_share(database_bytes)).collect();
             (table, columns)
@@ -468,21 +659,23 @@ impl Ranking {
     pub(crate) fn overview(mut self, by: SortBy, limit: usize) -> Overview {
         let totals = self.totals();
         let left_out = std::mem::take(&mut self.left_out);
-        let mut findings = std::mem::take(&mut self.findings);
-        rank(&mut findings);
+        self.judge();
+        let findings = std::mem::take(&mut self.findings);
         let spread = std::mem::take(&mut self.spread).into_iter();
         let mut spread: Vec<Spread> = spread.map(|(table, sizes)| sizes.spread(table)).collect();
         spread.sort_by_key(|spread| Reverse(spread.bytes));
         let columns = self.columns.into_values().map(|line| {
             let line = line.with_share(totals.database_bytes);
             let table = self.tables.get(&on_node(&line.relation, line.node.as_ref()));
-            let by_relation = table.and_then(|figures| figures.rank_figure(by));
+            let by_relation = table.and_then(|table| table.figures.rank_figure(by));
             RankedColumn { target: None, line, by_relation }
         });
         let mut overview = Overview {
             by,
             limit,
             columns: columns.collect(),
+            tables: self.tables.into_values().collect(),
+            more_tables: None,
             more: 0,
             more_bytes: Interval::exact(0),
             findings,
@@ -490,6 +683,7 @@ impl Ranking {
             totals,
             spread,
             databases: 0,
+            of_columns: !self.only_columns.is_empty(),
         };
         overview.order();
         overview
@@ -499,12 +693,10 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::code::Code;
-    use crate::findings::finding::Unit;
+    use crate::findings::facts::{BloatedIndex, Facts};
     use crate::inspect::overview::FormLine;
     use crate::inspect::result::RelationRead;
     use crate::server::catalog::RelationName;
-    use toast_format::disk::desc::Storage;
     use toast_format::model::stored::Form;
 
     fn column(relation: &str, column: &str, stored: Amount, raw: Option<u64>) -> ColumnLine {
@@ -517,6 +709,7 @@ mod tests {
             parts: 1,
             copies: None,
             node: None,
+            visible_rows_only: false,
             values: Interval::exact(1),
             stored_bytes: stored,
             raw_bytes: raw.map(Interval::exact),
@@ -546,12 +739,16 @@ mod tests {
                 ..TableFigures::default()
             },
             columns,
-            findings: None,
+            ..RelationLine::default()
         }
     }
 
     fn ranking() -> Ranking {
-        let mut ranking = Ranking::new(Extent { relations: 4, database_bytes: Some(1_000_000) });
+        let mut ranking = Ranking::new(Extent {
+            relations: 4,
+            database_bytes: Some(1_000_000),
+            ..Extent::default()
+        });
         let between = |estimate, by| Interval { estimate, low: estimate - by, high: estimate + by };
         for line in [
             relation(
@@ -616,26 +813,44 @@ mod tests {
         assert_eq!(*forms, [FormLine { form: Form::Plain, method: None, stored_bytes }]);
     }
 
+    fn named(name: &str) -> TableName {
+        TableName::Known { schema: "public".to_owned(), name: name.to_owned() }
+    }
+
     fn shard(id: i64, node: &str, copies: u64) -> ShardLine {
         let range = (copies == 1).then(|| (id % 2).to_string());
         ShardLine { node: node.into(), table: "public.d".into(), id, copies, range }
     }
 
+    /// A shard with an index that would be too little to report in a table of its own.
+    fn with_bloated_index(id: i64, node: &str) -> RelationLine {
+        let name = format!("public.d_{id}");
+        let column = column(&name, "v", Interval::exact(id as u64), None);
+        let mut line = relation(&name, None, Some(1), vec![column]);
+        let bloated = BloatedIndex {
+            name: format!("{name}_pkey"),
+            bytes: 900 << 10,
+            fresh: 100 << 10,
+            wal: 0,
+        };
+        let facts = Facts {
+            table: named(&format!("d_{id}")),
+            bloated: vec![bloated],
+            ..Facts::nothing_found()
+        };
+        line.facts = Some(Box::new(facts));
+        line.findings = Some(Vec::new());
+        line.place(shard(id, node, 1), (&format!("d_{id}"), "d"), Some(named("d")));
+        line
+    }
+
     #[test]
     fn shards_are_spread_over_nodes_and_those_of_partitions_with_one_range_are_one() {
         let mut ranking = Ranking::new(Extent::default());
-        ranking.begin(Extent { relations: 2, database_bytes: Some(70) });
-        ranking.begin(Extent { relations: 2, database_bytes: Some(30) });
+        ranking.begin(Extent { relations: 2, database_bytes: Some(70), ..Extent::default() });
+        ranking.begin(Extent { relations: 2, database_bytes: Some(30), ..Extent::default() });
         for (id, node) in [(10, "a:1"), (11, "b:1"), (12, "a:1"), (13, "b:1"), (15, "b:1")] {
-            let name = format!("public.d_{id}");
-            let column = column(&name, "v", Interval::exact(id as u64), None);
-            let mut line = relation(&name, None, Some(1), vec![column]);
-            let finding = Finding {
-                command: format!("toastctl compact {name}"),
-                ..Finding::new(Code::FreeSpace, &name, Interval::exact(5.0), Unit::Bytes)
-            };
-            line.findings = Some(vec![finding]);
-            line.place(shard(id, node, 1), (&format!("d_{id}"), "d"), false);
+            let line = with_bloated_index(id, node);
             ranking.add(&line);
         }
         let overview = ranking.overview(SortBy::Stored, 9);
@@ -658,20 +873,34 @@ mod tests {
                 nodes: vec![nodes("a:1", 1, 20_000), nodes("b:1", 1, 30_000)],
             }]
         );
+        // none of a shard alone, one of the table
+        assert_eq!(overview.tables[0].figures.findings, Some(1));
         let [finding] = overview.findings.as_slice() else { panic!("{:?}", overview.findings) };
-        assert_eq!((finding.relation.as_str(), finding.value), ("public.d", 25));
-        assert_eq!(finding.command, "toastctl compact public.d");
-        assert!(finding.what.ends_with(" in the shard public.d_10 and others"), "{}", finding.what);
+        assert_eq!((finding.relation.as_str(), finding.value), ("public.d", 4000 << 10));
+        assert_eq!(finding.command, "toastctl reindex public.d");
+        assert!(finding.what.ends_with("if rebuilt in 5 shards"), "{}", finding.what);
+    }
+
+    #[test]
+    fn of_chosen_columns_no_other_findings_are_reported() {
+        let mut ranking = Ranking::new(Extent::default());
+        ranking.only_columns = vec!["v".to_owned()];
+        for id in 10..15 {
+            ranking.add(&with_bloated_index(id, "a:1"));
+        }
+        let overview = ranking.overview(SortBy::Stored, 9);
+        assert_eq!((overview.findings.len(), overview.tables[0].figures.findings), (0, Some(0)));
     }
 
     #[test]
     fn copies_are_counted_and_one_by_one_they_are_told_apart() {
-        let of = |one_by_one| {
+        let of = |one_by_one: bool| {
             let mut ranking = Ranking::new(Extent::default());
             for node in ["a:1", "b:1"] {
                 let v = column("public.d_7", "v", Interval::exact(6), None);
                 let mut line = relation("public.d_7", None, Some(1), vec![v]);
-                line.place(shard(7, node, 2), ("d_7", "d"), one_by_one);
+                let whole = (!one_by_one).then(|| named("d"));
+                line.place(shard(7, node, 2), ("d_7", "d"), whole);
                 ranking.add(&line);
             }
             ranking.overview(SortBy::Stored, 9)

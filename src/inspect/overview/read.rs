@@ -37,7 +37,28 @@ pub(super) struct Effort {
     pub(super) precision: f64,
     /// When the relation's time is up.
     pub(super) until: Option<Instant>,
+    /// Bytes of the table that it is a part of, if it is one.
+    pub(super) whole: Option<u64>,
 }
+
+impl Effort {
+    /// Fewer bytes than this are not looked at further.
+    fn worth(self) -> u64 {
+        self.whole.map_or(WORTH, |whole| (whole / MOST_PARTS).clamp(LEAST_PART, WORTH))
+    }
+
+    /// Whether findings are searched for: nearly all are about tables of some size, whose parts may be smaller.
+    fn searches_findings(self, relation: &Relation) -> bool {
+        let bytes = relation.bytes_with_toast().saturating_add(relation.index_bytes);
+        let whole = self.whole.unwrap_or(bytes).max(bytes);
+        bytes > 0 && whole >= WORTH && bytes >= self.worth()
+    }
+}
+
+/// Parts of less than 1 MB are searched for findings if they are as large as one of so many, and of at least this size, so
+/// that tables of thousands of small partitions take no longer.
+const MOST_PARTS: u64 = 256;
+const LEAST_PART: u64 = 128 << 10;
 
 /// What a relation's blocks are read by, and what was counted.
 struct BlockReader<'a> {
@@ -78,10 +99,13 @@ impl Inspector {
         match self.by_blocks(connection, relation, moment, why, effort).await {
             Ok((mut report, looked)) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
-                if is_worth_findings(relation) {
+                if effort.searches_findings(relation) {
                     let indexes = self.indexes_in_time(relation, report.read.source, effort).await;
                     let evidence = Evidence::new(looked, indexes.map_err(live)?);
-                    self.add_findings(relation, evidence, &mut report).await.map_err(live)?;
+                    let worth = effort.worth();
+                    self.add_findings(relation, evidence, &mut report, worth)
+                        .await
+                        .map_err(live)?;
                 }
                 Ok(report)
             }
@@ -123,7 +147,7 @@ impl Inspector {
         let name = relation.display_name();
         let live = InspectError::live(&name);
         let mut looked = Partial::complete(None);
-        if why.is_none() && is_worth_findings(relation) {
+        if why.is_none() && effort.searches_findings(relation) {
             // first, since the rounds take what time there is
             let examined = self.examine_pages(relation, &moment, effort.sampling, None).await;
             looked = examined.map_err(live)?;
@@ -218,12 +242,6 @@ impl Inspector {
             }
         }
     }
-}
-
-/// Whether findings are searched for: nearly all are about tables of some size.
-fn is_worth_findings(relation: &Relation) -> bool {
-    let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-    relation.bytes.saturating_add(toast).saturating_add(relation.index_bytes) >= WORTH
 }
 
 /// The result of the work, if it arrives before the time is up.

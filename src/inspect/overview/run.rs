@@ -14,15 +14,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::queue::Queue;
 use super::read::Effort;
-use super::{Extent, LeftOut, RelationLine};
+use super::{CatalogBytes, Extent, LeftOut, RelationLine};
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{failed, functions_notice};
 use crate::message::Message;
+use crate::server::about::Compression;
 use crate::server::catalog::Relation;
 use crate::server::connect::{CANCEL_PATIENCE, Connection, are_lent};
 use crate::server::listing::{self, Listed};
-use crate::server::select::{How, Selected};
+use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
 use toast_format::disk::Oid;
@@ -48,6 +49,10 @@ pub(crate) struct Terms {
     pub(crate) max_time: Option<Duration>,
     /// Whether partitions and inheritance children are reported one by one.
     pub(crate) parts: bool,
+    /// Whether the relations are shards, which are parts of tables too.
+    pub(crate) shards: bool,
+    /// Whether another run counts the files of the database and its catalogs.
+    pub(crate) counts_no_database: bool,
     /// Whether to report why SQL functions are used if pages cannot be read.
     pub(crate) explains_functions: bool,
 }
@@ -109,9 +114,16 @@ async fn overview(
         listing::list(leader, &oids).await.map_err(|error| Failed::incomplete(&error))?;
     let database_bytes =
         database_bytes(leader, terms.max_time).await.map_err(|error| Failed::incomplete(&error))?;
-    roll_up(&mut listed, found, all && !terms.parts, terms.parts);
+    listing::roll_up(&mut listed, found, all && !terms.parts, terms.parts);
+    let wholes = Arc::new(Wholes::new(&listed, terms.shards));
     let relations = found.len() as u64;
-    let extent = Extent { relations, database_bytes };
+    let catalogs = catalog_bytes(leader).await.map_err(|error| Failed::incomplete(&error))?;
+    let asked = leader.reading(async || Compression::ask(leader.client()).await).await;
+    let compression = Some(asked.map_err(|error| Failed::incomplete(&error))?.default);
+    let mut extent = Extent { relations, catalogs, database_bytes, compression };
+    if terms.counts_no_database {
+        extent = Extent { relations, database_bytes: Some(0), compression, ..Extent::default() };
+    }
     output.found(OverviewResult::Begun(extent)).map_err(RunError::Output)?;
     let known: HashSet<_> = listed.iter().map(|listed| listed.oid).collect();
     for gone in oids.iter().filter(|oid| !known.contains(oid)) {
@@ -142,6 +154,7 @@ async fn overview(
         let worker = Worker {
             inspector: inspector.with(vec![Arc::clone(connection)]),
             queue: Arc::clone(&queue),
+            wholes: Arc::clone(&wholes),
             terms,
             explained: Arc::clone(&explained),
             messages: sender.clone(),
@@ -192,10 +205,13 @@ fn pass_on(
 ) -> Result<Option<LeftOut>, RunError> {
     match outcome {
         RelationOutcome::Read(report) => {
-            let root = listed.root.map(|(_, name)| name);
-            let mut line = RelationLine::new(&report, root, database_bytes);
+            let mut line = RelationLine::new(&report, database_bytes);
+            if let Some(root) = listed.root {
+                line = line.part_of(root);
+            }
             line.figures.rows_read = Some(listed.rows_read);
             line.figures.dead_rows = Some(listed.dead_rows);
+            line.figures.vacuum_age_seconds = listed.vacuum_age_seconds;
             let result = OverviewResult::Relation(Box::new(line));
             output.found(result).map_err(RunError::Output)?;
         }
@@ -229,6 +245,19 @@ async fn keep_settings(connections: &[Arc<Connection>]) -> Result<(), LiveError>
     Ok(())
 }
 
+/// What system catalogs take.
+async fn catalog_bytes(connection: &Connection) -> Result<CatalogBytes, LiveError> {
+    let catalogs = listing::list(connection, &listing::catalogs(connection).await?).await?;
+    let mut sums = CatalogBytes::default();
+    for Listed { oid, bytes, .. } in catalogs {
+        sums.catalog_bytes = sums.catalog_bytes.saturating_add(bytes);
+        if oid == listing::LARGE_OBJECTS {
+            sums.large_object_bytes = bytes;
+        }
+    }
+    Ok(sums)
+}
+
 /// Bytes of the database's files, unless counting them takes a notable part of the time.
 async fn database_bytes(
     connection: &Connection,
@@ -250,23 +279,30 @@ fn left_out_by_time(listed: Listed) -> LeftOut {
     LeftOut { relation: listed.name, bytes: Some(listed.bytes), reason: "time was up".into() }
 }
 
-/// Keeps the root of those relations that are reported as parts of it: `every` one of all tables', else those whose
-/// parent was meant, and none that was named itself.
-fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
-    let inherited: HashSet<_> =
-        found.iter().filter(|found| found.how == How::Inherited).map(|found| found.oid).collect();
-    let named: HashSet<_> =
-        found.iter().filter(|found| found.how == How::Named).map(|found| found.oid).collect();
-    let roots: HashSet<_> = listed
-        .iter()
-        .filter(|listed| inherited.contains(&listed.oid))
-        .filter_map(|listed| listed.root.as_ref().map(|(oid, _)| *oid))
-        .collect();
-    for listed in listed {
-        let is_meant = listed.root.as_ref().is_some_and(|(root, _)| every || roots.contains(root));
-        if none || named.contains(&listed.oid) || !is_meant {
-            listed.root = None;
+/// The sizes of tables with parts.
+struct Wholes {
+    by_root: HashMap<Oid, u64>,
+    /// Of all shards on this node.
+    shards: Option<u64>,
+}
+
+impl Wholes {
+    fn new(listed: &[Listed], are_shards: bool) -> Wholes {
+        let mut by_root: HashMap<Oid, u64> = HashMap::new();
+        for Listed { root, bytes, .. } in listed {
+            if let Some(root) = root {
+                let sum = by_root.entry(root.oid).or_default();
+                *sum = sum.saturating_add(*bytes);
+            }
         }
+        let all = listed.iter().fold(0u64, |sum, listed| sum.saturating_add(listed.bytes));
+        Wholes { by_root, shards: are_shards.then_some(all) }
+    }
+
+    /// The size of the table that the relation is a part of.
+    fn bytes(&self, listed: &Listed) -> Option<u64> {
+        let root = listed.root.as_ref();
+        root.and_then(|root| self.by_root.get(&root.oid).copied()).or(self.shards)
     }
 }
 
@@ -274,6 +310,7 @@ fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
 struct Worker {
     inspector: Inspector,
     queue: Arc<Queue>,
+    wholes: Arc<Wholes>,
     terms: Terms,
     /// Whether to report why SQL functions are used.
     explained: Arc<AtomicBool>,
@@ -360,7 +397,8 @@ impl Worker {
             let _ = self.messages.send(Progress::Message(functions_notice(inspector, &why))).await;
         }
         let Terms { sampling, precision, .. } = self.terms;
-        match inspector.glance(&relation, Effort { sampling, precision, until }).await {
+        let whole = self.wholes.bytes(listed);
+        match inspector.glance(&relation, Effort { sampling, precision, until, whole }).await {
             Ok(report) => RelationOutcome::Read(Box::new(report)),
             Err(error) => {
                 // what prevents pages of one heap from being read prevents it for all
@@ -375,7 +413,7 @@ impl Worker {
 /// A relation that cannot be read does not affect the others.
 fn sorted(failed: Failed) -> RelationOutcome {
     match failed.kind {
-        Kind::Incomplete => RelationOutcome::Failed(failed),
+        Kind::Incomplete | Kind::Denied => RelationOutcome::Failed(failed),
         Kind::Usage | Kind::Lost | Kind::Stopped => RelationOutcome::Fatal(failed),
     }
 }
@@ -390,41 +428,4 @@ async fn time_up(connection: &Connection, listed: &Listed) -> RelationOutcome {
     };
     let why = timeout(CANCEL_PATIENCE, why).await.ok().flatten();
     RelationOutcome::TimeUp(why.filter(|message| message.detail.is_some()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn one(oid: u32, root: Option<u32>) -> Listed {
-        Listed {
-            oid: Oid(oid),
-            name: format!("public.t{oid}"),
-            bytes: 10,
-            heap_bytes: 10,
-            rows_read: 0,
-            dead_rows: 0,
-            locked: false,
-            root: root.map(|root| (Oid(root), format!("public.t{root}"))),
-        }
-    }
-
-    fn roots(found: &[(u32, How)], every: bool, none: bool) -> Vec<Option<u32>> {
-        let mut listed = vec![one(1, None), one(2, Some(1)), one(3, Some(9)), one(4, Some(9))];
-        let found: Vec<Selected> =
-            found.iter().map(|&(oid, how)| Selected { oid: Oid(oid), how }).collect();
-        roll_up(&mut listed, &found, every, none);
-        listed.iter().map(|one| one.root.as_ref().map(|(oid, _)| oid.0)).collect()
-    }
-
-    #[test]
-    fn parts_are_told_as_parts_of_what_was_meant() {
-        let all = [(1, How::Matched), (2, How::Matched), (3, How::Matched), (4, How::Matched)];
-        assert_eq!(roots(&all, true, false), [None, Some(1), Some(9), Some(9)]);
-        // a pattern that matches parts alone means these
-        assert_eq!(roots(&all, false, false), [None; 4]);
-        assert_eq!(roots(&all, false, true), [None; 4]);
-        let parent = [(1, How::Named), (2, How::Inherited), (3, How::Inherited), (4, How::Named)];
-        assert_eq!(roots(&parent, false, false), [None, Some(1), Some(9), None]);
-    }
 }

@@ -79,7 +79,7 @@ pub enum SavedProblem {
     #[error("could not read further: {0}")]
     Unreadable(String),
     /// The text contains no result.
-    #[error("no output of pageinspect found")]
+    #[error("this is not output of pageinspect")]
     Nothing,
 }
 

@@ -663,12 +663,12 @@ fn damaged_values() {
 #[test]
 fn what_is_no_result_or_not_enough() {
     assert_snapshot!(errors(""), @r##"
-    line 1: no output of pageinspect found
+    line 1: this is not output of pageinspect
         hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
     rows read: 0
     "##);
     assert_snapshot!(errors("\n\nnothing here\n"), @r##"
-    line 3: no output of pageinspect found
+    line 3: this is not output of pageinspect
         hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
     rows read: 0
     "##);
@@ -714,7 +714,7 @@ fn what_is_no_result_or_not_enough() {
     rows read: 0
     "##);
     assert_snapshot!(errors("[1, {\"a\": 2}, {\"lp\": 1}]\n"), @r##"
-    line 1: no output of pageinspect found
+    line 1: this is not output of pageinspect
         hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
     rows read: 0
     "##);

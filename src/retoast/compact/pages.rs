@@ -199,6 +199,7 @@ impl HeapFile<'_> {
         let statements = guard.statements(0, &[(&shift, types), (&again, types)]).await?;
         opening.send().await?;
         guard.still_has(&self.files).await?;
+        guard.ready.code.approve_repeated_updates(client, &guard.ready.relation).await?;
         let mut before = None;
         if verify {
             let ends = [(&from as &(dyn ToSql + Sync), Type::TEXT), (&to, Type::TEXT)];

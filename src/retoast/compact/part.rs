@@ -11,7 +11,7 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Advance, Wait};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::preflight::definition::Files;
-use crate::retoast::result::{Common, FileEnd, FileReport};
+use crate::retoast::result::{Common, CompactedFile, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{BatchEnd, Guard};
 use crate::retoast::task::session::millis;
@@ -134,7 +134,7 @@ async fn look_at_file<F: File>(
     let layout = room.layout();
     let page = guard.session.server.page_size.bytes() as u64;
     let bytes = |blocks: u32| u64::from(blocks) * page;
-    if file_report.before == 0 && file_report.live == 0 {
+    if !file_report.is_examined() {
         file_report.before = bytes(layout.blocks);
         file_report.live = room.live();
         file_report.expected = bytes(layout.end);
@@ -146,9 +146,11 @@ async fn look_at_file<F: File>(
     file_report.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
     report.effort.scans += 1;
     tracing::debug!(
-        "{}: {:?}: {layout:?}, {} bytes live",
+        "{}: {} of {} blocks of the {} are needed, {} bytes live",
         guard.name(),
-        file_report.file,
+        layout.end,
+        layout.blocks,
+        if file_report.file == CompactedFile::Toast { "TOAST relation" } else { "heap" },
         room.live()
     );
     Ok(Some((layout, room)))
@@ -279,14 +281,21 @@ async fn file_steps<F: File>(
         };
         rounds.note(event, rand::rng().random());
         rounds.beside_others(session.throttle.others_are_active());
-        report_progress(guard, rounds, report);
+        report_progress(guard, rounds, report, file_report.file);
     }
 }
 
-fn report_progress<P: Piece + Clone>(guard: &Guard<'_>, rounds: &Rounds<P>, report: &Common) {
+fn report_progress<P: Piece + Clone>(
+    guard: &Guard<'_>,
+    rounds: &Rounds<P>,
+    report: &Common,
+    file: CompactedFile,
+) {
     let (read, blocks) = rounds.position();
     let scan = rounds.counts.rounds;
-    let advance = Advance { scan, read, blocks, rows: report.rows.stored, ..Advance::default() };
+    let compacts = Some(file);
+    let rows = report.rows.stored;
+    let advance = Advance { scan, compacts, read, blocks, rows, ..Advance::default() };
     guard.session.throttle.set_progress(advance.part());
     guard.session.listener.progress(&guard.name(), &advance);
 }
@@ -304,9 +313,6 @@ impl From<CompactionEnd> for FileEnd {
 
 async fn sleep(guard: &Guard<'_>, time: Duration, why: &Wait) {
     tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
-    if time.as_secs() >= 1 {
-        guard.note(&why.note());
-    }
     guard.wait(time, why).await;
 }
 

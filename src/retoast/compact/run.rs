@@ -19,6 +19,7 @@ use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
 use crate::retoast::{sql, verdict};
 use crate::server::LiveError;
+use crate::server::toasters::TOAST_RELATIONS;
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_qualified;
 
@@ -142,7 +143,7 @@ impl Compaction<'_> {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
-            let mut file_report = FileReport::new(CompactedFile::Toast);
+            let mut file_report = FileReport::new(CompactedFile::Toast, report.before.toast);
             let done =
                 compact_file(&self.guard, &file, Some(versions), report, &mut file_report).await;
             reports.push(file_report);
@@ -154,7 +155,7 @@ impl Compaction<'_> {
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
         if request.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
-            let mut file_report = FileReport::new(CompactedFile::Heap);
+            let mut file_report = FileReport::new(CompactedFile::Heap, report.before.heap);
             let done = compact_file(&self.guard, &file, None, report, &mut file_report).await;
             reports.push(file_report);
             done?;
@@ -163,6 +164,14 @@ impl Compaction<'_> {
             let expected = reports.iter().filter_map(|file| file.wal_expected);
             let expected = expected.map(|wal| wal.high).sum();
             report.notes.extend(session.throttle.slot_warnings(expected).await?);
+            if self.has_dead_rows().await?
+                && let Some(holder) = session.throttle.horizon().await
+            {
+                report.note_once(format!(
+                    "{} may still see old row versions: what it sees takes space until it has ended",
+                    holder.who
+                ));
+            }
         } else if !self.guard.is_unchanged().await? {
             return Err(RetoastError::Changing);
         }
@@ -174,11 +183,28 @@ impl Compaction<'_> {
         self.guard.still_has(&files).await
     }
 
+    /// Whether the statistics count dead rows or chunks.
+    async fn has_dead_rows(&self) -> Result<bool, RetoastError> {
+        let sql = format!(
+            "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_stat_get_dead_tuples(r.oid)), 0) > 0 \
+             FROM pg_catalog.pg_class AS c, pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS r (oid) \
+             WHERE c.oid = $1"
+        );
+        let oid = self.guard.ready.relation.oid.0;
+        let writer = self.guard.session.writer();
+        Ok(writer.value(&sql, &[(&oid, Type::OID)]).await?.unwrap_or_default())
+    }
+
     async fn name_of_toast(&self, toast: Oid) -> Result<String, RetoastError> {
         let sql =
             "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
-        let rows = self.guard.session.writer().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
-        let row = rows.first().ok_or(RetoastError::Rewritten)?;
+        let row = self
+            .guard
+            .session
+            .writer()
+            .row(sql, &[(&toast.0, Type::OID)])
+            .await?
+            .ok_or(RetoastError::Rewritten)?;
         Ok(quote_qualified("pg_toast", row.try_get(0)?))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::result::UnfitTable;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::Connection;
@@ -133,7 +134,7 @@ impl Counter<'_> {
         };
         for start in (0..end).step_by(BLOCKS as usize) {
             if self.stop.is_cancelled() {
-                return Ok(Some("stopped on request".to_owned()));
+                return Ok(Some(RUN_STOPPED.to_owned()));
             }
             let blocks: Vec<BlockNumber> =
                 (start..end.min(start.saturating_add(BLOCKS))).map(BlockNumber).collect();

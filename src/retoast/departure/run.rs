@@ -9,7 +9,7 @@ use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
+use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, RUN_STOPPED, Tried};
 use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::preflight::Preflight;
 use crate::retoast::preflight::owner::Approval;
@@ -25,7 +25,7 @@ use crate::retoast::task::session::Session;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::select::select;
-use crate::server::{LiveError, toasters};
+use crate::server::{LiveError, holders, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable};
 use toast_format::judge::pluggable;
@@ -73,7 +73,7 @@ pub(crate) async fn run(
     };
     let jobs = request.options.tuning.jobs;
     let Some(worker) = sessions.workers(1, jobs, throttle).await?.pop() else {
-        return Err(RetoastError::Lost("no connection".to_owned()));
+        return Err(RetoastError::lost("no connection"));
     };
     let work = DepartureRun {
         session: sessions.session(&worker, &request.options, Some(pages)),
@@ -179,7 +179,7 @@ impl DepartureRun<'_, '_> {
                 let done = if self.session.options.dry_run {
                     Ok(())
                 } else {
-                    self.alter(&departure.name, sql).await?
+                    self.alter(departure, sql).await?
                 };
                 report.alter.push(sql.clone());
                 Ok(done)
@@ -189,12 +189,12 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Changes the settings of a table without rows of its own.
-    async fn alter(&self, name: &str, sql: &str) -> Result<Departed, RetoastError> {
+    async fn alter(&self, departure: &Departure, sql: &str) -> Result<Departed, RetoastError> {
         let may_wait = self.session.throttle.patience.limit();
-        let tries = LockTries { may_wait, ..self.session.tries(name) };
+        let tries = LockTries { may_wait, ..self.session.tries(&departure.name, departure.table) };
         match tries.alter(self.session.writer(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
-            Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
+            Ok((Tried::Stopped, _)) => Ok(Err(RUN_STOPPED.to_owned())),
             Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} attempts"))),
             Ok((Tried::TooLong(waited), _)) => {
                 Ok(Err(format!("no lock in {:.1} s (max-wait)", waited.as_secs_f64())))
@@ -364,22 +364,20 @@ const TELL_FIRST: Duration = Duration::from_secs(1);
 /// The transactions of this database that have a virtual transaction ID, for which CREATE INDEX CONCURRENTLY would
 /// wait, and prepared ones, which have none; each with the session that runs it. Vacuums create no tables and read no
 /// values.
-const UNDER_WAY: &str = "SELECT v.virtualtransaction, pg_catalog.format('process %s%s, begun %s', a.pid, \
-        coalesce(' (' || nullif(a.application_name, '') || ')', ''), \
-        a.xact_start::pg_catalog.timestamptz(0)) \
-    FROM pg_catalog.pg_stat_activity AS a \
+const UNDER_WAY: &str = "SELECT v.virtualtransaction, a.pid FROM pg_catalog.pg_stat_activity AS a \
     JOIN pg_catalog.pg_locks AS v ON v.pid = a.pid AND v.locktype = 'virtualxid' AND v.granted \
         AND v.mode = 'ExclusiveLock' \
     WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid() \
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid) \
-    UNION ALL SELECT 'prepared ' || p.transaction::pg_catalog.text, \
-        pg_catalog.format('prepared transaction %L, of %s', p.gid, p.prepared::pg_catalog.timestamptz(0)) \
-    FROM pg_catalog.pg_prepared_xacts AS p WHERE p.database = pg_catalog.current_database()";
+    UNION ALL SELECT v.virtualtransaction, v.pid FROM pg_catalog.pg_prepared_xacts AS p \
+    JOIN pg_catalog.pg_locks AS v ON v.transactionid = p.transaction AND v.pid IS NULL AND v.granted \
+    WHERE p.database = pg_catalog.current_database()";
 
 async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, LiveError> {
+    let sql = holders::of_transactions(UNDER_WAY);
     connection
         .reading(async || {
-            let rows = connection.client().query_typed(UNDER_WAY, &[]).await?;
+            let rows = connection.client().query_typed(&sql, &[]).await?;
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })
         .await

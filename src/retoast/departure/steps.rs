@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use super::census::{Census, Counter};
 use crate::retoast::result::DepartureReport;
-use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::toasters::{self, Referent, ToasterExtension};
+use crate::server::{LiveError, single_row};
 use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::model::sql::{quote_identifier, quote_literal};
@@ -21,8 +21,7 @@ const COLUMNS: &str = "pg_catalog.md5(coalesce(pg_catalog.string_agg(pg_catalog.
 
 /// The current hash of the columns of all tables.
 pub(super) async fn columns_now(client: &Client) -> Result<String, LiveError> {
-    let rows = client.query_typed(&format!("SELECT {COLUMNS}"), &[]).await?;
-    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about columns".into()))?;
+    let row = single_row(client, &format!("SELECT {COLUMNS}"), &[]).await?;
     Ok(row.try_get(0)?)
 }
 

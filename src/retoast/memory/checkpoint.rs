@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::memory::{self, SavedState};
+use crate::retoast::memory::{self, Loaded, SavedState};
 
 /// The minimum time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -43,6 +43,9 @@ struct SavedSweep {
     /// Indexes whose rebuild was begun and is not known to have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rebuilding: Vec<Rebuilding>,
+    /// Settings that were changed by runs that have not completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<FormerSettings>,
 }
 
 impl SavedState for SavedSweep {
@@ -57,10 +60,18 @@ struct Rebuilding {
     index: String,
 }
 
+/// The settings of a table before a run changed them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct FormerSettings {
+    oid: u32,
+    /// The statement that restores them.
+    undo: String,
+}
+
 /// The error for a failed operation on the file.
 fn failed(action: &str, path: &Path, error: &io::Error) -> RetoastError {
     let path = path.display();
-    RetoastError::EndsRun(format!("could not {action} checkpoint file \"{path}\": {error}"))
+    RetoastError::end_run(format!("could not {action} checkpoint file \"{path}\": {error}"))
 }
 
 #[derive(Debug)]
@@ -76,21 +87,24 @@ impl Checkpoint {
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
     pub fn open(path: &Path, sweep: &RunKey) -> Result<Checkpoint, RetoastError> {
         let saved: SavedSweep = match memory::load(path) {
-            Ok(Some(saved)) => saved,
-            Ok(None) => {
-                return Err(RetoastError::Usage(format!(
+            Ok(Loaded::State(saved)) => saved,
+            Ok(Loaded::Foreign) => {
+                return Err(RetoastError::usage(format!(
                     "file \"{}\" is not a checkpoint of toastctl retoast",
                     path.display()
                 )));
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(Loaded::Absent) => {
                 let sweep = sweep.clone();
-                SavedSweep { sweep, tables: Vec::new(), rebuilding: Vec::new() }
+                SavedSweep { sweep, tables: Vec::new(), rebuilding: Vec::new(), former: Vec::new() }
             }
-            Err(error) => return Err(failed("read", path, &error)),
+            Err(error) => {
+                let text = failed("use", path, &error).to_string();
+                return Err(RetoastError::usage(text));
+            }
         };
         if saved.sweep != *sweep {
-            return Err(RetoastError::Usage(format!(
+            return Err(RetoastError::usage(format!(
                 "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
                  HINT:  Name another file, or remove this one.",
                 path.display(),
@@ -166,8 +180,39 @@ impl Checkpoint {
         state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
     }
 
+    /// Records that settings of a table will be changed, and how to restore them. The file is on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn settings_change(&self, oid: u32, undo: &str) -> Result<(), RetoastError> {
+        let saved = &mut self.state.lock().0;
+        let former = FormerSettings { oid, undo: undo.to_owned() };
+        if !saved.former.contains(&former) {
+            saved.former.push(former);
+        }
+        self.write(saved)
+    }
+
+    /// The statements that restore a table's settings before the changes that were recorded, the last change first.
+    pub fn former_settings(&self, oid: u32) -> Vec<String> {
+        let former = &self.state.lock().0.former;
+        let found = former.iter().rev().filter(|former| former.oid == oid);
+        found.map(|former| former.undo.clone()).collect()
+    }
+
+    /// Records that the work on a table has ended, or its settings were restored.
+    ///
+    /// # Errors
+    /// The file cannot be written or removed.
+    pub fn settings_ended(&self, oid: u32) -> Result<(), RetoastError> {
+        let saved = &mut self.state.lock().0;
+        saved.former.retain(|former| former.oid != oid);
+        self.write_or_remove(saved)
+    }
+
     fn write_or_remove(&self, saved: &SavedSweep) -> Result<(), RetoastError> {
-        if !(saved.tables.is_empty() && saved.rebuilding.is_empty()) {
+        if !(saved.tables.is_empty() && saved.rebuilding.is_empty() && saved.former.is_empty()) {
             return self.write(saved);
         }
         memory::remove(&self.path).map_err(|error| failed("remove", &self.path, &error))
@@ -246,6 +291,6 @@ mod tests {
         let foreign = error(&other);
         assert!(foreign.contains(&named) && foreign.contains("w in database \"e\""), "{foreign}");
         let directory = Checkpoint::open(dir.path(), &sweep()).unwrap_err().to_string();
-        assert!(directory.starts_with("could not read checkpoint file"), "{directory}");
+        assert!(directory.starts_with("could not use checkpoint file"), "{directory}");
     }
 }

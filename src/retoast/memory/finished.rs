@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::retoast::memory::{self, SavedState};
+use crate::retoast::memory::{self, Loaded, SavedState};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
@@ -36,15 +36,13 @@ impl Finished {
     pub(crate) fn open(path: &Path, work: &str) -> Result<Finished, String> {
         let name = path.display();
         let saved: Saved = match memory::load(path) {
-            Ok(Some(saved)) => saved,
-            Ok(None) => {
+            Ok(Loaded::State(saved)) => saved,
+            Ok(Loaded::Foreign) => {
                 return Err(format!("file \"{name}\" is not a checkpoint of several databases"));
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Saved { work: work.to_owned(), finished: BTreeSet::new() }
-            }
+            Ok(Loaded::Absent) => Saved { work: work.to_owned(), finished: BTreeSet::new() },
             Err(error) => {
-                return Err(format!("could not read checkpoint file \"{name}\": {error}"));
+                return Err(format!("could not use checkpoint file \"{name}\": {error}"));
             }
         };
         if saved.work == work {

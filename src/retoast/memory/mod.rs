@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::Access;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +33,38 @@ struct StateFile<S, T> {
     state: T,
 }
 
-/// Reads a state; `None` if the file is of another kind.
+/// A file to which a state will be written.
+enum Loaded<T> {
+    State(T),
+    /// The file does not exist, and can be created.
+    Absent,
+    /// The file is of another kind.
+    Foreign,
+}
+
+/// Reads a state from the file, if it exists.
 ///
 /// # Errors
-/// The file cannot be read, or does not exist.
-fn load<T: SavedState>(path: &Path) -> io::Result<Option<T>> {
-    let file: Option<StateFile<String, T>> = serde_json::from_slice(&read(path)?).ok();
-    Ok(file.filter(|file| file.schema == T::SCHEMA).map(|file| file.state))
+/// The file cannot be read, or does not exist and cannot be created.
+fn load<T: SavedState>(path: &Path) -> io::Result<Loaded<T>> {
+    let bytes = match read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            rustix::fs::access(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
+                .map_err(|error| io::Error::other(format!("it cannot be created: {error}")))?;
+            return Ok(Loaded::Absent);
+        }
+        read => read?,
+    };
+    let file: Option<StateFile<String, T>> = serde_json::from_slice(&bytes).ok();
+    let state = file.filter(|file| file.schema == T::SCHEMA).map(|file| file.state);
+    Ok(state.map_or(Loaded::Foreign, Loaded::State))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Writes a state. It is on disk when this returns.
@@ -83,10 +109,6 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     // A symbolic link is followed, so that the file it names is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     let temporary = temporary(&path);
     let written = write(&temporary, &path, contents);
     if written.is_err() {
@@ -95,7 +117,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     }
     written?;
     // The new name is on disk only once the directory is.
-    File::open(directory)?.sync_all()
+    File::open(directory_of(&path))?.sync_all()
 }
 
 /// A name in the same directory to which no other process writes.

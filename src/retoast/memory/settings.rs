@@ -117,16 +117,14 @@ pub(crate) async fn ask(
     let mut names: Vec<&str> = chosen.values().flatten().copied().collect();
     names.sort_unstable();
     names.dedup();
+    let sql = "SELECT a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
+               a.attcompression::pg_catalog.text, \
+               coalesce(pg_catalog.col_description(a.attrelid, a.attnum), ''), a.attrelid \
+               FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) ANY ($1) \
+                 AND a.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) \
+               ORDER BY a.attnum";
     let rows = client
-        .query_typed(
-            "SELECT a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
-             a.attcompression::pg_catalog.text, \
-             coalesce(pg_catalog.col_description(a.attrelid, a.attnum), ''), a.attrelid \
-             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) ANY ($1) \
-               AND a.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) \
-             ORDER BY a.attnum",
-            &[(&numbers(&oids), Type::OID_ARRAY), (&names, Type::TEXT_ARRAY)],
-        )
+        .query_typed(sql, &[(&numbers(&oids), Type::OID_ARRAY), (&names, Type::TEXT_ARRAY)])
         .await?;
     let mut columns: HashMap<Oid, Vec<Column>> = HashMap::new();
     for row in &rows {

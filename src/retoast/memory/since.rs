@@ -9,17 +9,17 @@
 //! time is lost.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::memory::{self, SavedState};
+use crate::retoast::memory::{self, Loaded, SavedState};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use toast_format::disk::TransactionId;
 use toast_format::model::sql::quote_identifier;
 
 /// The maximum age of a recorded transaction. The 32 bits in tuple headers do not order transactions that are further
@@ -147,7 +147,7 @@ impl Since {
     /// reverse: freezing a row keeps its `xmin`, unless it is done by `heap_force_freeze` of pg_surgery.
     pub fn is_after(self, xmin: u32) -> bool {
         // IDs below 3 are those of initdb, and of rows frozen by `heap_force_freeze` or by servers before 9.4.
-        xmin >= 3 && (self.0.wrapping_sub(xmin) as i32) > 0
+        xmin >= 3 && TransactionId(xmin).precedes(TransactionId(self.0))
     }
 }
 
@@ -194,23 +194,23 @@ impl Remembered {
     /// What the file records, if it exists.
     fn read(&self) -> Result<Memory, RetoastError> {
         match memory::load(&self.0) {
-            Ok(Some(memory)) => Ok(memory),
-            Ok(None) => Err(self.unusable(
+            Ok(Loaded::State(memory)) => Ok(memory),
+            Ok(Loaded::Foreign) => Err(self.unusable(
                 " was not written by retoast\nHINT:  Name a file that does not exist yet.",
             )),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Memory::default()),
+            Ok(Loaded::Absent) => Ok(Memory::default()),
             Err(error) => Err(self.unusable(&format!(": {error}"))),
         }
     }
 
     fn unusable(&self, why: &str) -> RetoastError {
-        RetoastError::Usage(format!("--since: \"{}\"{why}", self.0.display()))
+        RetoastError::usage(format!("--since: \"{}\"{why}", self.0.display()))
     }
 
     fn write(&self, memory: &Memory) -> Result<(), RetoastError> {
         memory::save(&self.0, memory).map_err(|error| {
             let path = self.0.display();
-            RetoastError::Usage(format!("--since: could not write \"{path}\": {error}"))
+            RetoastError::usage(format!("--since: could not write \"{path}\": {error}"))
         })
     }
 
@@ -274,8 +274,10 @@ pub(crate) async fn proven_now(
 ) -> Result<ProvenState, LiveError> {
     let oid = ready.relation.oid.0;
     let columns: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
-    let rows = client.query_typed(SQL, &[(&oid, Type::OID), (&columns, Type::TEXT_ARRAY)]).await?;
-    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no database".into()))?;
+    let row = client
+        .row(SQL, &[(&oid, Type::OID), (&columns, Type::TEXT_ARRAY)])
+        .await?
+        .ok_or_else(|| LiveError::Unexpected("no database".into()))?;
     let timeline: String = row.try_get(1)?;
     let database: String = row.try_get(3)?;
     let numbers: Vec<i16> = row.try_get(5)?;

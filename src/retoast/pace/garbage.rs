@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use toast_format::disk::TransactionId;
+
 /// The maximum number of entries; when it is exceeded, the number of transactions per entry doubles.
 const REMEMBERED: usize = 4096;
 
@@ -36,7 +38,7 @@ pub struct Garbage {
 
 /// Whether transaction `a` precedes `b`.
 fn before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
+    TransactionId(a).precedes(TransactionId(b))
 }
 
 impl Garbage {

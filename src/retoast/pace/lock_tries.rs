@@ -7,12 +7,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::listener::Listener;
 use crate::retoast::listener::Wait;
+use crate::retoast::pace::throttle::Throttle;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::sqlstate::ErrorKind;
+use toast_format::disk::Oid;
 
 /// How many times work that needs a lock is attempted.
 pub const LOCK_TRIES: u32 = 30;
+
+/// Why something was not done if the run was stopped first.
+pub(crate) const RUN_STOPPED: &str = "the run was stopped (signal, --max-time or max-wait)";
 
 /// The outcome of work that needs a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,10 @@ pub struct LockTries<'a> {
     pub lock_timeout: Duration,
     /// The longest total wait for other sessions; `None` without a limit.
     pub may_wait: Option<Duration>,
+    /// Finds out who has the lock, if that is possible.
+    pub throttle: Option<&'a Throttle<'a>>,
+    /// The table that is locked.
+    pub table: Oid,
 }
 
 impl LockTries<'_> {
@@ -73,7 +82,11 @@ impl LockTries<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
-            let why = Wait::NoLock(what.to_owned());
+            let holder = match self.throttle {
+                Some(throttle) => throttle.lock_holder(self.table).await,
+                None => None,
+            };
+            let why = Wait::NoLock { what: what.to_owned(), holder };
             self.listener.note(Some(self.name), &why.note());
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }

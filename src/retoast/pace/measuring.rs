@@ -99,7 +99,7 @@ impl Measuring {
             };
             let Some(reason) = error.lost(&connection).await else { return Err(error.into()) };
             if self.control.stopped() || began.elapsed() > AGAIN_FOR {
-                return Err(RetoastError::Lost(reason));
+                return Err(RetoastError::lost(reason));
             }
             self.connect_again(&connection, &reason, began).await?;
         }
@@ -121,7 +121,7 @@ impl Measuring {
                 return Ok(());
             }
             if self.control.stopped() || began.elapsed() > AGAIN_FOR {
-                return Err(RetoastError::Lost(reason.to_owned()));
+                return Err(RetoastError::lost(reason));
             }
             self.control.sleep(AGAIN_AFTER).await;
         }

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::retoast::forecast::Images;
-use crate::retoast::pace::rules::{Holder, Replica};
+use crate::retoast::pace::rules::Replica;
 use crate::retoast::pace::slots::{Slot, Slots};
 use crate::retoast::pace::space::Directory;
 use crate::retoast::plan::{Sizes, Surroundings};
@@ -20,7 +20,7 @@ use crate::retoast::sql::old_entries::COVERED;
 use crate::server::connect::{Client, Connection};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, numbers};
+use crate::server::{LiveError, holders, numbers, single_row};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_identifier;
 
@@ -56,11 +56,6 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
 /// Like [`single_row`], for queries that are repeated.
 async fn single_row_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
     let mut rows = connection.query_again(sql, &[]).await?;
-    rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
-}
-
-async fn single_row(client: &Client, sql: &str) -> Result<Row, LiveError> {
-    let mut rows = client.query_typed(sql, &[]).await?;
     rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
 }
 
@@ -140,13 +135,13 @@ pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
 /// The time at which the server was started, as text.
 pub async fn started(client: &Client) -> Result<String, LiveError> {
     let sql = "SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
-    Ok(single_row(client, sql).await?.try_get(0)?)
+    Ok(single_row(client, sql, &[]).await?.try_get(0)?)
 }
 
 /// Whether this user may see the activity of other sessions and the progress of replicas.
 pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
     let sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')";
-    Ok(single_row(client, sql).await?.try_get(0)?)
+    Ok(single_row(client, sql, &[]).await?.try_get(0)?)
 }
 
 /// Connected streaming replicas and logical subscribers.
@@ -215,7 +210,7 @@ pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError
         Some("t") => Ok(true),
         Some("f") | None => Ok(false),
         Some(other) => Err(LiveError::Unexpected(format!(
-            "the throttle query gave \"{other}\", not true or false"
+            "it returned \"{other}\", and must return true or false"
         ))),
     }
 }
@@ -234,44 +229,6 @@ async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String
         Some(row) => Ok(row.try_get(0)?.map(str::to_owned)),
         None => Ok(None),
     }
-}
-
-/// What holds back most of what vacuum may remove from tables of this database (`ComputeXidHorizons`, procarray.c).
-/// Vacuums do not hold back one another. To users who may not see the activity of other sessions, the server shows
-/// neither the kind nor the age of these sessions, but still their horizons.
-pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError> {
-    let sql = "SELECT horizon::pg_catalog.text, who FROM (\
-        SELECT CASE WHEN backend_xmin IS NULL OR pg_catalog.age(backend_xid) > pg_catalog.age(backend_xmin) \
-                    THEN backend_xid ELSE backend_xmin END AS horizon, \
-               CASE WHEN backend_type = 'walsender' \
-               THEN pg_catalog.format('replica %I (PID %s, by hot_standby_feedback)', application_name, pid) \
-               ELSE pg_catalog.format('session %s (user %s, %s, in a transaction for %s s)', pid, \
-                 coalesce(usename::pg_catalog.text, '-'), \
-                 coalesce(nullif(application_name, ''), backend_type, 'no application name'), \
-                 coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - xact_start)\
-                   ::pg_catalog.int8::pg_catalog.text, '?')) END AS who \
-        FROM pg_catalog.pg_stat_activity AS a \
-        WHERE pid <> pg_catalog.pg_backend_pid() \
-          AND coalesce(backend_type <> 'autovacuum worker', usesysid IS NOT NULL) \
-          AND (datname = pg_catalog.current_database() OR backend_type = 'walsender' \
-               OR (datid IS NULL AND usesysid IS NOT NULL)) \
-          AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS v WHERE v.pid = a.pid) \
-        UNION ALL \
-        SELECT xmin, \
-               pg_catalog.format('replication slot %I (%s, from %s transactions ago)', slot_name, \
-                 coalesce('PID ' || active_pid, 'inactive'), pg_catalog.age(xmin)) \
-        FROM pg_catalog.pg_replication_slots \
-        UNION ALL \
-        SELECT transaction, pg_catalog.format('prepared transaction %L (user %s, prepared %s s ago)', gid, \
-                 owner, extract(epoch FROM pg_catalog.clock_timestamp() - prepared)::pg_catalog.int8) \
-        FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()) AS held \
-        WHERE horizon IS NOT NULL ORDER BY pg_catalog.age(horizon) DESC LIMIT 1";
-    let rows = connection.query_again(sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let horizon: &str = row.try_get(0)?;
-    let horizon =
-        horizon.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{horizon}\"")))?;
-    Ok(Some(Holder { horizon, who: row.try_get(1)? }))
 }
 
 /// A command that rewrites a table.
@@ -325,7 +282,7 @@ pub(crate) async fn rewrites(
 
 pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size'))";
-    unsigned(&single_row(client, sql).await?, 0)
+    unsigned(&single_row(client, sql, &[]).await?, 0)
 }
 
 /// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began.
@@ -337,7 +294,7 @@ pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> 
                       pg_catalog.pg_wal_lsn_diff(c.redo_lsn, '0/0')::pg_catalog.int8 \
                FROM pg_catalog.pg_control_checkpoint() AS c";
     // a user who may not call the function sees no certain images
-    let row = match single_row(client, sql).await {
+    let row = match single_row(client, sql, &[]).await {
         Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
             return Ok((Images { are_written: true, distance: None }, 0));
         }
@@ -357,12 +314,12 @@ pub(crate) async fn directories(
     let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
                 AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
                 AND pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')";
-    if !single_row(client, seen).await?.try_get::<_, bool>(0)? {
+    if !single_row(client, seen, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(HashMap::new());
     }
     let data = "SELECT pg_catalog.current_setting('data_directory'), \
                 extract(epoch FROM modification)::pg_catalog.int8 FROM pg_catalog.pg_stat_file('.')";
-    let row = single_row(client, data).await?;
+    let row = single_row(client, data, &[]).await?;
     let data = PathBuf::from(row.try_get::<_, String>(0)?);
     let changed: i64 = row.try_get(1)?;
     if std::fs::metadata(&data).map(|here| here.mtime()).ok() != Some(changed) {
@@ -411,7 +368,7 @@ pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duratio
     // in milliseconds; the value from before this program changed it in its session
     let sql = "SELECT reset_val::pg_catalog.int8 FROM pg_catalog.pg_settings \
                WHERE name = 'idle_in_transaction_session_timeout'";
-    let servers = Duration::from_millis(unsigned(&single_row(client, sql).await?, 0)?);
+    let servers = Duration::from_millis(unsigned(&single_row(client, sql, &[]).await?, 0)?);
     let wanted = LEAST.max(round_trip * ROUND_TRIPS);
     Ok(if servers.is_zero() { wanted } else { wanted.min(servers) })
 }
@@ -494,7 +451,7 @@ pub(crate) async fn surroundings(
                    WHERE r.state IN ('catchup', 'streaming') AND NOT EXISTS (\
                      SELECT FROM pg_catalog.pg_replication_slots AS s \
                      WHERE s.active_pid = r.pid AND s.slot_type = 'logical')";
-        common.replicas = Some(unsigned(&single_row(client, sql).await?, 0)?);
+        common.replicas = Some(unsigned(&single_row(client, sql, &[]).await?, 0)?);
     }
     isolation(client, &mut common).await?;
     let oids: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
@@ -548,7 +505,7 @@ async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), Liv
     let sql = "SELECT count(DISTINCT pid) FROM pg_catalog.pg_locks WHERE mode = 'SIReadLock' \
                AND database = (SELECT oid FROM pg_catalog.pg_database \
                                WHERE datname = pg_catalog.current_database())";
-    around.serializable = unsigned(&single_row(client, sql).await?, 0)?;
+    around.serializable = unsigned(&single_row(client, sql, &[]).await?, 0)?;
     let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
                WHERE datname = pg_catalog.current_database() AND state = 'idle in transaction' \
                AND backend_xmin IS NOT NULL AND NOT pg_catalog.starts_with(application_name, $1)";
@@ -581,8 +538,8 @@ pub(crate) struct ServerWait {
     event: String,
     /// The process that waits.
     pid: i32,
-    /// The processes that hold the lock. The server does not report who holds a buffer pin.
-    holders: Vec<i32>,
+    /// The sessions that hold the lock. The server does not report who holds a buffer pin.
+    holders: Vec<String>,
 }
 
 impl ServerWait {
@@ -592,16 +549,11 @@ impl ServerWait {
     }
 
     pub(crate) fn text(&self) -> String {
-        let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
-        if holders.is_empty() {
-            format!("process {} waits for {}", self.pid, self.event)
+        let waits = format!("process {} waits for {}", self.pid, self.event);
+        if self.holders.is_empty() {
+            waits
         } else {
-            format!(
-                "process {} waits for {}, held by process {}",
-                self.pid,
-                self.event,
-                holders.join(", ")
-            )
+            format!("{waits}, held by {}", self.holders.join(", "))
         }
     }
 }
@@ -609,29 +561,23 @@ impl ServerWait {
 /// The wait of the server process `pid`, if only another session can end it: for a lock or for a buffer pin. The
 /// latter is the event BufferCleanup in 19 and later; other events of its type end without another session's help.
 pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWait>, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT a.wait_event_type || ' ' || a.wait_event, pg_catalog.pg_blocking_pids(a.pid) \
-             FROM pg_catalog.pg_stat_get_activity($1) AS a \
-             WHERE a.state = 'active' AND (a.wait_event_type IN ('BufferPin', 'Lock') \
-               OR a.wait_event = 'BufferCleanup')",
-            &[(&pid, Type::INT4)],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(ServerWait { event: row.try_get(0)?, pid, holders: row.try_get(1)? }))
+    let sql = "SELECT a.wait_event_type || ' ' || a.wait_event, pg_catalog.pg_blocking_pids(a.pid) \
+               FROM pg_catalog.pg_stat_get_activity($1) AS a \
+               WHERE a.state = 'active' AND (a.wait_event_type IN ('BufferPin', 'Lock') \
+                 OR a.wait_event = 'BufferCleanup')";
+    let Some(row) = client.row(sql, &[(&pid, Type::INT4)]).await? else { return Ok(None) };
+    let pids: Vec<i32> = row.try_get(1)?;
+    let holders =
+        if pids.is_empty() { Vec::new() } else { holders::of_processes(client, &pids).await? };
+    Ok(Some(ServerWait { event: row.try_get(0)?, pid, holders }))
 }
 
 /// A server process that waits for a lock held by `pid`, or for its transaction.
 pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32>, LiveError> {
-    Ok(client
-        .value(
-            "SELECT w.pid FROM (SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l \
-               WHERE NOT l.granted AND l.pid <> $1) AS w \
-             WHERE $1 = ANY (pg_catalog.pg_blocking_pids(w.pid)) ORDER BY w.pid LIMIT 1",
-            &[(&pid, Type::INT4)],
-        )
-        .await?)
+    let sql = "SELECT w.pid FROM (SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l \
+                 WHERE NOT l.granted AND l.pid <> $1) AS w \
+               WHERE $1 = ANY (pg_catalog.pg_blocking_pids(w.pid)) ORDER BY w.pid LIMIT 1";
+    Ok(client.value(sql, &[(&pid, Type::INT4)]).await?)
 }
 
 /// Whether a process waits for the transaction of `pid` to end, as REINDEX CONCURRENTLY waits for older snapshots.
@@ -653,7 +599,10 @@ mod tests {
         let mut wait =
             ServerWait { event: "BufferPin BufferPin".into(), pid: 7, holders: Vec::new() };
         assert_eq!(wait.text(), "process 7 waits for BufferPin BufferPin");
-        wait.holders = vec![8, 9];
-        assert_eq!(wait.text(), "process 7 waits for BufferPin BufferPin, held by process 8, 9");
+        wait.holders = vec!["session 8 (user a, b)".into(), "session 9".into()];
+        assert_eq!(
+            wait.text(),
+            "process 7 waits for BufferPin BufferPin, held by session 8 (user a, b), session 9"
+        );
     }
 }

@@ -113,6 +113,11 @@ impl<'a> Patience<'a> {
         self.control.stop();
     }
 
+    /// Whether a wait was given up.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.state.lock().gave_up.is_some()
+    }
+
     /// Why waiting was given up, for the report of the table.
     pub(super) fn take_note(&self) -> Option<String> {
         self.state.lock().gave_up.take()

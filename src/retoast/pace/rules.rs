@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::retoast::pace::slots::Slots;
+use crate::server::holders::Holder;
 use toast_format::model::sql::quote_literal;
 
 /// How often to measure what changes slowly.
@@ -50,6 +51,15 @@ pub enum WorkKind {
 }
 
 impl WorkKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            WorkKind::Scan => "a scan",
+            WorkKind::Batch => "a batch",
+            WorkKind::Vacuum => "a VACUUM",
+            WorkKind::Rebuild(_) => "the rebuild of an index",
+        }
+    }
+
     /// Whether it extends files.
     pub fn stores(self) -> bool {
         matches!(self, WorkKind::Batch | WorkKind::Rebuild(_))
@@ -127,15 +137,6 @@ pub struct Replica {
     pub replayed: u64,
     /// `replay_lag`, which does not change while replay is stopped.
     pub reported: Option<Duration>,
-}
-
-/// What prevents vacuum from removing old row versions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// The oldest transaction whose effects the holder does not see.
-    pub horizon: u32,
-    /// Describes the holder in messages.
-    pub who: String,
 }
 
 /// Old row versions left by the sweep that vacuum may not remove, in bytes.
@@ -336,10 +337,7 @@ impl ThrottleRules {
         let wait = took.mul_f64(self.limits.nice.clamp(0.0, 1000.0));
         (!wait.is_zero()).then(|| Pause {
             cause: Cause::Nice,
-            text: format!(
-                "sleeping {} times as long as each batch takes (setting nice)",
-                self.limits.nice
-            ),
+            text: format!("sleeping (setting nice={})", self.limits.nice),
             wait,
         })
     }

@@ -10,7 +10,8 @@ use futures_util::future::{join3, join4};
 use parking_lot::{Mutex as Plain, MutexGuard};
 use tokio::sync::Mutex;
 
-use crate::retoast::error::RetoastError;
+use crate::message::Message;
+use crate::retoast::error::{RetoastError, refused, refused_table};
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
@@ -28,9 +29,12 @@ use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
+use crate::server::holders::{self, Holder};
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
 
+/// Free space is mentioned if it is less than so many times what may be needed.
+const AMPLE: u64 = 4;
 /// How long other sessions count as active after they were last seen so, because most are not active at any given
 /// instant.
 const OTHERS_FOR: Duration = Duration::from_secs(10);
@@ -202,9 +206,9 @@ impl<'a> Throttle<'a> {
         if !sees_others {
             let hint = "HINT:  Grant pg_read_all_stats or pg_monitor to the user.";
             if options.lag_given && limits.replica_lag.is_some() {
-                return Err(RetoastError::Refused(format!(
+                return refused(format!(
                     "this user may not see the progress of replicas, which the setting max-replica-lag requires\n{hint}"
-                )));
+                ));
             }
             if limits.replica_lag.take().is_some() {
                 listener
@@ -214,9 +218,9 @@ impl<'a> Throttle<'a> {
         if let Some(sql) = &limits.throttle_query {
             let asked =
                 connection.reading_for_user(async || metrics::truth(&connection, sql).await).await;
-            asked.map_err(|error| {
-                RetoastError::Refused(format!("throttle query {}: {error}", quote_literal(sql)))
-            })?;
+            if let Err(error) = asked {
+                return refused(format!("throttle query {}: {error}", quote_literal(sql)));
+            }
         }
         let slots = connection.reading(async || metrics::slots(&connection).await).await?;
         let mut meter = Meter::default();
@@ -363,6 +367,22 @@ impl<'a> Throttle<'a> {
             .await
     }
 
+    /// Who has the strongest lock on a table, or waits for it; `None` if that is not known.
+    pub(crate) async fn lock_holder(&self, table: Oid) -> Option<String> {
+        let ours = self.measuring.own_processes();
+        let found = self
+            .measuring
+            .read(async |c| holders::of_table(c.client(), table, &ours, false).await)
+            .await;
+        Some(found.ok()??.text())
+    }
+
+    /// Who holds back vacuum most, if anybody; `None` if that is not known.
+    pub(crate) async fn horizon(&self) -> Option<Holder> {
+        let ours = self.measuring.own_processes();
+        self.measuring.read(async |c| holders::of_horizon(c, &ours).await).await.ok()?
+    }
+
     /// A process that waits for one of this program's server processes.
     pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, RetoastError> {
         self.measuring.read(async |c| metrics::kept_waiting(c.client(), pid).await).await
@@ -468,7 +488,7 @@ impl<'a> Throttle<'a> {
                 }
                 pause.wait = pause.wait.min(left);
             }
-            tracing::debug!("{name}: {work:?} waits: {}", pause.text);
+            tracing::debug!("{name}: {} waits: {}", work.name(), pause.text);
             let (since, reported) = match pausing {
                 Some((cause, since, reported)) if cause == pause.cause => (since, reported),
                 _ => {
@@ -560,7 +580,7 @@ impl<'a> Throttle<'a> {
         self.listener.figures(&meter.figures);
         let grown = meter.growth();
         match self.options.disk_limit {
-            Some(limit) if grown > limit => Err(RetoastError::EndsRun(format!(
+            Some(limit) if grown > limit => Err(RetoastError::end_run(format!(
                 "the table with its TOAST relation and indexes has grown by {grown} bytes, more than --set \
                  disk-limit={limit}\n\
                  HINT:  Find out what holds back vacuum, then run the same command again to continue."
@@ -589,7 +609,7 @@ impl<'a> Throttle<'a> {
                     metrics::wal(connection),
                     replicas,
                     metrics::active_sessions(connection, &ours),
-                    metrics::holder(connection),
+                    holders::of_horizon(connection, &[]),
                 );
                 let ((lsn, replicas, active, holder), rewrite, slots) =
                     join3(of_server, rewrite, metrics::slots(connection)).await;
@@ -618,7 +638,7 @@ impl<'a> Throttle<'a> {
         let asked = self.measuring.read_for_user(async |c| metrics::truth(c, sql).await).await;
         match asked {
             Ok(answer) => Ok(Some(answer)),
-            Err(RetoastError::Live(error)) => Err(RetoastError::EndsRun(format!(
+            Err(RetoastError::Live(error)) => Err(RetoastError::end_run(format!(
                 "throttle query {}: {error}",
                 quote_literal(sql)
             ))),
@@ -674,10 +694,11 @@ impl<'a> Throttle<'a> {
         let max_wal_size = beginning.max_wal_size;
         if needs.is_empty() {
             if self.options.space_given && !self.options.dry_run {
-                return Err(RetoastError::Refused(format!(
-                    "{name}: free space cannot be determined: the server's file system is not local\n\
-                     HINT:  Use --set disk-limit=SIZE."
-                )));
+                return refused_table(
+                    &name,
+                    "free space cannot be determined: the server's file system is not local\n\
+                     HINT:  Use --set disk-limit=SIZE.",
+                );
             }
             return Ok(Some(
                 "not watching free space: the server's file system is not local".to_owned(),
@@ -704,13 +725,16 @@ impl<'a> Throttle<'a> {
                 limit >> 20
             );
             if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
-                return Err(RetoastError::Refused(format!(
-                    "{name}: not enough space: {shortage}\nHINT:  Free some space, or lower the limit with --set min-free-space=SIZE."
-                )));
+                let text = format!(
+                    "not enough space: {shortage}\nHINT:  Free some space, or lower the limit with --set min-free-space=SIZE."
+                );
+                return refused_table(&name, text);
             }
-            all.push(shortage);
+            if need.free.bytes / AMPLE < growth.saturating_add(limit) {
+                all.push(shortage);
+            }
         }
-        Ok(Some(all.join("; ")))
+        Ok((!all.is_empty()).then(|| all.join("; ")))
     }
 
     /// Why there is no room for a new copy of an index of this size, if there is none. The copy, its WAL and sorting
@@ -805,7 +829,7 @@ impl<'a> Throttle<'a> {
     pub(crate) async fn wait_for_rewrites(
         &self,
         tables: &[Oid],
-    ) -> Result<Option<String>, RetoastError> {
+    ) -> Result<Option<Message>, RetoastError> {
         let began = Instant::now();
         let mut waits = false;
         let gave_up = self
@@ -829,7 +853,7 @@ impl<'a> Throttle<'a> {
             counted.1 += began.elapsed();
         }
         Ok(gave_up.map(|(Rewrite { table, text }, waited)| {
-            format!("{table}: {}", patience::gave_up(waited, &text))
+            Message::error(patience::gave_up(waited, &text)).about(table)
         }))
     }
 

@@ -4,10 +4,11 @@ use tokio_postgres::types::Type;
 
 use super::ready::ConvertRequest;
 use super::shapes::{Generated, Types};
-use crate::retoast::error::{RetoastError, refused};
+use crate::message::Message;
+use crate::retoast::error::{RetoastError, refused_table};
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
-use crate::server::catalog::Relation;
+use crate::server::catalog::{Relation, VIRTUAL};
 use crate::server::connect::Client;
 use toast_format::codec::Method;
 use toast_format::disk::desc::{Length, Storage};
@@ -39,29 +40,31 @@ pub(crate) async fn targets(
             .enumerate()
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
-            return Err(RetoastError::Usage(format!(
-                "column \"{wanted}\" of relation \"{name}\" does not exist\nHINT:  {}",
-                relation.toastable_hint()
-            )));
+            let text = format!("column \"{wanted}\" of relation \"{name}\" does not exist");
+            let message = Message::error(text).hint(relation.toastable_hint());
+            return Err(RetoastError::Usage(message));
         };
         if targets.iter().any(|target| target.index == index) {
             continue;
         }
         if column.length != Length::Varlena {
-            return Err(RetoastError::Usage(format!(
-                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
+            let text = format!(
+                "column \"{wanted}\" is of type {}, whose values are never toasted",
                 column.type_name
-            )));
+            );
+            return Err(RetoastError::Usage(Message::error(text).about(name)));
         }
         let base = match generated.iter().find(|g| g.index == index) {
             None => None,
             Some(generated) => Some(base(relation, request, generated, wanted)?),
         };
-        let shape = types.shape(client, column.type_oid.0).await?.map_err(|why| {
-            RetoastError::Refused(format!(
-                "{name}: column \"{wanted}\" cannot be re-toasted: {why}"
-            ))
-        })?;
+        let shape = match types.shape(client, column.type_oid.0).await? {
+            Ok(shape) => shape,
+            Err(why) => {
+                let text = format!("column \"{wanted}\" cannot be re-toasted: {why}");
+                return refused_table(&name, text);
+            }
+        };
         let domain = match request.goal {
             Goal::Policy(_) => types.domain(client, column.type_oid.0).await?,
             _ => None,
@@ -112,9 +115,7 @@ fn base(
 ) -> Result<String, RetoastError> {
     let name = relation.display_name();
     if !generated.stored {
-        return refused(format!(
-            "{name}: column \"{wanted}\" is virtual: its values are not stored"
-        ));
+        return refused_table(&name, format!("column \"{wanted}\" {VIRTUAL}"));
     }
     let mut bases: Vec<&String> = generated
         .bases
@@ -123,11 +124,15 @@ fn base(
         .map(|column| &column.name)
         .collect();
     bases.sort_by_key(|base| !request.columns.contains(base));
-    bases.first().map(|base| (*base).clone()).ok_or_else(|| {
-        RetoastError::Refused(format!(
-            "{name}: column \"{wanted}\" does not depend on another column, so no UPDATE makes the server recompute it"
-        ))
-    })
+    match bases.first() {
+        Some(&base) => Ok(base.clone()),
+        None => refused_table(
+            &name,
+            format!(
+                "column \"{wanted}\" does not depend on another column, so no UPDATE makes the server recompute it"
+            ),
+        ),
+    }
 }
 
 /// The stored generated columns that an UPDATE of the chosen columns recomputes.
@@ -192,22 +197,19 @@ pub(crate) async fn touched(
         .flat_map(|column| &column.bases)
         .filter_map(|base| i16::try_from(base + 1).ok())
         .collect();
-    let rows = client
-        .query_typed(
-            "SELECT a.attnum, a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a \
-             WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
-             AND a.attgenerated = '' AND a.attidentity <> 'a' \
-             ORDER BY a.attnum = ANY ($2), EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                              WHERE i.indrelid = a.attrelid AND a.attnum = ANY (i.indkey)), a.attnum \
-             LIMIT 1",
-            &[(&relation.oid.0, Type::OID), (&bases, Type::INT2_ARRAY)],
-        )
-        .await?;
-    let Some(row) = rows.first() else {
-        return Err(RetoastError::Refused(format!(
-            "{}: an UPDATE cannot set any of its columns, and only an UPDATE moves rows and clears dropped columns",
-            relation.display_name()
-        )));
+    let sql = "SELECT a.attnum, a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a \
+               WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
+               AND a.attgenerated = '' AND a.attidentity <> 'a' \
+               ORDER BY a.attnum = ANY ($2), EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                                WHERE i.indrelid = a.attrelid AND a.attnum = ANY (i.indkey)), a.attnum \
+               LIMIT 1";
+    let Some(row) =
+        client.row(sql, &[(&relation.oid.0, Type::OID), (&bases, Type::INT2_ARRAY)]).await?
+    else {
+        return refused_table(
+            &relation.display_name(),
+            "an UPDATE cannot set any of its columns, and only an UPDATE moves rows and clears dropped columns",
+        );
     };
     let number: i16 = row.try_get(0)?;
     Ok(Target {

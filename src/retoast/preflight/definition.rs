@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
+use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
@@ -278,7 +279,7 @@ impl Definition {
             }
         }
         if let Some(target) = changes.target {
-            after.target = Some(target.to_string());
+            after.target = target.then().map(|target| target.to_string());
         }
         after
     }
@@ -349,6 +350,28 @@ impl Settings {
         self
     }
 
+    /// These settings where `now` is as this run has set it (`ours`); elsewhere `now`, which another session has set.
+    pub(crate) fn where_unchanged(&self, ours: &Settings, now: &Settings) -> Settings {
+        let mut goal = now.clone();
+        for ((then, ours), now) in self.columns.iter().zip(&ours.columns).zip(&mut goal.columns) {
+            if now.storage == ours.storage {
+                now.storage = then.storage;
+            }
+            if now.own_method == ours.own_method {
+                now.own_method = then.own_method;
+            }
+        }
+        if goal.target == ours.target {
+            goal.target.clone_from(&self.target);
+        }
+        goal
+    }
+
+    /// Whether a change of these settings to `ours` was made on a table that has the settings `now`.
+    pub(crate) fn was_changed(&self, ours: &Settings, now: &Settings) -> bool {
+        self.where_unchanged(ours, now).restore("", now).is_some()
+    }
+
     /// The statement that restores these settings on a table with the settings `now`; `None` if there is nothing to
     /// change.
     pub(crate) fn restore(&self, table: &str, now: &Settings) -> Option<String> {
@@ -376,17 +399,27 @@ impl Settings {
     }
 }
 
-/// A statement that fails ([`has_changed`]) if the definition was updated since it was read, or was never read. If the
-/// table's lock is held, the rest of the transaction sees the definition that was read.
+/// A statement that fails ([`has_changed`]) if the definition was updated since it was read, or was never read, or if the
+/// name of the relation, or of a type by which values are rebuilt, has gone to another one. If the table's lock is held, the
+/// rest of the transaction sees the definition that was read.
 ///
 /// The statement fails instead of returning a result, because later statements of the same message must not even be
 /// planned: planning evaluates constant parts of the expressions of indexes and statistics.
-pub(crate) fn check(table: Oid, known: Option<&Definition>) -> String {
-    let condition = known.map_or_else(|| "false".to_owned(), |known| known.condition(table));
+pub(crate) fn check(
+    quoted: &str,
+    oid: Oid,
+    targets: &[Target],
+    known: Option<&Definition>,
+) -> String {
+    let mut conditions: Vec<String> =
+        targets.iter().flat_map(|target| target.shape.same_types()).collect();
+    conditions.push(known.map_or_else(|| "false".to_owned(), |known| known.condition(oid)));
+    let condition = conditions.join(" AND ");
     format!(
-        "SELECT (CASE WHEN {condition} THEN 'true' ELSE pg_catalog.concat('the definition of relation ', \
-         {}::pg_catalog.oid, ' was changed') END)::pg_catalog.bool",
-        table.0
+        "SELECT (CASE WHEN pg_catalog.to_regclass({})::pg_catalog.oid = {1} AND {condition} THEN 'true' \
+         ELSE pg_catalog.concat('the definition of relation ', {1}::pg_catalog.oid, ' was changed') END)::pg_catalog.bool",
+        quote_literal(quoted),
+        oid.0
     )
 }
 
@@ -506,6 +539,12 @@ impl Differences {
     /// Whether all of them can be undone.
     pub(crate) fn are_settings(&self) -> bool {
         self.0.iter().all(Difference::is_a_setting)
+    }
+
+    /// Those that a statement could undo.
+    pub(crate) fn settings(mut self) -> Option<Differences> {
+        self.0.retain(Difference::is_a_setting);
+        (!self.0.is_empty()).then_some(self)
     }
 }
 

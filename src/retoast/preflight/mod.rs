@@ -21,8 +21,9 @@ pub mod shapes;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
+use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{RetoastError, refused, refused_table};
 use crate::retoast::preflight::columns::{follow, kept, model, targets};
 use crate::retoast::preflight::facts::{Facts, Privileges, TableFacts};
 use crate::retoast::preflight::owner::{Approval, Code, coerced};
@@ -33,14 +34,13 @@ use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, RelationKind};
 use crate::server::citus::Shard;
 use crate::server::connect::{Client, Connection, are_lent};
-use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, toasters};
+use crate::server::{LiveError, holders, locks, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::disk::desc::Length;
 use toast_format::judge::goal::Goal;
 use toast_format::judge::pluggable::ToasterPlan;
-use toast_format::judge::toaster::{Changes, Current};
+use toast_format::judge::toaster::{Changes, Current, TargetChange};
 use toast_format::judge::{FormJudge, Judge, pluggable};
 use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::{quote_identifier, quote_literal};
@@ -190,7 +190,7 @@ impl Preflight<'_> {
             refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
         }
         let follow = follow(client, types, &relation, &targets, &generated, method).await?;
-        let mut notes = notes(&follow, shard_of.as_ref(), task);
+        let mut notes = notes(&targets, &follow, shard_of.as_ref(), task);
         notes.extend(plan.iter().flat_map(|plan| plan.notes.clone()));
         let pluggable = plan.is_some();
         let choice = match task {
@@ -208,7 +208,7 @@ impl Preflight<'_> {
             let alters = choice.as_ref().is_some_and(Choice::alters);
             match privileges(&relation, table.privileges.as_ref(), alters)? {
                 Some(note) if choice.is_none() => {
-                    return refused(format!("{}: {note}", relation.display_name()));
+                    return refused_table(&relation.display_name(), note);
                 }
                 note => notes.extend(note),
             }
@@ -229,31 +229,14 @@ impl Preflight<'_> {
 
 /// Refuses a table that is locked so that not even its size can be read, and reports which session holds the lock.
 async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
-    let rows = client
-        .query_typed(
-            &format!(
-                "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), \
-                    coalesce(pg_catalog.string_agg(DISTINCT l.pid::pg_catalog.text, ', '), '?') \
-             FROM pg_catalog.pg_class AS c \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             LEFT JOIN pg_catalog.pg_locks AS l ON l.locktype = 'relation' AND l.granted \
-               AND l.mode = 'AccessExclusiveLock' \
-               AND l.relation = ANY (c.oid || {TOAST_RELATIONS}) \
-               AND l.database = (SELECT oid FROM pg_catalog.pg_database \
-                                 WHERE datname = pg_catalog.current_database()) \
-             WHERE c.oid = $1 GROUP BY 1"
-            ),
-            &[(&oid.0, Type::OID)],
-        )
-        .await?;
-    let (name, holders): (String, String) = match rows.first() {
-        Some(row) => (row.try_get(0)?, row.try_get(1)?),
-        None => (oid.to_string(), "?".to_owned()),
-    };
-    refused(format!(
-        "{name}: locked by another session (PID {holders}), and the lock was not granted in time\n\
-         HINT:  Wait until that session has finished; see pg_stat_activity. Nothing was changed."
-    ))
+    let name = locks::names(client, &[oid]).await?.name(oid);
+    let holder = holders::of_table(client, oid, &[], true).await?;
+    let who = holder.map_or_else(|| "locked by another session".to_owned(), |who| who.text());
+    let text = format!(
+        "{who}, and the lock was not granted in time\n\
+         HINT:  Wait until that session has finished. Nothing was changed."
+    );
+    refused_table(&name, text)
 }
 
 /// Refuses relations that are not ordinary tables, shards that Citus protects, and TOAST relations that may only be read.
@@ -277,7 +260,7 @@ fn may_change(
         && let Some(why) = toast.only_read(server)
     {
         let toast = toast.display_name();
-        return refused(format!("{name}: {toast}: {why}: nothing was changed"));
+        return refused_table(&name, format!("{toast}: {why}: nothing was changed"));
     }
     Ok(())
 }
@@ -292,11 +275,11 @@ async fn may_update(
         published(client, relation).await?;
     }
     if relation.row_security {
-        return refused(format!(
-            "{}: row security hides rows from this user, and these would not be re-toasted\n\
+        return refused_table(
+            &relation.display_name(),
+            "row security hides rows from this user, and these would not be re-toasted\n\
              HINT:  Run as a role with BYPASSRLS, or as the owner if row security is not forced.",
-            relation.display_name()
-        ));
+        );
     }
     Ok(())
 }
@@ -321,18 +304,19 @@ fn choose(
         })
         .collect();
     let toaster = request.goal.toaster();
-    let mut changes = changes(&request.goal, &current, target, has_target, plan.as_ref());
+    let target_change = TargetChange::new(target, has_target, server.page_size);
+    let mut changes = changes(&request.goal, &current, target_change, plan.as_ref());
     if request.no_alter
         && (!changes.storage.is_empty()
             || !changes.toasters.is_empty()
             || changes.target.is_some()
             || targets.iter().any(|target| toaster.method().is_some_and(|m| m != target.method)))
     {
-        return Err(RetoastError::Usage(format!(
-            "{}: the columns are not set to {}, and --set alter=off does not allow setting them",
-            relation.display_name(),
+        let text = format!(
+            "the columns are not set to {}, and --set alter=off does not allow setting them",
             plan.as_ref().map_or(toaster.name(), |plan| &plan.toaster)
-        )));
+        );
+        return Err(RetoastError::Usage(Message::error(text).about(relation.display_name())));
     }
     if request.no_alter {
         changes = Changes::default();
@@ -347,7 +331,7 @@ fn choose(
         }
     }
     let final_settings = match request.goal {
-        Goal::Policy(goal) => policy::final_settings(goal, relation, &current),
+        Goal::Policy(goal) => policy::final_settings(goal, &current),
         Goal::Stock(_) | Goal::Pluggable(_) => None,
     };
     let judge = match (&request.goal, plan) {
@@ -362,15 +346,12 @@ fn choose(
 fn changes(
     goal: &Goal,
     columns: &[(String, Current)],
-    target: Option<TupleTarget>,
-    has_target: Option<TupleTarget>,
+    target: Option<TargetChange>,
     plan: Option<&ToasterPlan>,
 ) -> Changes {
     let mut changes = match goal {
-        Goal::Stock(_) | Goal::Policy(_) => {
-            Changes::new(goal.toaster(), columns, target, has_target)
-        }
-        Goal::Pluggable(_) => Changes::of_target(target, has_target),
+        Goal::Stock(_) | Goal::Policy(_) => Changes::new(goal.toaster(), columns, target),
+        Goal::Pluggable(_) => Changes { target, ..Changes::default() },
     };
     if let Some(plan) = plan {
         changes.storage.extend(plan.changes.storage.iter().cloned());
@@ -382,11 +363,16 @@ fn changes(
 /// Checks that the server accepts this `toast_tuple_target`.
 fn tuple_target(bytes: Option<u32>, server: &Server) -> Result<Option<TupleTarget>, RetoastError> {
     let target = bytes.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
-    target.map_err(|error| RetoastError::Usage(error.to_string()))
+    target.map_err(|error| RetoastError::usage(error.to_string()))
 }
 
 /// Notes about what an update does in addition, and what is lost later.
-fn notes(follow: &[Target], shard_of: Option<&Shard>, task: Task<'_>) -> Vec<String> {
+fn notes(
+    targets: &[Target],
+    follow: &[Target],
+    shard_of: Option<&Shard>,
+    task: Task<'_>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     for column in follow {
         notes.push(format!(
@@ -401,6 +387,13 @@ fn notes(follow: &[Target], shard_of: Option<&Shard>, task: Task<'_>) -> Vec<Str
         notes.push(format!(
             "a shard of {}: what is set here is lost when Citus moves or splits the shard, unless it is also set there",
             shard.table
+        ));
+    }
+    for target in targets.iter().filter(|target| target.shape.leaves_fields()) {
+        notes.push(format!(
+            "column \"{}\": in arrays of several dimensions, or with subscripts that do not begin at 1, compressed fields \
+             of elements stay as they are",
+            target.name
         ));
     }
     if request.columns.is_empty() {
@@ -446,19 +439,20 @@ pub(crate) async fn refuse_longer(
     longest: u32,
 ) -> Result<(), RetoastError> {
     let sql = sql::longer_than(&relation.quoted(), targets, longest);
-    let rows = client.query_typed(&sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(()) };
+    let Some(row) = client.row(&sql, &[]).await? else { return Ok(()) };
     let count: i64 = row.try_get(0)?;
     let first: Option<String> = row.try_get(1)?;
     match first {
         None => Ok(()),
-        Some(first) => Err(RetoastError::Refused(format!(
-            "{}: rows with values of more than {longest} bytes: {count}, the first at {first}; toaster \
-             \"{name}\" rejects such values if they do not fit in the row\n\
-             HINT:  With this toaster the application could not write such values either. Nothing was \
-             changed.",
-            relation.display_name()
-        ))),
+        Some(first) => refused_table(
+            &relation.display_name(),
+            format!(
+                "rows with values of more than {longest} bytes: {count}, the first at {first}; toaster \
+                 \"{name}\" rejects such values if they do not fit in the row\n\
+                 HINT:  With this toaster the application could not write such values either. Nothing was \
+                 changed."
+            ),
+        ),
     }
 }
 
@@ -474,17 +468,19 @@ fn privileges(
     let name = relation.display_name();
     for (has, right) in [(granted.selects, "SELECT"), (granted.updates, "UPDATE")] {
         if !has {
-            return Err(RetoastError::Refused(format!(
-                "{name}: role \"{user}\" has no {right} privilege on it\n\
+            let text = format!(
+                "role \"{user}\" has no {right} privilege on it\n\
                  HINT:  Run as its owner, \"{owner}\", or grant the privilege."
-            )));
+            );
+            return refused_table(&name, text);
         }
     }
     if alters && !granted.owns {
-        return Err(RetoastError::Refused(format!(
-            "{name}: role \"{user}\" is not its owner and may not alter it\n\
+        let text = format!(
+            "role \"{user}\" is not its owner and may not alter it\n\
              HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --set alter=off."
-        )));
+        );
+        return refused_table(&name, text);
     }
     let note = "this user may not vacuum it: old row versions are left to autovacuum";
     Ok((!granted.vacuums).then(|| note.to_owned()))
@@ -498,13 +494,13 @@ fn privileges(
 pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), RetoastError> {
     let sql = "SELECT 1 FROM pg_catalog.pg_replication_origin WHERE roname = $1";
     if client.query_typed(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
-        return Err(RetoastError::Refused(format!(
+        return refused(format!(
             "replication origin {} does not exist\n\
              HINT:  Create it with SELECT pg_replication_origin_create({name}), and drop it after the last run with \
              pg_replication_origin_drop({name}).",
             quote_identifier(name),
             name = quote_literal(name)
-        )));
+        ));
     }
     let sql = "SELECT pg_catalog.pg_replication_origin_session_setup($1)";
     client.query_typed(sql, &[(&name, Type::TEXT)]).await?;
@@ -535,26 +531,32 @@ pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
 pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     let name = relation.display_name();
     if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
+        let large_objects = if relation.name == "pg_largeobject" {
+            "; vacuumlo deletes large objects that no row refers to"
+        } else {
+            ""
+        };
         return refused(format!(
-            "{name} is a system catalog: only the server may change its settings"
-        ));
-    }
-    // Such names are reserved for the server.
-    if relation.schema.starts_with("pg_temp_") {
-        return refused(format!(
-            "{name} is a temporary table of another session, and only that session can access it"
+            "{name} is a system catalog, and toastctl changes user tables alone: VACUUM FULL {name}; returns its free \
+             space, and REINDEX TABLE {name}; rebuilds its indexes, both under a lock against all other \
+             sessions{large_objects}"
         ));
     }
     match relation.kind {
         RelationKind::Table if relation.is_heap => Ok(()),
-        RelationKind::Table => refused(format!(
-            "{name}: its access method is {}, not heap\n\
-             HINT:  toastctl changes heap tables alone. From PostgreSQL 15, ALTER TABLE with SET ACCESS METHOD heap makes this one a heap table.",
-            relation.access_method
-        )),
+        RelationKind::Table => refused_table(
+            &name,
+            format!(
+                "its access method is {}, not heap\n\
+                 HINT:  toastctl changes heap tables alone. From PostgreSQL 15, ALTER TABLE with SET ACCESS METHOD heap makes this one a heap table.",
+                relation.access_method
+            ),
+        ),
         RelationKind::MaterializedView => refused(format!(
             "{name} is a materialized view, whose rows cannot be updated\n\
-             HINT:  Set the columns with ALTER MATERIALIZED VIEW and REFRESH it."
+             HINT:  Convert the tables that it reads, then REFRESH it: values are copied compressed as they are. Only \
+             values that its query computes follow the settings of ALTER MATERIALIZED VIEW. REFRESH also rebuilds its \
+             files and indexes."
         )),
         RelationKind::Toast => refused(format!(
             "{name} is a TOAST relation\nHINT:  Name the table that it belongs to."
@@ -566,28 +568,26 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
 /// (`CheckCmdReplicaIdentity`, execReplication.c). A partition is also published with its partitioned tables.
 async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastError> {
     // The view of published tables is expensive to plan, so it is evaluated only for such tables.
-    let by: Option<String> = client
-        .value(
-            "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
-             FROM (SELECT relid::pg_catalog.oid AS oid FROM pg_catalog.pg_partition_ancestors($1) \
-                   UNION SELECT $1) AS a \
-             JOIN pg_catalog.pg_class AS c ON c.oid = a.oid \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             JOIN pg_catalog.pg_publication_tables AS t \
-               ON t.schemaname = n.nspname AND t.tablename = c.relname \
-             JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?
-        .unwrap_or(None);
+    let sql = "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
+               FROM (SELECT relid::pg_catalog.oid AS oid FROM pg_catalog.pg_partition_ancestors($1) \
+                     UNION SELECT $1) AS a \
+               JOIN pg_catalog.pg_class AS c ON c.oid = a.oid \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               JOIN pg_catalog.pg_publication_tables AS t \
+                 ON t.schemaname = n.nspname AND t.tablename = c.relname \
+               JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate";
+    let by: Option<String> =
+        client.value(sql, &[(&relation.oid.0, Type::OID)]).await?.unwrap_or(None);
     match by {
         None => Ok(()),
-        Some(by) => refused(format!(
-            "{}: its updates are published ({by}) and it has no replica identity: the server refuses every UPDATE\n\
-             HINT:  Add a primary key, or use ALTER TABLE {} REPLICA IDENTITY FULL until the run has ended.",
-            relation.display_name(),
-            relation.quoted()
-        )),
+        Some(by) => refused_table(
+            &relation.display_name(),
+            format!(
+                "its updates are published ({by}) and it has no replica identity: the server refuses every UPDATE\n\
+                 HINT:  Add a primary key, or use ALTER TABLE {} REPLICA IDENTITY FULL until the run has ended.",
+                relation.quoted()
+            ),
+        ),
     }
 }
 
@@ -603,27 +603,25 @@ pub(crate) async fn may_reindex(
 ) -> Result<(), RetoastError> {
     let name = ready.relation.display_name();
     if server.version_num < SOUND {
-        return refused(format!(
-            "{name}: indexes: before PostgreSQL 14.4, an index rebuilt with CONCURRENTLY may miss rows; \
+        let text = format!(
+            "indexes: before PostgreSQL 14.4, an index rebuilt with CONCURRENTLY may miss rows; \
              this server is {}\nHINT:  Install the latest minor release.",
             server.version
-        ));
+        );
+        return refused_table(&name, text);
     }
-    let rows = client
-        .query_typed(
-            "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
-                    pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text \
-             FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
-            &[(&ready.relation.oid.0, Type::OID)],
-        )
-        .await?;
+    let sql = "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
+                      pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text \
+               FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
+    let rows = client.query_typed(sql, &[(&ready.relation.oid.0, Type::OID)]).await?;
     match rows.first() {
         Some(row) if !row.try_get::<_, bool>(0)? => {
             let owner: String = row.try_get(1)?;
-            refused(format!(
-                "{name}: indexes: this user is not its owner, and could not drop what an interrupted rebuild \
+            let text = format!(
+                "indexes: this user is not its owner, and could not drop what an interrupted rebuild \
                  leaves behind\nHINT:  Run as \"{owner}\", or as a member of that role."
-            ))
+            );
+            refused_table(&name, text)
         }
         _ => Ok(()),
     }
@@ -655,10 +653,11 @@ pub(crate) async fn may_compact(
         CompactRequest::Toast | CompactRequest::Heap => "",
     };
     if !pages && !server.has_toast_chunk_id() {
-        return refused(format!(
-            "{name}: before PostgreSQL 17, only pageinspect shows which row a chunk of its TOAST relation belongs to\n\
+        let text = format!(
+            "before PostgreSQL 17, only pageinspect shows which row a chunk of its TOAST relation belongs to\n\
              HINT:  Run as a superuser, with the extension pageinspect in this database{hint}."
-        ));
+        );
+        return refused_table(&name, text);
     }
     if client
         .value(
@@ -672,9 +671,10 @@ pub(crate) async fn may_compact(
     {
         return Ok(());
     }
-    refused(format!(
-        "{name}: this user may not read its TOAST relation, {}\n\
+    let text = format!(
+        "this user may not read its TOAST relation, {}\n\
          HINT:  GRANT pg_read_all_data TO the user{hint}.",
         toast.display_name()
-    ))
+    );
+    refused_table(&name, text)
 }

@@ -6,7 +6,7 @@ use std::slice;
 
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{RetoastError, refused_table};
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
@@ -49,6 +49,8 @@ pub struct Code {
     is_maintenance: bool,
     /// In that case, whether queries on the table would run the owner's code with the user's rights.
     lends_rights: bool,
+    /// Whether the user may hold the name of the table's schema.
+    may_hold_schema: bool,
 }
 
 impl Code {
@@ -71,8 +73,11 @@ impl Code {
         if let (true, Some(rights)) = (lent, rights) {
             let found = refusals(client, relation, silent_triggers, &coerced).await?;
             if !trust_owner && !found.is_empty() {
-                let text = refusal(relation, rights, &found);
-                return Err(RetoastError::Refused(format!("{text} Nothing was changed.")));
+                let text = owner_facts::refusal(rights, &found, WAYS_OUT);
+                return refused_table(
+                    &relation.display_name(),
+                    format!("{text} Nothing was changed."),
+                );
             }
             trusted = trust_owner.then_some(found);
         }
@@ -88,6 +93,7 @@ impl Code {
             triggers_fire,
             is_maintenance: false,
             lends_rights: false,
+            may_hold_schema: rights.is_some_and(|rights| rights.may_hold_schema),
         })
     }
 
@@ -108,10 +114,11 @@ impl Code {
         let (lent, role) = standing(Some(&rights));
         let name = relation.display_name();
         if (lent, &role) != (self.lent, &self.role) {
-            return Err(RetoastError::Refused(format!(
-                "{name}: another session changed its owner, or what user \"{}\" may do as its owner",
+            let text = format!(
+                "another session changed its owner, or what user \"{}\" may do as its owner",
                 rights.user
-            )));
+            );
+            return refused_table(&name, text);
         }
         if lent {
             let mut found = refusals(client, relation, self.silent_triggers, &self.coerced).await?;
@@ -119,22 +126,42 @@ impl Code {
                 found.retain(|code| !trusted.contains(code));
             }
             if !found.is_empty() {
-                return Err(RetoastError::Refused(format!(
-                    "{} It was added by another session since the run began.",
-                    refusal(relation, &rights, &found)
-                )));
+                let text = owner_facts::refusal(&rights, &found, WAYS_OUT);
+                return refused_table(
+                    &name,
+                    format!("{text} It was added by another session since the run began."),
+                );
             }
         }
         let mut triggers = UpdateTriggers::ask(client, &[relation.oid]).await?;
         let triggers = triggers.remove(&relation.oid).unwrap_or_default();
         let fire = triggers.fire(relation, self.silent_triggers, self.allow_triggers)?;
         if fire != self.triggers_fire {
-            return Err(RetoastError::Refused(format!(
-                "{name}: its triggers were changed by another session, so that they {}",
+            let text = format!(
+                "its triggers were changed by another session, so that they {}",
                 if fire { "would fire" } else { "no longer fire" }
-            )));
+            );
+            return refused_table(&name, text);
         }
         Ok(())
+    }
+
+    /// Checks, in a batch that has begun, the code that runs when it updates a row twice.
+    ///
+    /// # Errors
+    /// [`RetoastError::Refused`] if a foreign key would be checked by code that is not harmless.
+    pub(crate) async fn approve_repeated_updates(
+        &self,
+        client: &Client,
+        relation: &Relation,
+    ) -> Result<(), RetoastError> {
+        if self.silent_triggers || !self.blocks_create_statistics() {
+            return Ok(());
+        }
+        match owner_facts::refusal_of_references(client, relation.oid, WAYS_OUT).await? {
+            Some(text) => refused_table(&relation.display_name(), text),
+            None => Ok(()),
+        }
     }
 
     /// For a run that sends no statement on the table but those whose code the server runs as the owner, such as REINDEX.
@@ -155,9 +182,8 @@ impl Code {
     pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), RetoastError> {
         let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
         if let Some(added) = now.iter().find(|code| !then.contains(code)) {
-            return Err(RetoastError::Refused(format!(
-                "{name}: this was added by another session since the run began:\n  {added}"
-            )));
+            let text = format!("this was added by another session since the run began:\n  {added}");
+            return refused_table(name, text);
         }
         self.trusted = earlier.trusted.clone();
         Ok(())
@@ -177,6 +203,11 @@ impl Code {
     /// parts of statistics expressions (`get_relation_statistics` in plancat.c) with the current user's privileges.
     pub(crate) fn blocks_create_statistics(&self) -> bool {
         self.lent && self.trusted.is_none()
+    }
+
+    /// Whether statements on the table must hold the name of its schema, and the user may do that.
+    pub(crate) fn holds_schema(&self) -> bool {
+        self.blocks_create_statistics() && self.may_hold_schema
     }
 }
 
@@ -228,11 +259,6 @@ pub(super) async fn approve_reading(
     let approved =
         Code::approve(client, relation, rights.as_ref(), &none, true, approval, Vec::new()).await?;
     Ok(Code { role: None, ..approved })
-}
-
-fn refusal(relation: &Relation, rights: &Rights, refusals: &[String]) -> String {
-    let name = relation.display_name();
-    format!("{name}: {}", owner_facts::refusal(rights, refusals, WAYS_OUT))
 }
 
 /// Whether the user may disable ordinary triggers. The catalog is asked: the server logs a refused SET as an error. Before
@@ -300,16 +326,20 @@ impl UpdateTriggers {
             };
             fires = true;
             if !allowed {
-                return refused(format!(
-                    "{name}: trigger \"{trigger}\" {why}, and would fire for every re-toasted row\n\
+                let text = format!(
+                    "trigger \"{trigger}\" {why}, and would fire for every re-toasted row\n\
                      HINT:  Disable it temporarily, or use --allow triggers."
-                ));
+                );
+                return refused_table(&name, text);
             }
         }
         match self.rules.first() {
-            Some(rule) => refused(format!(
-                "{name}: rule \"{rule}\" changes what an UPDATE does\nHINT:  Disable it temporarily."
-            )),
+            Some(rule) => refused_table(
+                &name,
+                format!(
+                    "rule \"{rule}\" changes what an UPDATE does\nHINT:  Disable it temporarily."
+                ),
+            ),
             None => Ok(fires),
         }
     }

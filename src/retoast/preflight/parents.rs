@@ -3,6 +3,7 @@
 
 use tokio_postgres::types::Type;
 
+use super::definition::Definition;
 use super::ready::ConvertRequest;
 use super::{changes, tuple_target};
 use crate::retoast::error::RetoastError;
@@ -12,13 +13,17 @@ use crate::server::connect::Client;
 use crate::server::toasters;
 use toast_format::disk::Oid;
 use toast_format::judge::pluggable::{self, ToasterPlan};
+use toast_format::judge::toaster::TargetChange;
 use toast_format::model::sql::{quote_qualified, shown_qualified};
 
 /// What must be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
+    pub oid: Oid,
     pub name: String,
     pub alter: String,
+    /// The statement that restores the present settings.
+    pub restore: Option<String>,
 }
 
 /// What must be set on a partitioned table or one of Citus so that new partitions and shards get the chosen settings;
@@ -29,21 +34,18 @@ pub async fn parent(
     oid: Oid,
     request: &ConvertRequest,
 ) -> Result<Option<Parent>, RetoastError> {
-    let rows = client
-        .query_typed(
-            "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
-                    a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
-                    a.attcompression::pg_catalog.text, c.relkind = 'p', \
-                    (SELECT option_value FROM pg_catalog.pg_options_to_table(c.reloptions) \
-                     WHERE option_name = 'toast_tuple_target') \
-             FROM pg_catalog.pg_class AS c \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
-             WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND a.attname = ANY ($2) \
-             ORDER BY a.attnum",
-            &[(&oid.0, Type::OID), (&request.columns, Type::TEXT_ARRAY)],
-        )
-        .await?;
+    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                      a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
+                      a.attcompression::pg_catalog.text, c.relkind = 'p', \
+                      (SELECT option_value FROM pg_catalog.pg_options_to_table(c.reloptions) \
+                       WHERE option_name = 'toast_tuple_target') \
+               FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
+               WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND a.attname = ANY ($2) \
+               ORDER BY a.attnum";
+    let about = [(&oid.0 as _, Type::OID), (&request.columns as _, Type::TEXT_ARRAY)];
+    let rows = client.query_typed(sql, &about).await?;
     let Some(first) = rows.first() else { return Ok(None) };
     let schema: String = first.try_get(0)?;
     let name: String = first.try_get(1)?;
@@ -58,9 +60,13 @@ pub async fn parent(
         columns.push((row.try_get(2)?, now));
     }
     let plan = plan(client, server, oid, request).await?;
-    let changes = changes(&request.goal, &columns, wanted_target, has_target, plan.as_ref());
-    let alter = changes.statement(&quote_qualified(&schema, &name));
-    Ok(alter.map(|alter| Parent { name: shown_qualified(&schema, &name), alter }))
+    let target = TargetChange::new(wanted_target, has_target, server.page_size);
+    let changes = changes(&request.goal, &columns, target, plan.as_ref());
+    let table = quote_qualified(&schema, &name);
+    let Some(alter) = changes.statement(&table) else { return Ok(None) };
+    let now = Definition::read(client, oid, plan.is_some()).await?;
+    let restore = now.and_then(|now| now.settings().restore(&table, &now.with(&changes)));
+    Ok(Some(Parent { oid, name: shown_qualified(&schema, &name), alter, restore }))
 }
 
 /// What a server with pluggable TOAST requires in addition, as for the table's partitions.

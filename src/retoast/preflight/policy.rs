@@ -25,7 +25,7 @@ pub(crate) fn check(
     compression: Compression,
 ) -> Result<(), RetoastError> {
     if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
-        return Err(RetoastError::Usage(format!(
+        return Err(RetoastError::usage(format!(
             "column \"{}\" is generated: the server computes its values and stores them as the column \
              is set\nHINT:  Use --toaster.",
             target.name
@@ -33,9 +33,8 @@ pub(crate) fn check(
     }
     match goal.method {
         Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either) if !compression.lz4 => {
-            Err(RetoastError::Usage(
-                "this server does not support compression method lz4\nHINT:  Use --method pglz."
-                    .into(),
+            Err(RetoastError::usage(
+                "this server does not support compression method lz4\nHINT:  Use --method pglz.",
             ))
         }
         _ => Ok(()),
@@ -102,10 +101,9 @@ pub(crate) fn rule_of(goal: PolicyGoal, model: &Model, targets: &[Target]) -> Ru
 /// The final settings of the columns, if new values are to be compressed.
 pub(crate) fn final_settings(
     goal: PolicyGoal,
-    relation: &Relation,
     current: &[(String, Current)],
 ) -> Option<FinalSettings> {
-    let all = Changes {
+    let changes = Changes {
         storage: current.iter().map(|(name, _)| (name.clone(), Storage::Extended)).collect(),
         compression: match goal.method {
             Some(MethodChoice::One(method)) => {
@@ -117,11 +115,10 @@ pub(crate) fn final_settings(
         target: None,
     };
     let are_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)
-        && all
+        && changes
             .compression
             .iter()
             .zip(current)
             .all(|((_, m), (_, now))| now.compression == Some(*m));
-    let sql = all.statement(&relation.quoted())?;
-    goal.new_extended.then_some(FinalSettings { sql, are_set })
+    (goal.new_extended && !changes.is_empty()).then_some(FinalSettings { changes, are_set })
 }

@@ -51,7 +51,7 @@ impl Task<'_> {
 /// The settings of the columns at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalSettings {
-    pub sql: String,
+    pub changes: Changes,
     /// Whether they are already set.
     pub are_set: bool,
 }
@@ -95,6 +95,15 @@ pub struct Choice {
 }
 
 impl PreparedTable {
+    /// Whether an index has entries of values of the chosen columns, or may have: whether they fit depends on the choice.
+    pub(crate) fn has_dependent_index(&self) -> bool {
+        let Some(choice) = &self.choice else { return false };
+        choice.model.indexes.iter().any(|shape| {
+            let has_expression = shape.columns.iter().any(|column| column.attnum == 0);
+            has_expression || self.targets.iter().any(|target| shape.depends_on(target.index))
+        })
+    }
+
     /// The stored generated columns that are recomputed by an UPDATE which sets these columns.
     pub(crate) fn computed_by(&self, set: &[&str]) -> Vec<String> {
         if self.computes_all { self.generated_from(None) } else { self.generated_from(Some(set)) }
@@ -130,9 +139,8 @@ impl PreparedTable {
     /// The names of the columns whose values are stored.
     pub(crate) fn stored_columns(&self) -> Vec<String> {
         let mut names = Vec::new();
-        for (index, column) in self.relation.desc.attributes.iter().enumerate() {
-            let is_virtual = self.generated.iter().any(|g| g.index == index && !g.stored);
-            if !column.dropped && !is_virtual {
+        for column in &self.relation.desc.attributes {
+            if column.is_stored() {
                 names.push(column.name.clone());
             }
         }

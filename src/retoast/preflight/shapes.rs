@@ -18,6 +18,7 @@ const DEEPEST: u32 = 32;
 pub type ShapeOrReason = Result<Shape, String>;
 
 struct TypeRow {
+    oid: PgOid,
     kind: String,
     length: i16,
     array: PgOid,
@@ -70,19 +71,14 @@ impl Types {
 }
 
 async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> {
-    let rows = client
-        .query_typed(
-            "WITH RECURSIVE base (type, modifier, depth) AS (\
-               SELECT $1, -1, 0 \
-               UNION ALL \
-               SELECT t.typbasetype, t.typtypmod, b.depth + 1 FROM base AS b \
-               JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
-             SELECT pg_catalog.format_type($1, NULL), pg_catalog.format_type(b.type, b.modifier) \
-             FROM base AS b WHERE b.depth > 0 ORDER BY b.depth DESC LIMIT 1",
-            &[(&oid, Type::OID)],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let sql = "WITH RECURSIVE base (type, modifier, depth) AS (\
+                 SELECT $1, -1, 0 \
+                 UNION ALL \
+                 SELECT t.typbasetype, t.typtypmod, b.depth + 1 FROM base AS b \
+                 JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
+               SELECT pg_catalog.format_type($1, NULL), pg_catalog.format_type(b.type, b.modifier) \
+               FROM base AS b WHERE b.depth > 0 ORDER BY b.depth DESC LIMIT 1";
+    let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
     Ok(Some(Domain { name: row.try_get(0)?, of: row.try_get(1)? }))
 }
 
@@ -95,11 +91,11 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, 
     }
     if found.kind == "d" {
         let base = Box::pin(nested(client, found.base, depth + 1)).await?;
-        return Ok(base.map(|base| match base {
+        return Ok(match base {
             // An array of the domain keeps its values whole, without checks.
-            Shape::Scalar | Shape::Array if found.array != 0 => Shape::Scalar,
+            Ok(Shape::Scalar | Shape::Array) => scalar(&found),
             other => other,
-        }));
+        });
     }
     if found.length != -1 {
         return Ok(Ok(Shape::Fixed));
@@ -111,11 +107,18 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, 
         Err(format!("values of type {} cannot be rewritten", found.name))
     } else if found.is_array {
         array_of(client, found, depth).await?
-    } else if found.array != 0 {
+    } else {
+        scalar(&found)
+    })
+}
+
+/// A domain that was created before PostgreSQL 11 has no array type.
+fn scalar(found: &TypeRow) -> ShapeOrReason {
+    if found.array != 0 {
         Ok(Shape::Scalar)
     } else {
         Err(format!("type {} has no array type", found.name))
-    })
+    }
 }
 
 /// The elements of an array matter only if they may contain compressed fields.
@@ -124,11 +127,31 @@ async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<ShapeOr
     if !element.is_some_and(|element| matches!(element.kind.as_str(), "c" | "d")) {
         return Ok(Ok(Shape::Array));
     }
-    let element = Box::pin(nested(client, found.element, depth + 1)).await?;
-    Ok(element.map(|element| match element.hidden("e", None) {
-        Some(_) => Shape::Rows { type_name: found.quoted, element: Box::new(element) },
-        None => Shape::Array,
-    }))
+    let element = match Box::pin(nested(client, found.element, depth + 1)).await? {
+        Ok(element) if element.hidden("e", None).is_some() => Box::new(element),
+        other => return Ok(other.map(|_| Shape::Array)),
+    };
+    let is_built_in = is_built_in(client, found.element).await?;
+    let TypeRow { quoted: type_name, oid: type_oid, .. } = found;
+    Ok(Ok(Shape::Rows { type_name, type_oid, element, is_built_in }))
+}
+
+/// Whether the type, and all of which it consists, are read from text by the server's own functions. Domains are not,
+/// because their owners can add checks at any time, and neither are ranges, which may have functions of their owners.
+async fn is_built_in(client: &Client, oid: u32) -> Result<bool, LiveError> {
+    // From 16384 on, object IDs are those of users' objects (FirstNormalObjectId).
+    let sql = "WITH RECURSIVE used (oid) AS (\
+                 SELECT $1 \
+                 UNION SELECT x.oid FROM used AS u JOIN pg_catalog.pg_type AS y ON y.oid = u.oid \
+                 CROSS JOIN LATERAL (SELECT y.typelem UNION ALL SELECT a.atttypid \
+                   FROM pg_catalog.pg_attribute AS a \
+                   WHERE a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped) AS x (oid) \
+                 WHERE x.oid <> 0) \
+               SELECT pg_catalog.bool_and(t.typtype IN ('c', 'e') OR t.typtype = 'b' AND \
+                 (t.oid < 16384 OR t.typsubscript = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc)) \
+               FROM used AS u JOIN pg_catalog.pg_type AS t ON t.oid = u.oid";
+    let row = client.row(sql, &[(&oid, Type::OID)]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
 }
 
 async fn composite(
@@ -136,13 +159,9 @@ async fn composite(
     found: &TypeRow,
     depth: u32,
 ) -> Result<ShapeOrReason, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT attname::pg_catalog.text, atttypid FROM pg_catalog.pg_attribute \
-             WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-            &[(&found.relation, Type::OID)],
-        )
-        .await?;
+    let sql = "SELECT attname::pg_catalog.text, atttypid FROM pg_catalog.pg_attribute \
+               WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+    let rows = client.query_typed(sql, &[(&found.relation, Type::OID)]).await?;
     let mut fields = Vec::with_capacity(rows.len());
     for row in &rows {
         let oid: PgOid = row.try_get(1)?;
@@ -151,25 +170,22 @@ async fn composite(
             Err(why) => return Ok(Err(why)),
         }
     }
-    Ok(Ok(Shape::Composite { type_name: found.quoted.clone(), fields }))
+    let TypeRow { quoted, oid, .. } = found;
+    Ok(Ok(Shape::Composite { type_name: quoted.clone(), type_oid: *oid, fields }))
 }
 
 async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveError> {
-    let rows = client
-        .query_typed(
-            "SELECT t.typtype::pg_catalog.text, t.typlen, t.typarray, \
-                    t.typsubscript = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc, \
-                    t.typbasetype, t.typrelid, n.nspname::pg_catalog.text, \
-                    t.typname::pg_catalog.text, t.typelem \
-             FROM pg_catalog.pg_type AS t \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = $1",
-            &[(&oid, Type::OID)],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let sql = "SELECT t.typtype::pg_catalog.text, t.typlen, t.typarray, \
+                      t.typsubscript = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc, \
+                      t.typbasetype, t.typrelid, n.nspname::pg_catalog.text, \
+                      t.typname::pg_catalog.text, t.typelem \
+               FROM pg_catalog.pg_type AS t \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = $1";
+    let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
     let schema: String = row.try_get(6)?;
     let name: String = row.try_get(7)?;
     Ok(Some(TypeRow {
+        oid,
         kind: row.try_get(0)?,
         length: row.try_get(1)?,
         array: row.try_get(2)?,
@@ -210,25 +226,21 @@ pub(super) async fn generated(
     oids: &[Oid],
 ) -> Result<HashMap<Oid, Vec<Generated>>, LiveError> {
     // Before PostgreSQL 15, the dependency on other columns is recorded for the column; since then, for its expression.
-    let rows = client
-        .query_typed(
-            "SELECT a.attnum, a.attgenerated = 's', \
-                    coalesce(pg_catalog.array_agg(DISTINCT d.refobjsubid::pg_catalog.int2) \
-                             FILTER (WHERE d.refobjsubid > 0 AND d.refobjsubid <> a.attnum), '{}'), \
-                    a.attrelid \
-             FROM pg_catalog.pg_attribute AS a \
-             LEFT JOIN pg_catalog.pg_attrdef AS e ON e.adrelid = a.attrelid AND e.adnum = a.attnum \
-             LEFT JOIN pg_catalog.pg_depend AS d \
-               ON d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
-               AND d.refobjid = a.attrelid \
-               AND (d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND d.objid = e.oid \
-                 OR d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
-                    AND d.objid = a.attrelid AND d.objsubid = a.attnum) \
-             WHERE a.attrelid = ANY ($1) AND a.attnum > 0 AND NOT a.attisdropped \
-             AND a.attgenerated <> '' GROUP BY 4, 1, 2 ORDER BY 4, 1",
-            &[(&numbers(oids), Type::OID_ARRAY)],
-        )
-        .await?;
+    let sql = "SELECT a.attnum, a.attgenerated = 's', \
+                      coalesce(pg_catalog.array_agg(DISTINCT d.refobjsubid::pg_catalog.int2) \
+                               FILTER (WHERE d.refobjsubid > 0 AND d.refobjsubid <> a.attnum), '{}'), \
+                      a.attrelid \
+               FROM pg_catalog.pg_attribute AS a \
+               LEFT JOIN pg_catalog.pg_attrdef AS e ON e.adrelid = a.attrelid AND e.adnum = a.attnum \
+               LEFT JOIN pg_catalog.pg_depend AS d \
+                 ON d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                 AND d.refobjid = a.attrelid \
+                 AND (d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND d.objid = e.oid \
+                   OR d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                      AND d.objid = a.attrelid AND d.objsubid = a.attnum) \
+               WHERE a.attrelid = ANY ($1) AND a.attnum > 0 AND NOT a.attisdropped \
+               AND a.attgenerated <> '' GROUP BY 4, 1, 2 ORDER BY 4, 1";
+    let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
     let mut found: HashMap<Oid, Vec<Generated>> = HashMap::new();
     for row in &rows {
         let bases: Vec<i16> = row.try_get(2)?;

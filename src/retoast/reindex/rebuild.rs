@@ -1,6 +1,6 @@
 //! The rebuild of one index, and the removal of what an interrupted one leaves.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::lock_tries::Tried;
+use crate::retoast::pace::lock_tries::{RUN_STOPPED, Tried};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::result::{IndexEnd, IndexReport};
@@ -20,7 +20,7 @@ use crate::retoast::task::watched::{StatementKind, is_of_statement, with_lock_ti
 use crate::server::connect::Connection;
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
-use crate::server::{LiveError, indexes};
+use crate::server::{LiveError, holders, indexes};
 use toast_format::disk::Oid;
 
 /// The longest wait for one set of transactions, unless max-wait is less.
@@ -66,7 +66,7 @@ impl Reindexing<'_> {
                 reason = quiet(&self.guard, index.table, self.patience()).await?;
             }
             if self.guard.session.stopped() {
-                reason = Some("stopped on request".to_owned());
+                reason = Some(RUN_STOPPED.to_owned());
             }
             if reason.is_some() {
                 index_report.reason = reason;
@@ -134,7 +134,7 @@ impl Reindexing<'_> {
         let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
         let sql = format!("{limit}; {}", index.rebuild());
         let name = self.guard.name();
-        let tries = self.guard.session.tries(&name);
+        let tries = self.guard.session.tries(&name, self.guard.ready.relation.oid);
         let reason = match tries
             .in_transaction(self.guard.session.writer(), "rebuilding an index", &sql)
             .await
@@ -147,7 +147,7 @@ impl Reindexing<'_> {
                     (IndexEnd::Rebuilt, None, None);
                 return Ok(());
             }
-            Ok((Tried::Stopped, _)) => "stopped on request".to_owned(),
+            Ok((Tried::Stopped, _)) => RUN_STOPPED.to_owned(),
             Ok((Tried::TooLong(_) | Tried::NoLock, _)) => {
                 "a lock was not granted in time".to_owned()
             }
@@ -380,7 +380,7 @@ const TELL: Duration = Duration::from_secs(2);
 
 /// Transactions that have locked a relation, and transactions with a snapshot in this database, except vacuums, for
 /// which no rebuild waits.
-const UNDER_WAY: &str = "SELECT l.virtualtransaction, coalesce(l.pid, 0) FROM pg_catalog.pg_locks AS l \
+const UNDER_WAY: &str = "SELECT l.virtualtransaction, l.pid FROM pg_catalog.pg_locks AS l \
     WHERE l.locktype = 'relation' AND l.granted AND l.relation = $1 \
       AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.database = \
         (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
@@ -391,11 +391,15 @@ const UNDER_WAY: &str = "SELECT l.virtualtransaction, coalesce(l.pid, 0) FROM pg
         (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid)";
 
-/// Transactions by virtual transaction ID, with their processes.
-async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String, i32>, LiveError> {
+/// Transactions by virtual transaction ID, with descriptions.
+async fn under_way(
+    connection: &Connection,
+    table: Oid,
+) -> Result<BTreeMap<String, String>, LiveError> {
+    let sql = holders::of_transactions(UNDER_WAY);
     connection
         .reading(async || {
-            let rows = connection.client().query_typed(UNDER_WAY, &[(&table.0, Type::OID)]).await?;
+            let rows = connection.client().query_typed(&sql, &[(&table.0, Type::OID)]).await?;
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })
         .await
@@ -413,11 +417,7 @@ pub(super) async fn quiet(
     let mut waited_for = under_way(session.reader(), table).await?;
     let mut index_report = false;
     while !waited_for.is_empty() && !session.stopped() {
-        let pid = waited_for.values().min().copied().unwrap_or(0);
-        let who = match pid {
-            0 => "a prepared transaction".to_owned(),
-            pid => format!("the transaction of process {pid}"),
-        };
+        let who = waited_for.values().next().cloned().unwrap_or_default();
         if began.elapsed() >= patience {
             // this makes the wait for the next index shorter
             session.throttle.patience.add_wait(began.elapsed());

@@ -1,9 +1,9 @@
 //! Rebuilds the indexes of one table, one after the other.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::RetoastError;
@@ -373,21 +373,16 @@ fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) 
 pub struct Rebuilds(Mutex<BTreeSet<String>>);
 
 impl Rebuilds {
-    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // names are inserted and removed as a whole
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn begin(&self, index: &str) {
-        self.names().insert(index.to_owned());
+        self.0.lock().insert(index.to_owned());
     }
 
     pub(super) fn end(&self, index: &str) {
-        self.names().remove(index);
+        self.0.lock().remove(index);
     }
 
     pub(super) fn has(&self, index: &str) -> bool {
-        self.names().contains(index)
+        self.0.lock().contains(index)
     }
 }
 

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_postgres::types::Type;
 
-use crate::retoast::pace::metrics;
 use crate::retoast::task::guard::Reading;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::snapshot::{BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, catalog};
+use crate::server::{LiveError, catalog, holders};
 use toast_format::disk::BlockNumber;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::{Page, PageState};
@@ -121,7 +120,7 @@ impl FreeSpaceScan<'_> {
         let page = self.server.page_size;
         let table = relation.table(Compression::ask(client).await?.default, page);
         // A rewrite also copies dead rows that a snapshot still sees.
-        let keeps_dead = metrics::holder(self.connection).await?.is_some();
+        let keeps_dead = holders::of_horizon(self.connection, &[]).await?.is_some();
         let columns = &relation.desc.attributes;
         let mut anew = Rewritten::new(&table, columns, self.settled, relation.fillfactor());
         let mut reader = PageReader::new(

@@ -76,12 +76,14 @@ pub(crate) fn pages<'a>(
     results: &Results<'_>,
 ) -> Result<Option<&'a Pageinspect>, RetoastError> {
     let why = server.why_no_pages();
-    tracing::debug!("scans: {wanted:?} is wanted; pages: {}", why.unwrap_or("yes"));
+    if let Some(why) = why {
+        tracing::debug!("pages cannot be read: {why}");
+    }
     match (why, wanted) {
         (_, Access::Functions) => Ok(None),
         (None, _) => Ok(server.pageinspect.as_ref()),
         (Some(why), Access::Pageinspect) => {
-            Err(RetoastError::EndsRun(format!("pages cannot be read: {why}")))
+            Err(RetoastError::end_run(format!("pages cannot be read: {why}")))
         }
         (Some(why), Access::Auto) => {
             results.message(Message::notice(format!("using SQL functions: {why}")));
@@ -96,10 +98,9 @@ pub(crate) fn pages<'a>(
 /// Scans do not read pages.
 pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, RetoastError> {
     pages.ok_or_else(|| {
-        RetoastError::EndsRun(
+        RetoastError::end_run(
             "toastctl must read pages here: only pages show which toaster of pg_toaster stored a value\n\
-             HINT:  Run as a superuser, with the extension pageinspect in this database."
-                .to_owned(),
+             HINT:  Run as a superuser, with the extension pageinspect in this database.",
         )
     })
 }

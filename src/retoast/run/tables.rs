@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::message::Message;
 use crate::retoast::departure;
-use crate::retoast::error::{RetoastError, refusal, refused};
+use crate::retoast::error::{RetoastError, refused_table};
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::memory::checkpoint::{Checkpoint, RunKey};
 use crate::retoast::memory::since::Remembered;
@@ -33,7 +33,7 @@ use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
-use crate::server::{LiveError, catalog, citus, locks, select, toasters};
+use crate::server::{LiveError, catalog, citus, select, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
 use toast_format::judge::pluggable;
@@ -103,7 +103,7 @@ pub(crate) async fn examine(
             if !refused.is_empty() {
                 let texts: Vec<String> =
                     refused.iter().map(|failed| failed.message.to_string()).collect();
-                return Err(RetoastError::Refused(texts.join("\n")));
+                return Err(RetoastError::Refused(Message::error(texts.join("\n"))));
             }
         }
         match tasks.convert.as_ref().filter(|wanted| !wanted.no_alter) {
@@ -128,14 +128,15 @@ async fn citus_shells(
     let mut parents = Vec::new();
     for (name, oid) in names.iter().zip(citus::resolve(client, &names).await?) {
         let Some(oid) = oid else {
-            return refused(format!("{name}: the table is not in the metadata of this node"));
+            return refused_table(name, "the table is not in the metadata of this node");
         };
         let Some(parent) = parents::parent(client, server, oid, wanted).await? else { continue };
         let sql = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1";
         if client.value(sql, &[(&oid.0, Type::OID)]).await? != Some(true) {
-            return refused(format!(
-                "{name}: only the owner can change the settings\nHINT:  Run as the owner, or as a superuser."
-            ));
+            return refused_table(
+                name,
+                "only the owner can change the settings\nHINT:  Run as the owner, or as a superuser.",
+            );
         }
         parents.push(parent);
     }
@@ -153,7 +154,10 @@ pub(crate) async fn set_shells(
     control: &Control,
     listener: &dyn Listener,
 ) -> Result<(), Failed> {
-    for Parent { name, alter } in shells {
+    for Parent { name, alter, restore, .. } in shells {
+        if let Some(restore) = restore {
+            listener.note(Some(name), &format!("to restore: {restore}"));
+        }
         let tries = tries(name, request, control, listener);
         let statements = format!("SET LOCAL citus.enable_ddl_propagation = off; {alter}");
         let why = match tries.alter(connection.client(), &statements).await {
@@ -182,6 +186,8 @@ fn tries<'a>(
         stop: control.stopping(),
         lock_timeout: request.options.lock_timeout,
         may_wait: request.throttle.limits.wait,
+        throttle: None,
+        table: Oid(0),
     }
 }
 
@@ -204,9 +210,11 @@ fn decided(ready: &PreparedTable) {
         Some(choice) => (choice.judge.choice(), choice.changes.clone()),
         None => (AS_STORED.to_owned(), Changes::default()),
     };
+    let columns: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
     tracing::debug!(
-        "{name}: {choice} of {:?}; to be set: {changes:?}; batches as {}; {}",
-        ready.targets.iter().map(|target| &target.name).collect::<Vec<_>>(),
+        "{name}: {choice} of {}; settings {}; batches as {}; {}",
+        columns.join(", "),
+        if changes == Changes::default() { "stay" } else { "are changed" },
         ready.code.role().unwrap_or("this user"),
         if ready.code.triggers_fire() { "triggers fire" } else { "no trigger fires" },
     );
@@ -224,10 +232,10 @@ struct Examined<'a> {
 
 impl TablesRun<'_, '_> {
     async fn tables(&self, throttle: Throttle<'_>) -> Result<(), RetoastError> {
-        let TablesRun { sessions, request, tasks, results, .. } = *self;
+        let TablesRun { sessions, request, results, .. } = *self;
         let Examined { selection, tables, refused, pages } = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
-            return Err(RetoastError::Refused(first.message.to_string()));
+            return Err(RetoastError::Refused(first.message.clone()));
         }
         for failed in refused {
             results.failed(0, failed);
@@ -241,13 +249,15 @@ impl TablesRun<'_, '_> {
             Some(path) => Some(Remembered::open(path, options.dry_run)?),
             None => None,
         };
-        if let Some(wanted) = &tasks.convert {
-            self.set_partitioned(wanted).await?;
+        // New partitions take over the settings, and have the same indexes.
+        let may_be_unfit = tables.iter().any(PreparedTable::has_dependent_index);
+        if !may_be_unfit {
+            self.set_partitioned(&throttle).await?;
         }
         let side_by_side =
             request.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
         let jobs = options.tuning.jobs;
-        let workers = sessions.workers(side_by_side, jobs, throttle).await?;
+        let mut workers = sessions.workers(side_by_side, jobs, throttle).await?;
         for ready in &tables {
             self.announce(ready);
         }
@@ -257,10 +267,16 @@ impl TablesRun<'_, '_> {
             pages,
             checkpoint: checkpoint.as_ref(),
             memory: if !options.dry_run { memory.as_ref() } else { None },
+            unfit: Cell::new(false),
             next: Cell::new(0),
             ahead: Mutex::default(),
         };
-        join_all(workers.into_iter().map(|worker| all.work(worker))).await;
+        join_all(workers.iter_mut().map(|worker| all.work(worker))).await;
+        if all.unfit.get() {
+            self.leave_partitioned().await?;
+        } else if may_be_unfit && let Some(worker) = workers.first() {
+            self.set_partitioned(&worker.throttle).await?;
+        }
         if !options.dry_run && !sessions.stopped() {
             self.tell_of_others(&selection, selection.found.len()).await;
         }
@@ -305,9 +321,8 @@ impl TablesRun<'_, '_> {
         for ready in std::mem::take(&mut tables) {
             match self.check(&ready, pages.is_some()).await {
                 Ok(()) => tables.push(ready),
-                Err(RetoastError::Refused(text)) => {
-                    let name = ready.relation.display_name();
-                    refused.push(refusal(&text, &name, Kind::Incomplete));
+                Err(RetoastError::Refused(message)) => {
+                    refused.push(Failed { kind: Kind::Incomplete, message });
                 }
                 Err(other) => return Err(other),
             }
@@ -388,9 +403,9 @@ impl TablesRun<'_, '_> {
         for together in selection.found.chunks(AT_ONCE) {
             let oids: Vec<Oid> = together.iter().map(|found| found.oid).collect();
             if !self.request.options.dry_run
-                && let Some(text) = throttle.wait_for_rewrites(&oids).await?
+                && let Some(message) = throttle.wait_for_rewrites(&oids).await?
             {
-                return Err(RetoastError::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
+                return Err(RetoastError::Stopped(message.hint("Nothing was changed.")));
             }
             facts.begin_with(client, &oids).await?;
             for found in together {
@@ -400,9 +415,8 @@ impl TablesRun<'_, '_> {
                 let stop = self.sessions.control.stopping().cancelled();
                 match until(stop, slice::from_ref(first), looked).await {
                     Ok(ready) => tables.extend(ready.inspect(decided)),
-                    Err(RetoastError::Refused(text)) => {
-                        let name = locks::names(client, &[found.oid]).await?.name(found.oid);
-                        refused.push(refusal(&text, &name, Kind::Incomplete));
+                    Err(RetoastError::Refused(message)) => {
+                        refused.push(Failed { kind: Kind::Incomplete, message });
                     }
                     Err(other) => return Err(other),
                 }
@@ -410,9 +424,8 @@ impl TablesRun<'_, '_> {
         }
         let nothing = tables.is_empty() && refused.is_empty();
         if nothing && selection.found.iter().any(|found| found.how == How::Matched) {
-            return Err(RetoastError::Usage(
-                "none of the named tables has these columns".to_owned(),
-            ));
+            let text = "none of the named tables has these columns";
+            return Err(RetoastError::usage(text));
         }
         Ok((tables, refused))
     }
@@ -474,28 +487,50 @@ impl TablesRun<'_, '_> {
         self.results.message(Message::progress(text).about(ready.relation.display_name()));
     }
 
-    /// Sets what the request sets on partitioned tables, or reports what would be set.
-    async fn set_partitioned(&self, wanted: &ConvertRequest) -> Result<(), RetoastError> {
-        let TablesRun { sessions, request, results, .. } = *self;
+    /// What the request sets on partitioned tables.
+    async fn partitioned(&self, first: &Connection) -> Result<Vec<Parent>, RetoastError> {
+        let TablesRun { sessions, request, tasks, .. } = *self;
+        let Some(wanted) = &tasks.convert else { return Ok(Vec::new()) };
         // Settings for new values under a policy are set at the end, and only on tables.
         let is_set_last =
             matches!(wanted.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
         if wanted.no_alter || is_set_last {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let first = &sessions.first;
         let server = &sessions.server;
         let mut parents = Vec::new();
         for oid in select::partitioned(first, &server.database, &request.tables).await? {
             parents.extend(parents::parent(first.client(), server, oid, wanted).await?);
         }
-        for parent in &parents {
+        Ok(parents)
+    }
+
+    /// Reports that partitioned tables keep their settings.
+    async fn leave_partitioned(&self) -> Result<(), RetoastError> {
+        let first = self.sessions.first_usable().await?;
+        for parent in self.partitioned(&first).await? {
+            let text = "its settings for new partitions stay as they are, because rows of partitions would not fit an \
+                        index";
+            self.results.message(Message::notice(text).about(&parent.name));
+        }
+        Ok(())
+    }
+
+    /// Sets what the request sets on partitioned tables, or reports what would be set.
+    async fn set_partitioned(&self, throttle: &Throttle<'_>) -> Result<(), RetoastError> {
+        let TablesRun { sessions, request, results, .. } = *self;
+        let first = sessions.first_usable().await?;
+        for parent in &self.partitioned(&first).await? {
             if request.options.dry_run {
                 let text = format!("would set: {}", parent.alter);
                 results.message(Message::progress(text).about(&parent.name));
                 continue;
             }
+            if let Some(restore) = &parent.restore {
+                sessions.listener.note(Some(&parent.name), &format!("to restore: {restore}"));
+            }
             let tries = tries(&parent.name, request, &sessions.control, sessions.listener);
+            let tries = LockTries { throttle: Some(throttle), table: parent.oid, ..tries };
             match tries.alter(first.client(), &parent.alter).await?.0 {
                 Tried::Done(()) => {
                     let text = format!("set: {}", parent.alter);

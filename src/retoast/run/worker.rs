@@ -56,6 +56,8 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) pages: Option<&'a Pageinspect>,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
+    /// Whether rows of a table would not fit an index.
+    pub(crate) unfit: Cell<bool>,
     /// The first table that no worker has begun.
     pub(crate) next: Cell<usize>,
     /// In a dry run, what was read of the tables that come next.
@@ -117,11 +119,11 @@ impl Tables<'_, '_> {
 
     /// Sweeps tables that no other worker has begun, until none is left or one fails for a reason that affects them
     /// all.
-    pub(crate) async fn work(&self, mut worker: WorkerSessions<'_>) {
+    pub(crate) async fn work(&self, worker: &mut WorkerSessions<'_>) {
         while let Some((position, ready)) = self.take() {
             let name = ready.relation.display_name();
             let mut doubt = None;
-            let since = match self.since(&worker, ready).await {
+            let since = match self.since(worker, ready).await {
                 Ok(Ok(since)) => since,
                 Ok(Err(why)) => {
                     doubt = Some(format!("--since: all rows are examined: {why}"));
@@ -137,15 +139,14 @@ impl Tables<'_, '_> {
                     continue;
                 }
             };
-            let ahead = self.ahead(&worker, position).await;
+            let ahead = self.ahead(worker, position).await;
             if let Some(doubt) = &doubt {
                 self.run.sessions.listener.note(Some(&name), doubt);
             }
-            let (mut report, failed) =
-                self.work_on(&mut worker, ready, since, ahead.as_ref()).await;
+            let (mut report, failed) = self.work_on(worker, ready, since, ahead.as_ref()).await;
             if let Some(report) = &mut report {
                 report.common.notes.extend(doubt);
-                self.measure_free_space(&worker, ready, report).await;
+                self.measure_free_space(worker, ready, report).await;
             }
             if let Some(failed) = failed {
                 self.run.results.failed(position, failed);
@@ -213,6 +214,9 @@ impl Tables<'_, '_> {
         let Some(error) = error else { return (report, failed) };
         if error.ends_run() {
             self.stop_taking_tables();
+        }
+        if matches!(error, RetoastError::Unfit(_)) {
+            self.unfit.set(true);
         }
         let name = ready.relation.display_name();
         let mut failed = error.failed_on(&name, &worker.connections.to_vec()).await;

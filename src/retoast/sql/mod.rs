@@ -90,6 +90,8 @@ pub struct BatchSettings {
     pub replica_role: bool,
     /// How long the session may leave the transaction idle, in milliseconds, before the server ends it.
     pub idle_ms: u64,
+    /// The schema whose name is held ([`hold_schema`]).
+    pub schema: Option<String>,
     /// The role to run as, if it is not the user.
     pub role: Option<String>,
 }
@@ -118,6 +120,9 @@ pub fn begin(settings: &BatchSettings) -> String {
     );
     if settings.replica_role {
         sql.push_str("; SET LOCAL session_replication_role = replica");
+    }
+    if let Some(schema) = &settings.schema {
+        sql.push_str(&format!("; {}", snapshot::hold_schema(schema)));
     }
     // This comes last, because the role may lack the privileges that the other settings need.
     if let Some(role) = &settings.role {
@@ -431,9 +436,10 @@ mod tests {
             lock_timeout_ms: 50,
             replica_role: true,
             idle_ms: 5000,
+            schema: Some("s".into()),
             role: Some("own\"er".into()),
         };
-        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL synchronous_commit = local; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica; SET LOCAL ROLE "own""er""##);
+        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL synchronous_commit = local; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica; SELECT FROM pg_catalog.pg_namespace WHERE nspname = 's' FOR KEY SHARE; SET LOCAL ROLE "own""er""##);
         insta::assert_snapshot!(prune(TABLE), @r##"SELECT count(*) FROM ONLY "s"."T" AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"##);
         insta::assert_snapshot!(lock_and_hash(TABLE, None), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
         insta::assert_snapshot!(hashes(TABLE, Some(&[r#"t."a""b""#.into(), r#"t."c""#.into()])), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);

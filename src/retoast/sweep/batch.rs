@@ -291,7 +291,7 @@ impl Conversion<'_> {
             if !self.choice.changes.is_empty() {
                 self.guard.mark().await?;
             }
-            self.guard.set_choice(&self.choice.changes).await?;
+            self.set_choice().await?;
         }
         self.guard.alter(&self.copies_table(rule)).await?;
         Ok(())
@@ -311,10 +311,8 @@ impl Conversion<'_> {
     pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RetoastError> {
         match &self.choice.final_settings {
             Some(last) if worked || !last.are_set => {
-                if self.guard.alter(&last.sql).await? {
-                    self.guard.more_is_set();
-                }
-                Ok(())
+                self.keep_former(&last.changes)?;
+                self.guard.set_last(&last.changes).await
             }
             _ => Ok(()),
         }

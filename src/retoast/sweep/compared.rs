@@ -291,7 +291,7 @@ impl Conversion<'_> {
                 "the connection ended while the server read or stored the row's values".to_owned();
             self.guard.set_aside(1, SkippedRow { ctid, reason, sqlstate: None }, report);
         }
-        RetoastError::EndsRun(format!(
+        RetoastError::end_run(format!(
             "the connection ended while the server read values of a pluggable toaster, at row {named} of {name}: {error}\n\
              The server may have crashed on the value, which ends all sessions, so the run ends, and reads nothing again.\n\
              HINT:  toastctl value {name} --reassemble=DIR saves the values as toastctl reads them. UPDATE the row with \

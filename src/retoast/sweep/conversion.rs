@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{RetoastError, unfit};
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
 use crate::retoast::memory::checkpoint::{Checkpoint, TableFile};
@@ -31,6 +31,7 @@ use crate::retoast::verdict;
 use toast_format::disk::desc::Storage;
 use toast_format::fill::file_model::EARLY;
 use toast_format::heap::sample::SpreadBlocks;
+use toast_format::judge::toaster::Changes;
 use toast_format::model::interval::Interval;
 
 /// How often the table is scanned again because another session has rewritten it.
@@ -80,9 +81,11 @@ struct Progress {
 
 impl Progress {
     fn new(ready: &PreparedTable, choice: &Choice, common: Common) -> Progress {
+        let table = ready.relation.quoted();
+        let last = choice.final_settings.as_ref();
         let converted = Converted {
-            alter: choice.changes.statement(&ready.relation.quoted()),
-            alter_after: choice.final_settings.as_ref().map(|last| last.sql.clone()),
+            alter: choice.changes.statement(&table),
+            alter_after: last.and_then(|last| last.changes.statement(&table)),
             ..Converted::default()
         };
         Progress {
@@ -160,10 +163,14 @@ impl Conversion<'_> {
                 let _ = self.guard.session.rollback(job).await;
             }
         }
-        let Progress { outcome, is_unfit, .. } = report;
-        let stored = report.common.rows.stored;
-        self.guard.put_back(outcome, stored, is_unfit, &mut report.converted).await;
-        let ended = self.guard.end(&mut report.common, wal).await;
+        let Progress { outcome, ref mut common, ref mut converted, is_unfit, .. } = report;
+        self.guard.put_back(outcome, is_unfit, common, converted).await;
+        let forgotten = if outcome == Outcome::Complete || converted.undone {
+            self.forget_former()
+        } else {
+            Ok(())
+        };
+        let ended = self.guard.end(&mut report.common, wal).await.and(forgotten);
         // if the run could not start, there is nothing to report
         let began = done.is_ok() || report.common.effort.scans > 0 || report.converted.altered;
         let Progress { outcome, common, converted, .. } = report;
@@ -172,7 +179,10 @@ impl Conversion<'_> {
     }
 
     async fn work(&self, report: &mut Progress) -> Result<(), RetoastError> {
-        self.guard.say_marks(&mut report.common.notes).await?;
+        if !self.guard.is_watched() {
+            self.guard.say_marks(&mut report.common.notes).await?;
+            self.say_former(&mut report.common.notes);
+        }
         self.prepare_readings().await?;
         let Guard { session, ready, .. } = self.guard;
         let Session { connections, server, pages, options, .. } = session;
@@ -197,7 +207,7 @@ impl Conversion<'_> {
         }
         report.converted.predicted = self.predict(&mut scanner, report.common.before).await?;
         if self.choice.final_settings.is_none() {
-            self.guard.set_choice(&self.choice.changes).await?;
+            self.set_choice().await?;
         }
         let mut times = 0;
         let mut rewritten = 0;
@@ -296,15 +306,49 @@ impl Conversion<'_> {
             Action::Vacuum(job, extent, part) => {
                 let percent = part * 100.0;
                 tracing::debug!(
-                    "{name}: job {job}: VACUUM: {extent:?}, {percent:.1} % may be dead"
+                    "{name}: job {job}: VACUUM of the {}, {percent:.1} % may be dead",
+                    extent.name()
                 );
             }
             Action::Sleep(time, reason) => {
                 tracing::debug!("{name}: {} ms of waiting: {reason}", time.as_millis());
             }
-            Action::Finish(end) => tracing::debug!("{name}: the end: {end:?}"),
+            Action::Finish(end) => tracing::debug!("{name}: the end: {}", end.name()),
             Action::Scan(_) | Action::Wait => {}
         }
+    }
+
+    /// Changes the settings that must be changed before rows are re-toasted.
+    pub(crate) async fn set_choice(&self) -> Result<(), RetoastError> {
+        self.keep_former(&self.choice.changes)?;
+        self.guard.set_choice(&self.choice.changes).await
+    }
+
+    /// Reports how the present settings can be restored after these changes, before they are made, and saves it: a kill
+    /// must not erase it.
+    pub(crate) fn keep_former(&self, changes: &Changes) -> Result<(), RetoastError> {
+        let Some(undo) = self.guard.undo_of(changes) else { return Ok(()) };
+        self.guard.note(&format!("to restore: {undo}"));
+        let Some(checkpoint) = self.checkpoint else { return Ok(()) };
+        checkpoint.settings_change(self.guard.ready.relation.oid.0, &undo)
+    }
+
+    /// Reports what an earlier run has saved about settings that it changed.
+    fn say_former(&self, notes: &mut Vec<String>) {
+        let Some(checkpoint) = self.checkpoint else { return };
+        for undo in checkpoint.former_settings(self.guard.ready.relation.oid.0) {
+            let text = format!(
+                "an earlier run has changed the settings; to restore those before it: {undo}"
+            );
+            self.guard.note(&text);
+            notes.push(text);
+        }
+    }
+
+    /// Removes that from the checkpoint.
+    fn forget_former(&self) -> Result<(), RetoastError> {
+        let Some(checkpoint) = self.checkpoint else { return Ok(()) };
+        checkpoint.settings_ended(self.guard.ready.relation.oid.0)
     }
 
     /// Where the progress of scans is saved, if it is, and what identifies the table there.
@@ -412,7 +456,7 @@ impl Conversion<'_> {
 
     /// Ends the conversion at a row that does not fit in an index: new rows with such values do not either.
     fn stop_at_index(&self, row: &str) -> Result<Event, RetoastError> {
-        refused(format!(
+        unfit(format!(
             "{row}: stopped, because with {} new rows with such values are refused too\n\
              HINT:  Rows that were re-toasted before stay as they are. Choose another toaster, or replace the index by \
              one USING hash, or on an expression such as md5(column) or left(column, 500).",
@@ -475,9 +519,6 @@ impl<'s> Sweep<'s, '_, '_> {
             let event = match action {
                 Action::Finish(end) => return self.failed.take().map_or(Ok(end), Err),
                 Action::Sleep(time, reason) => {
-                    if time > Duration::from_secs(1) {
-                        guard.note(&reason.note());
-                    }
                     guard.wait(time, &reason).await;
                     continue;
                 }
@@ -550,7 +591,8 @@ impl<'s> Sweep<'s, '_, '_> {
         if report.common.effort.scans <= 1 {
             report.converted.forms_before.clone_from(&forms);
         }
-        report.converted.forms_after = forms;
+        // a scan that was stopped has met rows that were stored anew after it had read them
+        report.converted.forms_after = if end == SweepEnd::Stopped { Vec::new() } else { forms };
         report.converted.forms_planned = scanner.seen.planned.form_reports(targets);
         report.converted.rows_written_since = scanner.seen.written_since;
         if options.dry_run {
@@ -587,7 +629,8 @@ impl<'s> Sweep<'s, '_, '_> {
         let began = Instant::now();
         let rows = self.scanner.read(guard, blocks.clone()).await?;
         self.course.has_read(blocks.len() as u32, began.elapsed());
-        tracing::debug!("{}: blocks {blocks:?}: {} rows differ", guard.name(), rows.len());
+        let name = guard.name();
+        tracing::debug!("{name}: {} rows differ in {} blocks", rows.len(), blocks.len());
         if held && self.scanner.held.is_none() {
             self.machine.note(Event::SnapshotLost, 0.0);
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{RetoastError, unfit};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::sample::CopySizes;
@@ -128,7 +128,7 @@ impl Scanner<'_> {
             1 => "1 examined row does".to_owned(),
             rows => format!("{rows} examined rows do"),
         };
-        refused(format!(
+        unfit(format!(
             "{rows} not fit index {} with {}, the first at {ctid}: index row size {} exceeds {} maximum {}: nothing was \
              changed\n\
              HINT:  Later INSERTs or UPDATEs of rows with such values would fail too. Choose another toaster, or replace \

@@ -494,6 +494,15 @@ pub enum Extent {
     Table,
 }
 
+impl Extent {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Extent::Toast => "TOAST relation",
+            Extent::Table => "table",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Begun {
@@ -541,6 +550,16 @@ pub enum SweepEnd {
     /// Some rows are not stored as requested.
     Incomplete,
     Stopped,
+}
+
+impl SweepEnd {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            SweepEnd::Complete => "complete",
+            SweepEnd::Incomplete => "incomplete",
+            SweepEnd::Stopped => "stopped",
+        }
+    }
 }
 
 /// Rows that the current scan has found not to comply, by what happens to them.

@@ -84,7 +84,10 @@ impl Conversion<'_> {
         let passes = match &error {
             RetoastError::Live(LiveError::Server(error)) => error.as_db_error().is_some(),
             // no lock, or the table was changed: the scan meets that too, if it lasts
-            RetoastError::Refused(_) | RetoastError::Changing | RetoastError::Rewritten => true,
+            RetoastError::Refused(_)
+            | RetoastError::Unfit(_)
+            | RetoastError::Changing
+            | RetoastError::Rewritten => true,
             _ => false,
         };
         if !passes {
@@ -157,7 +160,12 @@ impl Conversion<'_> {
             afterwards: self.afterwards,
         };
         let (wal, growth) = found.forecast();
-        tracing::debug!("{}: forecast: {wal:?}, {growth:?}", self.guard.name());
+        let name = self.guard.name();
+        tracing::debug!(
+            "{name}: forecast: {} bytes of WAL, growth {} bytes",
+            wal.all.estimate,
+            growth.all.estimate
+        );
         Ok(RunForecast { rows: rows.whole().estimate, wal, growth })
     }
 

@@ -11,7 +11,7 @@ use futures_util::future::join;
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{RetoastError, refused, refused_table};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::ahead::PlanFacts;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
@@ -30,7 +30,7 @@ use crate::server::about::Server;
 use crate::server::connect::{Client, Connection, Statement};
 use crate::server::snapshot::Moment;
 use crate::server::sqlstate::ErrorKind;
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, holders, owner_facts, snapshot};
 use toast_format::disk::Oid;
 
 /// The maximum number of attempts at a transaction while other sessions update the catalog rows of the table without
@@ -49,11 +49,52 @@ pub(crate) struct DefinitionState {
     pub(super) before: Option<Settings>,
     /// The definition that the task needs.
     pub(super) now: Option<Definition>,
+    /// The settings as the run has changed them since that definition was read.
+    pub(super) ours: Option<Settings>,
+    /// A change that was sent to the server and may have been made.
+    pub(super) sent: Option<SentChange>,
     /// Whether the run has changed any setting.
     pub(super) altered: bool,
     /// Whether other settings were changed too: by an earlier run that was killed, or for new values at the end of this
     /// run.
     pub(super) more_set: bool,
+}
+
+/// A change of the settings.
+#[derive(Debug, Clone)]
+pub(super) struct SentChange {
+    /// The settings that result.
+    pub(super) settings: Settings,
+    /// Whether it is that of the end of the run.
+    pub(super) is_last: bool,
+}
+
+impl DefinitionState {
+    /// The settings as the run has left them.
+    pub(super) fn ours(&self) -> Option<&Settings> {
+        self.ours.as_ref().or(self.now.as_ref().map(Definition::settings))
+    }
+
+    /// Records that the change that was sent was made.
+    pub(super) fn change_was_made(&mut self) {
+        let Some(sent) = self.sent.take() else { return };
+        if sent.is_last {
+            self.more_set = true;
+        } else {
+            self.altered = true;
+        }
+        self.ours = Some(sent.settings);
+    }
+
+    /// Decides by the present settings whether the change that was sent was made: the answer may have been lost.
+    pub(super) fn settle(&mut self, found: &Settings) {
+        if let (Some(sent), Some(then)) = (&self.sent, self.ours())
+            && then.was_changed(&sent.settings, found)
+        {
+            self.change_was_made();
+        }
+        self.sent = None;
+    }
 }
 
 /// What a reading transaction is for.
@@ -120,12 +161,18 @@ impl Reading<'_> {
     async fn begin_approved(&self, client: &Client) -> Result<Moment, LiveError> {
         let PreparedTable { relation, code, .. } = self.ready;
         // A session that waits for this lock longer than `deadlock_timeout` cancels an autovacuum.
-        let lock =
-            format!("SET LOCAL lock_timeout = '100ms'; {}", sql::lock(&relation.quoted(), true));
-        let moment = snapshot::begin_with_lock(client, &lock).await?;
+        let lock = sql::lock(&relation.quoted(), true);
+        let mut locks = format!("SET LOCAL lock_timeout = '100ms'; {lock}");
+        if code.holds_schema() {
+            // The second time it is the table that has the name from now on.
+            locks = format!("{locks}; {}; {lock}", snapshot::hold_schema(&relation.schema));
+        }
+        let moment = snapshot::begin_with_lock(client, &locks).await?;
         match self.known {
             Some(known) => {
-                let check = check(relation.oid, known.lock().now.as_ref());
+                let targets = &self.ready.targets;
+                let name = relation.quoted();
+                let check = check(&name, relation.oid, targets, known.lock().now.as_ref());
                 match client.query_typed(&check, &[]).await {
                     Err(error) if has_changed(&error) => Err(LiveError::Changed),
                     checked => Ok(checked.map(|_| moment)?),
@@ -221,18 +268,45 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Waits for other sessions. If the waits exceed the limit, the run ends.
+    /// Waits for other sessions; a long wait is reported. If the waits exceed the limit, the run ends.
     pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
-        self.session.throttle.patience.wait(time, &self.name(), &why.to_string()).await;
+        let patience = &self.session.throttle.patience;
+        let is_long = time >= LONG_WAIT;
+        let text = if is_long || patience.left().is_some_and(|left| left <= time) {
+            self.named(why).await
+        } else {
+            why.to_string()
+        };
+        if is_long {
+            self.note(&format!("waiting: {text}"));
+        }
+        patience.wait(time, &self.name(), &text).await;
+    }
+
+    /// What is waited for, with whoever is in the way, if that is known.
+    pub(crate) async fn named(&self, why: &Wait) -> String {
+        let throttle = self.session.throttle;
+        let who = match why {
+            Wait::Truncation | Wait::OldVersions => {
+                throttle.horizon().await.map(|holder| holder.who)
+            }
+            Wait::RowsLocked | Wait::RowsToMoveLocked | Wait::LockTimeout => {
+                throttle.lock_holder(self.oid()).await
+            }
+            _ => None,
+        };
+        who.map_or_else(|| why.to_string(), |who| format!("{why}: {who}"))
     }
 
     fn settings(&self) -> BatchSettings {
         let Session { options, idle_limit, .. } = self.session;
+        let PreparedTable { relation, code, .. } = self.ready;
         BatchSettings {
             lock_timeout_ms: millis(options.lock_timeout),
             replica_role: self.ready.replica_role,
             idle_ms: millis(*idle_limit),
-            role: self.ready.code.role().map(str::to_owned),
+            schema: code.holds_schema().then(|| relation.schema.clone()),
+            role: code.role().map(str::to_owned),
         }
     }
 
@@ -256,7 +330,9 @@ impl<'a> Guard<'a> {
             let mut settings = self.settings();
             settings.replica_role &=
                 known.now.as_ref().is_none_or(Definition::has_triggers_or_rules);
-            (self.begin_sql(&settings), check(self.ready.relation.oid, known.now.as_ref()))
+            let PreparedTable { relation, targets, .. } = self.ready;
+            let check = check(&relation.quoted(), relation.oid, targets, known.now.as_ref());
+            (self.begin_sql(&settings), check)
         };
         let connection = self.session.connection(job);
         // The check reads only catalogs, which no session locks for long.
@@ -371,16 +447,19 @@ impl<'a> Guard<'a> {
         let ready = self.ready;
         let read = async {
             let found = Definition::read(client, ready.relation.oid, ready.pluggable).await?;
+            if found.is_some() && !owner_facts::is_named(client, &ready.relation).await? {
+                return refused_table(&self.name(), "the relation was renamed by another session");
+            }
             ready.code.approve_again(client, &ready.relation).await?;
             let computes_all = computes_all(client, &[ready.relation.oid]).await?;
             if computes_all.contains(&ready.relation.oid) != ready.computes_all
                 && ready.generated.iter().any(|column| column.stored)
             {
-                return Err(RetoastError::Refused(format!(
-                    "{}: triggers were created or dropped by another session, so that generated columns are \
+                return refused_table(
+                    &self.name(),
+                    "triggers were created or dropped by another session, so that generated columns are \
                      computed differently\nHINT:  Run the command again.",
-                    self.name()
-                )));
+                );
             }
             Ok(found)
         };
@@ -396,11 +475,11 @@ impl<'a> Guard<'a> {
         what: &'static str,
         attempt: impl AsyncFnMut() -> Result<T, LiveError>,
     ) -> Result<Option<T>, RetoastError> {
-        let tried = self.session.tries(&self.name()).tried(what, attempt).await?;
-        self.unless_locked(what, tried)
+        let tried = self.session.tries(&self.name(), self.oid()).tried(what, attempt).await?;
+        self.unless_locked(what, tried).await
     }
 
-    fn unless_locked<T>(
+    async fn unless_locked<T>(
         &self,
         what: &'static str,
         tried: Tried<T>,
@@ -409,22 +488,26 @@ impl<'a> Guard<'a> {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
             Tried::TooLong(waited) => {
-                let why = Wait::NoLock(what.to_owned()).to_string();
+                let holder = self.session.throttle.lock_holder(self.oid()).await;
+                let why = Wait::NoLock { what: what.to_owned(), holder }.to_string();
                 self.session.throttle.patience.give_up(&self.name(), waited, &why);
                 Ok(None)
             }
-            Tried::NoLock => refused(format!(
-                "no lock for {what} in {LOCK_TRIES} attempts\nHINT:  pg_locks shows which session holds it."
-            )),
+            Tried::NoLock => {
+                let holder = self.session.throttle.lock_holder(self.oid()).await;
+                let who = holder.map_or_else(String::new, |who| format!(": {who}"));
+                refused(format!("no lock for {what} in {LOCK_TRIES} attempts{who}"))
+            }
         }
     }
 
     /// Alters the table. Returns false if a stop was requested before it was done.
     pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RetoastError> {
         let name = self.name();
-        let (tried, wait) = self.session.tries(&name).alter(self.session.writer(), alter).await?;
+        let tries = self.session.tries(&name, self.oid());
+        let (tried, wait) = tries.alter(self.session.writer(), alter).await?;
         self.session.throttle.lock_waited(wait);
-        Ok(self.unless_locked("changing the settings", tried)?.is_some())
+        Ok(self.unless_locked("changing the settings", tried).await?.is_some())
     }
 
     pub(crate) fn reading(&self) -> Reading<'a> {
@@ -517,8 +600,12 @@ impl<'a> Guard<'a> {
         .await
     }
 
+    fn oid(&self) -> Oid {
+        self.ready.relation.oid
+    }
+
     fn lock_key(&self) -> i32 {
-        self.ready.relation.oid.0 as i32
+        self.oid().0 as i32
     }
 
     /// Takes the advisory lock that shows that this table is being retoasted, and limits how long the session waits for
@@ -533,12 +620,13 @@ impl<'a> Guard<'a> {
             .left()
             .map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
         loop {
+            let sql = "SELECT pg_catalog.pg_try_advisory_lock($1, $2), \
+                       pg_catalog.set_config('lock_timeout', $3, false)";
             let rows = self
                 .session
                 .writer()
                 .query_typed(
-                    "SELECT pg_catalog.pg_try_advisory_lock($1, $2), \
-                            pg_catalog.set_config('lock_timeout', $3, false)",
+                    sql,
                     &[
                         (&LOCK_CLASS, Type::INT4),
                         (&self.lock_key(), Type::INT4),
@@ -546,15 +634,22 @@ impl<'a> Guard<'a> {
                     ],
                 )
                 .await?;
-            match rows.first() {
-                Some(row) if row.try_get(0)? => return Ok(()),
-                _ if self.session.stopped() || asked.elapsed() > patience => {
-                    return refused(
-                        "another retoast of this table is running\nHINT:  Wait for it, or stop it.",
-                    );
+            if let Some(row) = rows.first()
+                && row.try_get(0)?
+            {
+                return Ok(());
+            }
+            let ends = self.session.stopped() || asked.elapsed() > patience;
+            if ends || asked.elapsed() < LOCK_AGAIN {
+                let writer = self.session.writer();
+                let holder = holders::of_advisory_lock(writer, LOCK_CLASS, self.lock_key()).await?;
+                let wait = Wait::AdvisoryLock(holder.unwrap_or_else(|| "another session".into()));
+                if ends {
+                    return refused(format!(
+                        "{wait}, which keeps two runs from working on it\nHINT:  Wait until that session releases it."
+                    ));
                 }
-                _ if asked.elapsed() < LOCK_AGAIN => self.note(&Wait::OtherRetoast.note()),
-                _ => {}
+                self.note(&wait.note());
             }
             self.session.sleep(LOCK_AGAIN).await;
         }
@@ -579,9 +674,9 @@ impl<'a> Guard<'a> {
             session.connection(job).client().batch_execute(&set).await?;
         }
         if !session.options.dry_run
-            && let Some(text) = session.throttle.wait_for_rewrites(&[ready.relation.oid]).await?
+            && let Some(message) = session.throttle.wait_for_rewrites(&[ready.relation.oid]).await?
         {
-            return Err(RetoastError::Stopped(text));
+            return Err(RetoastError::Stopped(message));
         }
         let before = self.sizes_before().await?.unwrap_or_default();
         let wal = session.wal().await?;
@@ -598,6 +693,7 @@ impl<'a> Guard<'a> {
         report.effort.longest_lock_wait_ms = millis(wait);
         report.effort.course = course;
         let measured = self.measure(report, wal).await;
+        report.gave_up = throttle.patience.has_given_up();
         report.notes.extend(throttle.notes());
         let unlocked = self.unlock().await;
         measured.and(unlocked)
@@ -619,12 +715,10 @@ impl<'a> Guard<'a> {
 
     /// Releases the advisory lock.
     async fn unlock(&self) -> Result<(), RetoastError> {
+        let sql = "SELECT pg_catalog.pg_advisory_unlock($1, $2)";
         self.session
             .writer()
-            .query_typed(
-                "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
-                &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
-            )
+            .query_typed(sql, &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)])
             .await?;
         Ok(())
     }
@@ -686,6 +780,9 @@ impl Reason {
 
 /// First key of the advisory lock that shows that a table is being retoasted; the second is the table's OID.
 pub const LOCK_CLASS: i32 = 0x746f_6173;
+
+/// A wait of this length is reported.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// How long to wait for another retoast of the table: the session of one that was killed ends after a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);

@@ -158,7 +158,7 @@ fn same(
                 names.join(", ")
             ),
         };
-        return Err(RetoastError::EndsRun(format!(
+        return Err(RetoastError::end_run(format!(
             "contents of {} rows near {near} would have changed: the batch was rolled back, and the run \
              ends{generated}",
             before.len()

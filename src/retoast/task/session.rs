@@ -14,6 +14,7 @@ use crate::retoast::pace::throttle::Throttle;
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::connect::{Client, Connection};
+use toast_format::disk::Oid;
 use toast_format::fill::file_model::MAX_BATCH;
 
 /// The connections of one worker, which works on one table at a time.
@@ -96,13 +97,15 @@ impl Session<'_> {
     }
 
     /// Attempts to get a lock on the table `name`.
-    pub(crate) fn tries<'b>(&'b self, name: &'b str) -> LockTries<'b> {
+    pub(crate) fn tries<'b>(&'b self, name: &'b str, table: Oid) -> LockTries<'b> {
         LockTries {
             name,
             listener: self.listener,
             stop: self.stop,
             lock_timeout: self.options.lock_timeout,
             may_wait: self.throttle.patience.left(),
+            throttle: Some(self.throttle),
+            table,
         }
     }
 

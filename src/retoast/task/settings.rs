@@ -3,12 +3,12 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::guard::{DefinitionState, Guard};
+use super::guard::{DefinitionState, Guard, SentChange};
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
-use crate::retoast::preflight::definition::Definition;
-use crate::retoast::result::{Converted, Outcome};
+use crate::retoast::preflight::definition::{Definition, Differences};
+use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveError;
 use toast_format::judge::toaster::Changes;
 
@@ -34,15 +34,18 @@ impl Guard<'_> {
             return Err(RetoastError::dropped());
         };
         // An earlier session of the same task has recorded what it had set.
-        let then = self.known.lock().now.clone();
-        if let Some(then) = then {
-            return match then.differences(Some(&found)) {
-                Some(changed) => Err(RetoastError::altered(changed)),
-                None => {
-                    self.known.lock().now = Some(found);
-                    Ok(())
-                }
+        if self.is_watched() {
+            let mut known = self.known.lock();
+            known.settle(found.settings());
+            let changed = match (&known.ours, &known.now) {
+                (Some(ours), _) => ours.differences(Some(&found)),
+                (None, then) => then.as_ref().and_then(|then| then.differences(Some(&found))),
             };
+            if let Some(changed) = changed {
+                return Err(RetoastError::altered(changed));
+            }
+            (known.now, known.ours) = (Some(found), None);
+            return Ok(());
         }
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
             return Err(RetoastError::altered(changed));
@@ -54,33 +57,70 @@ impl Guard<'_> {
             more_set |= was != column.now;
             before = before.with_column(&column.name, was.storage, was.compression);
         }
-        let known =
-            DefinitionState { before: Some(before), now: Some(found), altered: false, more_set };
-        *self.known.lock() = known;
+        *self.known.lock() = DefinitionState {
+            before: Some(before),
+            now: Some(found),
+            more_set,
+            ..DefinitionState::default()
+        };
         Ok(())
+    }
+
+    /// Whether a session of the task has recorded the definition.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.known.lock().now.is_some()
+    }
+
+    /// The statement that restores the settings found at the beginning once these changes are made.
+    pub(crate) fn undo_of(&self, changes: &Changes) -> Option<String> {
+        let known = self.known.lock();
+        if known.sent.is_some() {
+            return None;
+        }
+        let after = known.now.as_ref()?.with(changes);
+        known.before.as_ref()?.restore(&self.ready.relation.quoted(), &after)
     }
 
     /// Changes the settings that must be changed before rows are re-toasted, and records the resulting definition.
     pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<(), RetoastError> {
-        let table = self.ready.relation.quoted();
-        let Some(alter) = changes.statement(&table) else { return Ok(()) };
-        if !self.alter(&alter).await? {
+        if !self.change(changes, false).await? {
             return Ok(());
         }
-        self.known.lock().altered = true;
         let now = self.definition().await?;
         let mut known = self.known.lock();
-        let expected = known.now.as_ref().map(|found| found.with(changes));
-        if let Some(found) = expected.and_then(|then| then.differences(now.as_ref())) {
+        let ours = known.ours.as_ref();
+        if let Some(found) = ours.and_then(|ours| ours.differences(now.as_ref())) {
             return Err(RetoastError::altered(found));
         }
-        known.now = now;
+        (known.now, known.ours) = (now, None);
         Ok(())
     }
 
-    /// Records that settings were changed beyond what the work needs.
-    pub(crate) fn more_is_set(&self) {
-        self.known.lock().more_set = true;
+    /// Sets what new values should get, beyond what the work needs.
+    pub(crate) async fn set_last(&self, changes: &Changes) -> Result<(), RetoastError> {
+        self.change(changes, true).await.map(drop)
+    }
+
+    /// Changes settings. Returns false if there is nothing to change, or a stop was requested before it was done.
+    async fn change(&self, changes: &Changes, is_last: bool) -> Result<bool, RetoastError> {
+        let table = self.ready.relation.quoted();
+        let Some(alter) = changes.statement(&table) else { return Ok(false) };
+        {
+            let mut known = self.known.lock();
+            if known.sent.is_some() {
+                // the session ended before the answer came; the next one finds out
+                return Ok(false);
+            }
+            let settings = known.now.as_ref().map(|found| found.with(changes));
+            known.sent = settings.map(|settings| SentChange { settings, is_last });
+        }
+        let is_made = self.alter(&alter).await?;
+        let mut known = self.known.lock();
+        if is_made {
+            known.change_was_made();
+        }
+        known.sent = None;
+        Ok(is_made)
     }
 
     /// Whether the table's definition is still what the sweep needs.
@@ -126,32 +166,54 @@ impl Guard<'_> {
         }
     }
 
-    /// Restores the settings found at the beginning unless they should stay, and reports what was done and what would
-    /// undo it. `stored`: rows re-toasted; `is_unfit`: a row does not fit on a page with the chosen settings.
+    /// Restores the settings that the run has changed, unless they should stay or another session has changed them
+    /// since, and reports what was done and what would undo it. `is_unfit`: a row does not fit on a page with the
+    /// chosen settings.
     pub(crate) async fn put_back(
         &self,
         outcome: Outcome,
-        stored: u64,
         is_unfit: bool,
+        common: &mut Common,
         report: &mut Converted,
     ) {
-        let DefinitionState { before, altered, more_set, .. } = self.known.lock().clone();
-        report.altered = altered;
-        let (true, Some(before)) = (altered || more_set, before) else { return };
-        let Ok(Some(now)) = self.definition_now().await else { return };
+        let mut state = self.known.lock().clone();
+        report.altered = state.altered;
+        let may_differ = state.altered || state.more_set || state.sent.is_some();
+        let (Some(before), true) = (state.before.clone(), may_differ) else { return };
         let table = self.ready.relation.quoted();
-        let Some(mut undo) = before.restore(&table, now.settings()) else { return };
+        let now = match self.definition_now().await {
+            Ok(Some(now)) => now,
+            Ok(None) => return,
+            Err(_) => {
+                // the connection is lost: the change may have been made
+                let sent = state.sent.as_ref().map(|sent| &sent.settings);
+                report.undo = sent.or(state.ours()).and_then(|ours| before.restore(&table, ours));
+                return;
+            }
+        };
+        state.settle(now.settings());
+        report.altered = state.altered;
+        let Some(ours) = state.ours() else { return };
+        if let Some(others) = ours.differences(Some(&now)).and_then(Differences::settings) {
+            common.note_once(format!("{others}: this is left as it is"));
+        }
+        let goal = before.where_unchanged(ours, now.settings());
+        let altered = state.altered;
+        *self.known.lock() = state;
+        let Some(mut undo) = goal.restore(&table, now.settings()) else { return };
         let Ok(marked) = self.marked().await else { return };
         if let Some(unmark) = settings::unmark(&table, &marked) {
             undo = format!("{undo}; {unmark}");
         }
         let name = self.ready.relation.display_name();
-        let asked = self.session.options.restores_settings && outcome != Outcome::Complete;
-        let nothing_done = outcome == Outcome::Failed && stored == 0;
+        let options = self.session.options;
+        let asked = options.restores_settings && !options.dry_run && outcome != Outcome::Complete;
+        let nothing_done = outcome == Outcome::Failed && common.rows.stored == 0;
         if asked || altered && (nothing_done || is_unfit) {
             // A stop that was requested must not prevent this.
             let stop = CancellationToken::new();
-            let tries = LockTries { stop: &stop, ..self.session.tries(&name) };
+            let tries =
+                LockTries { stop: &stop, ..self.session.tries(&name, self.ready.relation.oid) };
             match tries.alter(self.session.writer(), &undo).await {
                 Ok((Tried::Done(()), _)) => {
                     report.undone = true;

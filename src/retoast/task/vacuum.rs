@@ -99,7 +99,9 @@ impl Guard<'_> {
             Err(RetoastError::Live(LiveError::Server(error)))
                 if ErrorKind::from_error(&error) == ErrorKind::Busy =>
             {
-                (Vacuumed::Not, "no VACUUM now: it is locked".to_owned())
+                let holder = self.session.throttle.lock_holder(self.ready.relation.oid).await;
+                let who = holder.unwrap_or_else(|| "it is locked".to_owned());
+                (Vacuumed::Not, format!("no VACUUM now: {who}"))
             }
             Err(error) => return Err(error),
         };
@@ -172,7 +174,7 @@ impl Guard<'_> {
                 return Ok(Some(true));
             }
             if number == 0 {
-                self.note(&Wait::OldVersions.note());
+                self.note(&format!("waiting: {}", self.named(&Wait::OldVersions).await));
             }
             self.wait(LOOK_EVERY, &Wait::OldVersions).await;
         }

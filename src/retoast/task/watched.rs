@@ -7,6 +7,7 @@ use super::guard::Guard;
 use super::session::{Session, millis};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
+use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::pace::metrics::ServerWait;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
@@ -86,7 +87,7 @@ pub(crate) enum GaveUp {
 impl GaveUp {
     pub(crate) fn text(self) -> String {
         match self {
-            GaveUp::Stopped => "stopped on request".to_owned(),
+            GaveUp::Stopped => RUN_STOPPED.to_owned(),
             GaveUp::Slot(why) | GaveUp::Waited(why) => why,
             GaveUp::Kept(process) => format!("process {process} had to wait for it"),
         }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rand::seq::SliceRandom;
 use tokio_postgres::config;
@@ -17,6 +18,9 @@ use super::session::Connection;
 use super::settings::SessionOptions;
 use super::surroundings::ThisProcess;
 use super::tls::{self, NotedConnector};
+
+/// How long one address may take until its server has answered the first query, unless `connect_timeout` says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prompts for the password of this user; returns `None` if there is no terminal to prompt on.
 pub type Ask<'a> = &'a mut (dyn FnMut(&str) -> Option<Secret> + Send);
@@ -53,7 +57,14 @@ pub async fn connect(
     // Later connections go to the same server, even if others are given.
     resolved.targets = vec![target];
     resolved.target_session = TargetSession::Any;
-    Connection::set_up(raw, resolved, session.clone()).await
+    let limit = resolved.clone();
+    match within(&limit, Connection::set_up(raw, resolved, session.clone())).await {
+        Some(connection) => connection,
+        None => {
+            let attempts = vec!["the server does not answer: timeout expired".to_owned()];
+            Err(ConnectError::Failed { attempts, needs_password: false })
+        }
+    }
 }
 
 impl Connection {
@@ -162,10 +173,7 @@ async fn addresses(target: &Host, resolved: &Resolved) -> Result<Vec<Address>, S
 
 /// Awaits the future for at most the user's connect timeout.
 async fn within<F: Future>(resolved: &Resolved, future: F) -> Option<F::Output> {
-    match resolved.connect_timeout {
-        Some(limit) => tokio::time::timeout(limit, future).await.ok(),
-        None => Some(future.await),
-    }
+    tokio::time::timeout(resolved.connect_timeout.unwrap_or(PATIENCE), future).await.ok()
 }
 
 /// Whether to use encryption.

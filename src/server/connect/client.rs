@@ -12,6 +12,8 @@ use tokio_postgres::{
 };
 use tracing::Level;
 
+use super::life::Life;
+
 /// Logged in place of a query given by the user, which may contain confidential data.
 const OF_USER: &str = "(the user's own query)";
 
@@ -20,7 +22,10 @@ const OF_USER: &str = "(the user's own query)";
 pub(crate) const OWN: &str = "/* toastctl */";
 
 /// Sends statements over one connection.
-pub struct Client(tokio_postgres::Client);
+pub struct Client {
+    driver: tokio_postgres::Client,
+    life: Arc<Life>,
+}
 
 /// A statement that the server has parsed.
 #[derive(Clone)]
@@ -30,8 +35,8 @@ pub struct Statement {
 }
 
 impl Client {
-    pub(super) fn new(client: tokio_postgres::Client) -> Client {
-        Client(client)
+    pub(super) fn new(driver: tokio_postgres::Client, life: Arc<Life>) -> Client {
+        Client { driver, life }
     }
 
     /// Returns the rows of a statement; each parameter has its type.
@@ -43,7 +48,16 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
-        traced(sql, self.0.query_typed(&signed(sql), parameters)).await
+        self.traced(sql, self.driver.query_typed(&signed(sql), parameters)).await
+    }
+
+    /// Returns the first row of a statement.
+    pub async fn row(
+        &self,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.query_typed(sql, parameters).await?.into_iter().next())
     }
 
     /// Returns the first value of a statement's first row.
@@ -52,7 +66,7 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Option<T>, Error> {
-        self.query_typed(sql, parameters).await?.first().map(|row| row.try_get(0)).transpose()
+        self.row(sql, parameters).await?.map(|row| row.try_get(0)).transpose()
     }
 
     /// Returns the number of rows that a statement has changed.
@@ -61,18 +75,19 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<u64, Error> {
-        traced(sql, self.0.execute_typed(&signed(sql), parameters)).await
+        self.traced(sql, self.driver.execute_typed(&signed(sql), parameters)).await
     }
 
     /// Returns the rows of a statement one by one. The logged duration ends when the server begins to answer.
     pub async fn query_stream(&self, sql: &str) -> Result<RowStream, Error> {
         let none: [(&str, Type); 0] = [];
-        traced(sql, self.0.query_typed_raw(&signed(sql), none)).await
+        self.traced(sql, self.driver.query_typed_raw(&signed(sql), none)).await
     }
 
     /// Has the server parse a statement.
     pub async fn prepare_typed(&self, sql: &str, types: &[Type]) -> Result<Statement, Error> {
-        let parsed = told_as("prepare ", sql, self.0.prepare_typed(&signed(sql), types)).await?;
+        let parsed =
+            self.told_as("prepare ", sql, self.driver.prepare_typed(&signed(sql), types)).await?;
         Ok(Statement { parsed, sql: sql.into() })
     }
 
@@ -82,17 +97,17 @@ impl Client {
         statement: &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
-        traced(&statement.sql, self.0.query(&statement.parsed, parameters)).await
+        self.traced(&statement.sql, self.driver.query(&statement.parsed, parameters)).await
     }
 
     /// Executes statements without parameters.
     pub async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
-        traced(sql, self.0.batch_execute(sql)).await
+        self.traced(sql, self.driver.batch_execute(sql)).await
     }
 
     /// Returns the results of statements without parameters, as text.
     pub async fn simple_query(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-        traced(sql, self.0.simple_query(sql)).await
+        self.traced(sql, self.driver.simple_query(sql)).await
     }
 
     /// Returns the first row of a query given by the user, and whether it returned more than `most` rows. It does not
@@ -103,7 +118,7 @@ impl Client {
         most: usize,
     ) -> Result<(Option<SimpleQueryRow>, bool), Error> {
         let asked = async {
-            let mut messages = std::pin::pin!(self.0.simple_query_raw(sql).await?);
+            let mut messages = std::pin::pin!(self.driver.simple_query_raw(sql).await?);
             let mut first = None;
             let mut rows = 0;
             while let Some(message) = messages.try_next().await? {
@@ -117,58 +132,64 @@ impl Client {
             }
             Ok((first, false))
         };
-        traced(OF_USER, asked).await
+        self.traced(OF_USER, asked).await
     }
 
     /// Returns the output of `COPY … TO STDOUT`. The logged duration ends when the server begins to answer.
     pub async fn copy_out(&self, sql: &str) -> Result<CopyOutStream, Error> {
-        traced(sql, self.0.copy_out(sql)).await
+        self.traced(sql, self.driver.copy_out(sql)).await
     }
 
     /// Whether the connection is known to have ended.
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.driver.is_closed()
     }
 
     pub(super) fn cancel_token(&self) -> CancelToken {
-        self.0.cancel_token()
+        self.driver.cancel_token()
     }
 
     /// The driver's client, for what the program itself does not do.
     pub fn driver(&self) -> &tokio_postgres::Client {
-        &self.0
+        &self.driver
+    }
+
+    async fn traced<T>(
+        &self,
+        sql: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.told_as("", sql, work).await
+    }
+
+    /// Runs `work` and logs it. For an error, only the SQLSTATE is logged, because the message may contain values.
+    async fn told_as<T>(
+        &self,
+        what: &str,
+        sql: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let began = Instant::now();
+        let done = work.await;
+        self.life.end_statement();
+        if !tracing::enabled!(Level::TRACE) {
+            return done;
+        }
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        let sql = one_line(sql);
+        match &done {
+            Ok(_) => tracing::trace!("{ms:.1} ms: {what}{sql}"),
+            Err(error) => {
+                let code = error.code().map_or("lost", |code| code.code());
+                tracing::trace!("{ms:.1} ms, error {code}: {what}{sql}");
+            }
+        }
+        done
     }
 }
 
 fn signed(sql: &str) -> String {
     format!("{sql} {OWN}")
-}
-
-async fn traced<T>(sql: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    told_as("", sql, work).await
-}
-
-/// Runs `work` and logs it. For an error, only the SQLSTATE is logged, because the message may contain values.
-async fn told_as<T>(
-    what: &str,
-    sql: &str,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    if !tracing::enabled!(Level::TRACE) {
-        return work.await;
-    }
-    let began = Instant::now();
-    let done = work.await;
-    let ms = began.elapsed().as_secs_f64() * 1e3;
-    let sql = one_line(sql);
-    match &done {
-        Ok(_) => tracing::trace!("{ms:.1} ms: {what}{sql}"),
-        Err(error) => {
-            let code = error.code().map_or("lost", |code| code.code());
-            tracing::trace!("{ms:.1} ms, error {code}: {what}{sql}");
-        }
-    }
-    done
 }
 
 /// Joins the lines, without line breaks and the white space around them.

@@ -2,6 +2,7 @@
 //!
 //! No message repeats text that could be, or contain, a password.
 
+use super::params::is_keyword;
 use super::{ConnectError, Params};
 
 const URI_PREFIXES: [&str; 2] = ["postgresql://", "postgres://"];
@@ -9,6 +10,12 @@ const URI_PREFIXES: [&str; 2] = ["postgresql://", "postgres://"];
 /// Whether `dbname` is a connection string rather than the name of a database.
 pub fn is_connection_string(dbname: &str) -> bool {
     uri_rest(dbname).is_some() || dbname.contains('=')
+}
+
+/// Whether a word that should be something else begins as a connection string does.
+pub(crate) fn begins_connection_string(word: &str) -> bool {
+    let keyword = word.split_once('=').map(|(keyword, _)| keyword.trim());
+    uri_rest(word).is_some() || keyword.is_some_and(is_keyword)
 }
 
 /// Parses a connection string of either kind.

@@ -2,9 +2,11 @@
 
 use std::future;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -20,9 +22,14 @@ pub(super) const CLOSED: &str = "server closed the connection unexpectedly\n\
      \tThis probably means the server terminated abnormally\n\
      \tbefore or while processing the request.";
 
+/// The most notices that the server may send for one statement.
+const MOST_NOTICES: u32 = 100_000;
+
 /// What the task that drives a connection has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
+    /// Notices since the last statement ended.
+    notices: AtomicU32,
     /// Why the connection ended, in psql's words.
     reason: Mutex<Option<String>>,
     /// The SQLSTATE of the server's last message.
@@ -57,7 +64,13 @@ where
         let mut tries = 0;
         let error = loop {
             match future::poll_fn(|context| connection.poll_message(context)).await {
-                Some(Ok(_)) => {}
+                Some(Ok(_)) if seen.notices.fetch_add(1, Ordering::Relaxed) < MOST_NOTICES => {}
+                Some(Ok(_)) => {
+                    let why = format!("the server sent {MOST_NOTICES} notices and no result");
+                    *seen.reason.lock() = Some(why);
+                    end.send_replace(true);
+                    return;
+                }
                 // What the server sent before it closed the connection may not have been read yet (`pqSendSome`), or
                 // may not even have arrived at the socket.
                 Some(Err(error)) if tries < LAST_WORDS && could_not_send(&error) => {
@@ -75,21 +88,25 @@ where
             }
         };
         let code = error.as_ref().and_then(|error| error.code()).map(|code| code.code().to_owned());
-        *seen.code.lock().unwrap_or_else(PoisonError::into_inner) = code;
-        *seen.reason.lock().unwrap_or_else(PoisonError::into_inner) =
-            error.as_ref().map(end_reason);
+        *seen.code.lock() = code;
+        *seen.reason.lock() = error.as_ref().map(end_reason);
         end.send_replace(true);
     });
     Raw { client, life, ended, version, tls }
 }
 
 impl Life {
+    /// Notes that a statement has ended.
+    pub(super) fn end_statement(&self) {
+        self.notices.store(0, Ordering::Relaxed);
+    }
+
     pub(super) fn reason(&self) -> Option<String> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reason.lock().clone()
     }
 
     pub(super) fn code(&self) -> Option<String> {
-        self.code.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.code.lock().clone()
     }
 }
 

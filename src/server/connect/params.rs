@@ -18,6 +18,11 @@ enum Support {
     Only(&'static [&'static str]),
 }
 
+/// Whether libpq has a parameter with this keyword.
+pub(super) fn is_keyword(word: &str) -> bool {
+    DEFINITIONS.iter().any(|definition| definition.keyword == word)
+}
+
 #[derive(Debug)]
 struct ParameterDefinition {
     keyword: &'static str,

@@ -66,7 +66,8 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
         user,
         dbname,
         connect_timeout: match integer(&params, "connect_timeout")? {
-            None | Some(..=0) => None,
+            None => None,
+            Some(..=0) => Some(Duration::MAX),
             Some(seconds) => Some(Duration::from_secs(seconds.unsigned_abs())),
         },
         tls,
@@ -97,7 +98,7 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
 /// Gives servers the passwords that a password file with this text has for them.
 fn take_passwords(targets: &mut [Host], text: &str, dbname: &str, user: &str) {
     for target in targets {
-        let host = passfile_host(&target.place);
+        let host = passfile_host(target);
         let port = target.port.to_string();
         let wanted = surroundings::PasswordKey { host: &host, port: &port, dbname, user };
         target.password = surroundings::password_in(text, wanted);
@@ -289,16 +290,12 @@ fn port_number(text: &str) -> Result<u16, ConnectError> {
 }
 
 /// The host as the password file has it: `localhost` for the default sockets.
-fn passfile_host(place: &HostPlace) -> String {
-    match place {
-        HostPlace::Socket(dir)
-            if DEFAULT_SOCKET_DIRS.iter().any(|default| Path::new(default) == dir) =>
-        {
+fn passfile_host(target: &Host) -> String {
+    match &target.place {
+        HostPlace::Socket(dir) if DEFAULT_SOCKET_DIRS.map(Path::new).contains(&dir.as_path()) => {
             "localhost".to_owned()
         }
-        HostPlace::Socket(dir) => dir.display().to_string(),
-        HostPlace::Host(host) | HostPlace::Address { host: Some(host), .. } => host.clone(),
-        HostPlace::Address { address, host: None } => address.to_string(),
+        _ => target.host(),
     }
 }
 

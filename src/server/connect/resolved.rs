@@ -109,7 +109,7 @@ pub struct Resolved {
     /// What the driver needs for every server: user, database, options, application name, TCP settings and channel
     /// binding.
     pub driver: Config,
-    /// The time limit for each server; `None` for no limit.
+    /// The time limit for each server, if one is given.
     pub connect_timeout: Option<Duration>,
     pub tls: TlsParams,
     /// The kind of server to accept.
@@ -123,7 +123,7 @@ pub struct Resolved {
 
 impl Host {
     /// The host, as `--host` takes it.
-    fn host(&self) -> String {
+    pub(super) fn host(&self) -> String {
         match &self.place {
             HostPlace::Socket(dir) => dir.display().to_string(),
             HostPlace::Host(host) | HostPlace::Address { host: Some(host), .. } => host.clone(),

@@ -1,10 +1,11 @@
 //! An open connection, and the test whether its session belongs to this client or is shared by a connection pooler.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
@@ -16,7 +17,7 @@ use super::client::{Client, Statement};
 use super::error::{ConnectError, StatementError, server_message};
 use super::life::{CLOSED, Life, Raw, end_reason, io_cause};
 use super::resolved::Resolved;
-use super::settings::{Reach, SEARCH_PATH, SessionOptions, set};
+use super::settings::{CHANGES_SHARDS, Reach, SEARCH_PATH, SessionOptions, set};
 use toast_format::model::sql::quote_identifier;
 
 /// How long to wait for the reason why a connection ended, after a statement has failed because of it.
@@ -58,16 +59,15 @@ impl Connection {
         session: SessionOptions,
     ) -> Result<Connection, ConnectError> {
         let Raw { client, life, ended, version, tls } = raw;
-        let settings = session.settings(version, resolved.driver.get_options());
         let mut connection = Connection {
-            client: Client::new(client),
+            client: Client::new(client, Arc::clone(&life)),
             life,
             ended,
             resolved,
             session,
             tls,
             version,
-            settings,
+            settings: Vec::new(),
             schemas: Vec::new(),
             is_own: AtomicBool::new(false),
             prepared: Mutex::default(),
@@ -75,10 +75,19 @@ impl Connection {
         };
         // This is read before anything is set. The query contains no operators or names that the search path could
         // affect.
-        let sql = "SELECT pg_catalog.current_schemas(true)";
-        match connection.client.value(sql, &[]).await {
-            Ok(schemas) => {
+        let sql = format!(
+            "SELECT pg_catalog.current_schemas(true), \
+             pg_catalog.current_setting('{CHANGES_SHARDS}', true) IS NOT NULL"
+        );
+        match connection.client.query_typed(&sql, &[]).await {
+            Ok(rows) => {
+                let known = rows.first();
+                let schemas = known.and_then(|row| row.try_get(0).ok());
+                let has_citus = known.and_then(|row| row.try_get(1).ok());
                 connection.schemas = schemas.unwrap_or_default();
+                let options = connection.resolved.driver.get_options();
+                connection.settings =
+                    connection.session.settings(version, options, has_citus.unwrap_or(false));
                 let encrypted =
                     if connection.tls.is_some() { "encrypted" } else { "not encrypted" };
                 tracing::debug!("connected, {encrypted}, server version {version}");
@@ -91,6 +100,11 @@ impl Connection {
                 other => Err(ConnectError::Session(other.to_string())),
             },
         }
+    }
+
+    /// host:port of the server, or the directory of the socket and the port.
+    pub(crate) fn address(&self) -> String {
+        self.resolved.servers()
     }
 
     /// The schemas in the search path of the user's own session, in order.
@@ -207,7 +221,7 @@ impl Connection {
             return Ok(known);
         }
         let statement = self.client.prepare_typed(sql, types).await?;
-        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut prepared = self.prepared.lock();
         if prepared.len() >= KEPT_STATEMENTS {
             prepared.clear();
         }
@@ -221,7 +235,7 @@ impl Connection {
     }
 
     fn known(&self, sql: &str) -> Option<Statement> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
+        self.prepared.lock().get(sql).cloned()
     }
 
     /// Returns the rows of a statement that is used repeatedly.

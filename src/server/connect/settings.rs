@@ -7,6 +7,9 @@ use toast_format::model::sql::{quote_identifier, quote_literal};
 /// The only setting whose value is a list of identifiers.
 pub(super) const SEARCH_PATH: &str = "search_path";
 
+/// Lets a session of Citus lock and change shards; ordinary roles may set it.
+pub(crate) const CHANGES_SHARDS: &str = "citus.enable_manual_changes_to_shards";
+
 /// How a session is set up. The settings are made for each transaction, because a connection pooler may assign the
 /// session only for that long. They are made for the whole session only if it is known to belong to this client
 /// ([`Connection::make_own`](super::Connection::make_own)).
@@ -44,7 +47,8 @@ impl SessionOptions {
         }
     }
 
-    /// The settings, by name, for a server of this version (as `server_version_num`).
+    /// The settings, by name, for a server of this version (as `server_version_num`). `has_citus`: whether it has
+    /// [`CHANGES_SHARDS`], without which Citus refuses LOCK TABLE for shards, even in a session that only reads.
     ///
     /// They are not startup parameters, because connection poolers refuse unknown ones. Timeouts that the user has set
     /// in `PGOPTIONS` are not changed.
@@ -52,6 +56,7 @@ impl SessionOptions {
         &self,
         version: u32,
         user_options: Option<&str>,
+        has_citus: bool,
     ) -> Vec<(String, String)> {
         // Users who can create objects in other schemas must not be able to replace the operators used here.
         let mut settings: Vec<(&str, String)> =
@@ -80,6 +85,8 @@ impl SessionOptions {
             ("extra_float_digits", "3"),
             ("bytea_output", "hex"),
             ("standard_conforming_strings", "on"),
+            // An error that is expected and handled must not end the session.
+            ("exit_on_error", "off"),
         ] {
             settings.push((name, value.to_owned()));
         }
@@ -92,6 +99,9 @@ impl SessionOptions {
         }
         if self.read_only {
             settings.push(("default_transaction_read_only", "on".to_owned()));
+            if has_citus {
+                settings.push((CHANGES_SHARDS, "on".to_owned()));
+            }
         }
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -139,7 +149,7 @@ mod tests {
     use super::*;
 
     fn set_up(options: &SessionOptions, version: u32, user: Option<&str>) -> String {
-        set(&options.settings(version, user), Reach::Session)
+        set(&options.settings(version, user, false), Reach::Session)
     }
 
     #[test]
@@ -161,13 +171,25 @@ mod tests {
         SET "extra_float_digits" = '3';
         SET "bytea_output" = 'hex';
         SET "standard_conforming_strings" = 'on';
+        SET "exit_on_error" = 'off';
         SET "jit" = 'off';
         SET "default_transaction_read_only" = 'on';
         "#);
-        let local = set(&options.settings(150_020, None), Reach::Transaction);
+        let local = set(&options.settings(150_020, None, false), Reach::Transaction);
         assert_eq!(local, sql.replace("SET ", "SET LOCAL "));
         let sql = set_up(&SessionOptions::read_write("retoast"), 170_000, None);
         assert!(sql.contains("transaction_timeout") && !sql.contains("read_only"), "{sql}");
+    }
+
+    #[test]
+    fn a_reading_session_may_lock_shards_and_a_writing_one_only_if_its_user_has_said_so() {
+        let on = format!("SET {} = 'on'", setting_name(CHANGES_SHARDS));
+        let of = |options: SessionOptions, has_citus| {
+            set(&options.settings(150_000, None, has_citus), Reach::Session).contains(&on)
+        };
+        assert!(of(SessionOptions::read_only("inspect"), true));
+        assert!(!of(SessionOptions::read_only("inspect"), false));
+        assert!(!of(SessionOptions::read_write("retoast"), true));
     }
 
     #[test]

@@ -96,6 +96,15 @@ fn kinds() -> Vec<(&'static str, Function, bool, bool)> {
         ("of arrays and ranges", of_types(&[TEXT_ARRAY, INT_RANGE, BOOL]), true, true),
         ("now()", stable(&[TIMESTAMPTZ]), true, true),
         ("date_trunc", stable(&[TEXT, TIMESTAMPTZ, TIMESTAMPTZ]), true, true),
+        (
+            "pg_stat_get_backend_start",
+            Function {
+                name: "pg_stat_get_backend_start(integer)".into(),
+                ..stable(&[INT, TIMESTAMPTZ])
+            },
+            false,
+            true,
+        ),
         ("table_to_xml", stable(&[2205, BOOL, TEXT, 142]), false, false),
         ("pg_input_is_valid", stable(&[TEXT, TEXT, BOOL]), false, true),
         (
@@ -139,9 +148,13 @@ fn kinds() -> Vec<(&'static str, Function, bool, bool)> {
 fn catalog(function: Function) -> Catalog {
     Catalog {
         functions: HashMap::from([(1, function)]),
-        operators: HashMap::from([(2, 1)]),
+        operators: HashMap::from([(2, of_superuser(1))]),
         types: types(),
     }
+}
+
+fn of_superuser(function: u32) -> CalledOperator {
+    CalledOperator { name: "=(text,text)".into(), owner: superuser(), function }
 }
 
 fn with_tree(name: &str, tree: &str) -> Object {
@@ -197,7 +210,7 @@ fn every_object_times_every_kind_of_function() {
     for (kind, function, in_expressions, in_classes) in kinds() {
         let mut catalog = catalog(function);
         catalog.functions.insert(98, lower());
-        catalog.operators.insert(98, 98);
+        catalog.operators.insert(98, of_superuser(98));
         for object in expressions() {
             let found = catalog.refusals(std::slice::from_ref(&object));
             assert_eq!(found.is_empty(), in_expressions, "{kind}: {object:?}: {found:?}");
@@ -331,13 +344,44 @@ fn a_refusal_names_the_object_and_the_function() {
 }
 
 #[test]
-fn policies_may_read_settings() {
+fn an_operator_whose_owner_may_choose_its_negator_is_refused() {
+    let mut catalog = catalog(lower());
+    let own =
+        CalledOperator { name: "m.~~~(text,text)".into(), owner: mallory(), ..of_superuser(1) };
+    catalog.operators.insert(2, own);
+    let refused = ["operator m.~~~(text,text) of \"mallory\", used in constraint c"];
+    for tree in [operator(), format!("{{BOOLEXPR :boolop not :args ({})}}", operator())] {
+        assert_eq!(catalog.refusals(&[with_tree("constraint c", &tree)]), refused);
+    }
+}
+
+#[test]
+fn only_policies_may_read_settings() {
     let setting = Function { volatility: Volatility::Stable, ..of_types(&[TEXT, BOOL, TEXT]) };
     for (oid, is_harmless) in [(3294, true), (3295, false)] {
         let mut catalog = catalog(lower());
         catalog.functions.insert(oid, setting.clone());
-        let policy = with_tree("policy p", &call().replace("funcid 1", &format!("funcid {oid}")));
+        let check = with_tree("check c", &call().replace("funcid 1", &format!("funcid {oid}")));
+        let policy = Object { is_policy: true, ..check.clone() };
         assert_eq!(catalog.refusals(&[policy]).is_empty(), is_harmless, "{oid}");
+        assert!(!catalog.refusals(&[check]).is_empty(), "{oid}");
+    }
+}
+
+#[test]
+fn a_type_whose_values_are_cast_is_a_superusers() {
+    for (of_type, is_harmless) in [
+        (INT, true),
+        (GEOMETRY, true),
+        (EMAIL, true),
+        (MOOD, false),
+        (MOODS, false),
+        (SPAN, false),
+        (99_999, false),
+    ] {
+        let object =
+            Object { name: "constraint c".into(), cast: vec![of_type], ..Object::default() };
+        assert_eq!(catalog(lower()).refusals(&[object]).is_empty(), is_harmless, "{of_type}");
     }
 }
 

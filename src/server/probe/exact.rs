@@ -68,7 +68,7 @@ impl Probe<'_> {
 
     /// The total size of one column's values at addresses `$1`, as stored and raw.
     pub(crate) fn weight(&self, index: usize) -> Option<String> {
-        let column = self.column(index).filter(|column| !column.computed)?;
+        let column = self.column(index)?;
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
         Some(format!(
             "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_column_size({value})), 0)\
@@ -82,7 +82,7 @@ impl Probe<'_> {
 
     /// The address and text of one column's values at addresses `$1`, as bytes in the database's encoding.
     pub(crate) fn texts(&self, index: usize) -> Option<String> {
-        let column = self.column(index).filter(|column| !column.computed)?;
+        let column = self.column(index)?;
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
         // For a composite value, IS NOT NULL would mean that no attribute is NULL.
         Some(format!(
@@ -96,15 +96,14 @@ impl Probe<'_> {
 
     /// Whether the raw size of a column's values can be determined without reading them.
     pub(crate) fn tells_raw(&self, index: usize) -> bool {
-        self.column(index).is_none_or(|column| {
-            column.bytes_like || column.attribute.length != Length::Varlena || column.computed
-        })
+        self.column(index)
+            .is_none_or(|column| column.bytes_like || column.attribute.length != Length::Varlena)
     }
 
     fn exact_questions(&self, index: usize, weighed: bool) -> Questions {
         let mut asked = self.questions(index);
         let Some(column) = self.column(index) else { return asked };
-        if column.computed || column.attribute.length != Length::Varlena {
+        if column.attribute.length != Length::Varlena {
             return asked;
         }
         let value = format!("t.{}", quote_identifier(&column.attribute.name));

@@ -144,6 +144,12 @@ impl Files {
         panic!("there is no chunk {seq} of {column}")
     }
 
+    /// The finding of a value to which its row will not refer any more.
+    fn without_row(&self, item: u16, column: &str) -> String {
+        let ChunkAt { block, item, .. } = self.chunk(item, column, 0);
+        format!("TC080 toast {block}/{item} - -")
+    }
+
     fn remove_chunk(&mut self, item: u16, seq: u32) {
         let chunk = self.chunk(item, "ext", seq);
         set_word(&mut self.toast, Files::pointer(chunk.block, chunk.item), 0);
@@ -506,8 +512,9 @@ fn pointer_cases() -> Vec<Case> {
         case("shared_value", |f| {
             let (two, three) = (f.value(2, "ext").file, f.value(3, "ext").file);
             let pointer = f.heap[two..two + 18].to_vec();
+            let lost = f.without_row(3, "ext");
             f.heap[three..three + 18].copy_from_slice(&pointer);
-            vec!["TC047 heap 0/2 ext -".into(), "TC047 heap 0/3 ext -".into()]
+            vec!["TC047 heap 0/2 ext -".into(), "TC047 heap 0/3 ext -".into(), lost]
         }),
         case("toast_relation", |f| {
             let at = f.value(2, "ext");
@@ -541,8 +548,9 @@ fn pointer_cases() -> Vec<Case> {
         }),
         case("value_id_of_nothing", |f| {
             let at = f.value(2, "ext");
+            let lost = f.without_row(2, "ext");
             change_word(&mut f.heap, at.file + 10, |id| id + 1000);
-            row("TC050", "ext", at.tuple)
+            [row("TC050", "ext", at.tuple), vec![lost]].concat()
         }),
         case("raw_size_more_than_stored", |f| {
             let at = f.value(2, "ext");

@@ -2,6 +2,7 @@
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::Printed;
+use crate::support::reports::advise::Report;
 use crate::support::reports::inspect::{Finding, Relation};
 use crate::support::server::{Database, with_pageinspect};
 use crate::support::verbs::{inspect, relation};
@@ -53,17 +54,54 @@ pub(crate) fn act(database: &Database<'_>, command: &str) {
     database.rests();
 }
 
-/// The table has this finding alone, and none after the command was run. Gives the finding.
+/// The table's finding, which is the only one and has this code.
 #[track_caller]
-pub(crate) fn mended(database: &Database<'_>, table: &str, code: &str) -> Printed<Finding> {
+fn only_finding(database: &Database<'_>, table: &str, code: &str) -> Printed<Finding> {
     let found = findings(database, table);
     assert_eq!(codes(&found), [code], "{found:#?}");
     let finding = found[0].clone();
     assert!(finding.low <= finding.value && finding.value <= finding.high, "{finding}");
+    finding
+}
+
+/// The table has this finding alone, and none after the command was run. Gives the finding.
+#[track_caller]
+pub(crate) fn mended(database: &Database<'_>, table: &str, code: &str) -> Printed<Finding> {
+    let finding = only_finding(database, table, code);
     act(database, &finding.command);
     // neither it nor one that its command has brought about
     clean(database, table);
     finding
+}
+
+/// The table has this symptom of its settings alone. After the command next to it was run, if there is one, no finding
+/// has a command, so that nothing undoes it. Gives the finding.
+#[track_caller]
+pub(crate) fn advised(database: &Database<'_>, table: &str, code: &str) -> Printed<Finding> {
+    let finding = only_finding(database, table, code);
+    assert_eq!(
+        finding.command.is_empty(),
+        finding.what.ends_with("; there is no better setting"),
+        "{finding}"
+    );
+    if !finding.command.is_empty() {
+        assert!(finding.command.starts_with("toastctl retoast "), "{finding}");
+        act(database, &finding.command);
+        settled(database, table);
+    }
+    finding
+}
+
+/// Nothing is left to be done.
+#[track_caller]
+pub(crate) fn settled(database: &Database<'_>, table: &str) {
+    let found = findings(database, table);
+    assert!(found.iter().all(|finding| finding.command.is_empty()), "{found:#?}");
+    let mut command = toastctl();
+    command.args(["advise-threshold", table, "-d", &database.url(), "--format", "json"]);
+    for advice in run(&mut command).entries::<Report>() {
+        assert_eq!(advice.recommendation.command, [""; 0], "{advice}");
+    }
 }
 
 #[track_caller]

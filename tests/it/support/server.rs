@@ -379,9 +379,19 @@ impl Server {
 
     /// Makes an empty database whose name begins with `prefix`.
     pub(crate) fn create_database(&self, prefix: &str) -> Database<'_> {
+        self.create_database_with(prefix, "")
+    }
+
+    /// A new database with the locale C and this encoding.
+    pub(crate) fn create_database_in(&self, prefix: &str, encoding: &str) -> Database<'_> {
+        let options = format!("ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0");
+        self.create_database_with(prefix, &options)
+    }
+
+    fn create_database_with(&self, prefix: &str, options: &str) -> Database<'_> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{prefix}_{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        self.database("postgres").psql(&format!("CREATE DATABASE {name}"));
+        self.database("postgres").psql(&format!("CREATE DATABASE {name} {options}"));
         Database { server: self, name, temporary: true }
     }
 

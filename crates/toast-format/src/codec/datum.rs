@@ -2,7 +2,7 @@
 //! `access/common/toast_compression.c`). A value is its bytes without any header; its compressed
 //! form is the stream that stands behind `va_tcinfo`, without it.
 
-use super::items::Items;
+use super::items::{Item, Items};
 use super::{DecompressError, Method, lz4, pglz};
 
 /// `VARHDRSZ_COMPRESSED`: the length word and `va_tcinfo`, in bytes.
@@ -51,10 +51,91 @@ pub fn largest_raw_size(method: Method, len: usize) -> usize {
 
 /// The literals and matches of a stream, up to the first damage, counted without decompressing it.
 pub fn items(method: Method, stream: &[u8]) -> Items {
+    let mut items = Items::default();
+    each_item(method, stream, |item| {
+        items.add(item);
+        true
+    });
+    items
+}
+
+fn each_item<'s>(method: Method, stream: &'s [u8], each: impl FnMut(Item<'s>) -> bool) -> bool {
     match method {
-        Method::Pglz => pglz::plain::items(stream),
-        Method::Lz4 => lz4::items(stream),
+        Method::Pglz => pglz::plain::each_item(stream, each),
+        Method::Lz4 => lz4::each_item(stream, each),
     }
+}
+
+/// How far back a match of any method leads at most.
+const REACH: usize = 0xffff;
+/// Bytes that are decompressed before they are passed on.
+const PIECE: usize = 1 << 20;
+
+/// What was decompressed of a value: its last bytes, to which matches lead back.
+struct Window<'t> {
+    bytes: Vec<u8>,
+    /// Bytes that are still to come.
+    left: usize,
+    take: &'t mut dyn FnMut(&[u8]),
+}
+
+impl Window<'_> {
+    /// `false` if that cannot be.
+    fn add(&mut self, item: Item<'_>) -> bool {
+        let length = match item {
+            Item::Literals(literals) => literals.len(),
+            Item::Match { len, .. } => len,
+        };
+        let Some(left) = self.left.checked_sub(length) else { return false };
+        self.left = left;
+        match item {
+            Item::Literals(literals) => {
+                for piece in literals.chunks(PIECE) {
+                    self.bytes.extend_from_slice(piece);
+                    self.pass_on();
+                }
+            }
+            Item::Match { offset, len } => {
+                if offset == 0 || offset > self.bytes.len() {
+                    return false;
+                }
+                // in parts that repeat what is matched some whole times
+                let most = PIECE / offset * offset;
+                let mut rest = len;
+                while rest > 0 {
+                    let part = rest.min(most);
+                    let at = self.bytes.len();
+                    self.bytes.resize(at + part, 0);
+                    pglz::plain::copy_match(&mut self.bytes, at, offset, part);
+                    rest -= part;
+                    self.pass_on();
+                }
+            }
+        }
+        true
+    }
+
+    fn pass_on(&mut self) {
+        if self.bytes.len() > PIECE + REACH {
+            let end = self.bytes.len() - REACH;
+            (self.take)(&self.bytes[..end]);
+            self.bytes.drain(..end);
+        }
+    }
+}
+
+/// Passes the value of `raw_size` bytes that `stream` holds to `take`, piece by piece. `false` if the stream is damaged or
+/// does not give exactly `raw_size` bytes: [`decompress`] says why, and what was passed on is part of no value.
+pub fn decompress_pieces(
+    method: Method,
+    raw_size: usize,
+    stream: &[u8],
+    take: &mut dyn FnMut(&[u8]),
+) -> bool {
+    let mut window = Window { bytes: Vec::new(), left: raw_size, take };
+    let is_whole = each_item(method, stream, |item| window.add(item)) && window.left == 0;
+    (window.take)(&window.bytes);
+    is_whole
 }
 
 /// The value of `raw_size` bytes that `stream` holds. Allocates nothing if `raw_size` is more than
@@ -121,6 +202,34 @@ mod tests {
                 let prefix = decompress_prefix(method, len, &stream);
                 assert_eq!(prefix.as_deref(), Ok(&raw[..len.min(raw.len())]), "{method:?} {len}");
             }
+            let mut again = Vec::new();
+            let mut pieces = |len, stream: &[u8]| {
+                again.clear();
+                decompress_pieces(method, len, stream, &mut |piece| again.extend_from_slice(piece))
+                    .then(|| again.clone())
+            };
+            assert_eq!(pieces(raw.len(), &stream).as_deref(), Some(&raw[..]));
+            assert_eq!(pieces(raw.len() + 1, &stream), None);
+            assert_eq!(pieces(raw.len() - 1, &stream), None);
+            assert_eq!(pieces(raw.len(), &stream[..stream.len() - 1]), None);
+        }
+    }
+
+    #[test]
+    fn long_values_come_in_pieces() {
+        let mut compressor = Compressor::new();
+        let mut raw = b"x".repeat(3 * PIECE + 7);
+        raw.extend((0..5 * PIECE).map(|at| (at % 251) as u8 ^ (at / 60_000) as u8));
+        raw.extend(b"seven b".repeat(PIECE / 2));
+        for method in [Method::Pglz, Method::Lz4] {
+            let stream = compressor.compress(method, &raw).unwrap().to_vec();
+            let mut again = Vec::new();
+            let mut longest = 0;
+            assert!(decompress_pieces(method, raw.len(), &stream, &mut |piece| {
+                longest = longest.max(piece.len());
+                again.extend_from_slice(piece);
+            }));
+            assert!(again == raw && longest <= 2 * PIECE + REACH, "{method:?} {longest}");
         }
     }
 

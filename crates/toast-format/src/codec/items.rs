@@ -2,6 +2,15 @@
 
 use super::Method;
 
+/// A part of a compressed stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Item<'s> {
+    /// Bytes of the value.
+    Literals(&'s [u8]),
+    /// `len` bytes of the value again that begin `offset` bytes back.
+    Match { offset: usize, len: usize },
+}
+
 /// The literals and matches of one stream or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Items {
@@ -40,12 +49,16 @@ impl Items {
         Items { literals, matches, copied, overlapping: repeated - copied }
     }
 
-    /// A match of `len` bytes, `offset` bytes back.
-    pub(super) fn add_match(&mut self, offset: usize, len: usize) {
-        let copied = len.min(offset);
-        self.matches += 1.0;
-        self.copied += copied as f64;
-        self.overlapping += (len - copied) as f64;
+    pub(super) fn add(&mut self, item: Item<'_>) {
+        match item {
+            Item::Literals(literals) => self.literals += literals.len() as f64,
+            Item::Match { offset, len } => {
+                let copied = len.min(offset);
+                self.matches += 1.0;
+                self.copied += copied as f64;
+                self.overlapping += (len - copied) as f64;
+            }
+        }
     }
 
     /// Literals, matches, copied and overlapping bytes.

@@ -11,7 +11,7 @@
 //! Whole blocks are left to `lz4_flex`; its compressor finds other matches than liblz4's, so that
 //! sizes differ by up to about one percent either way.
 
-use super::items::Items;
+use super::items::Item;
 use super::pglz::plain::copy_match;
 use super::{DecompressError, KEEP};
 
@@ -77,26 +77,34 @@ pub fn decompress_prefix(src: &[u8], dst: &mut [u8]) -> Result<usize, Decompress
     walk(src, dst).map(|end| end.raw)
 }
 
-/// What a block consists of, up to an incomplete sequence.
-pub(super) fn items(src: &[u8]) -> Items {
-    let mut items = Items::default();
+/// Calls `each` with what a block consists of, until it says no. Returns whether the block ends behind literals, as the
+/// last sequence does.
+pub(super) fn each_item<'s>(src: &'s [u8], mut each: impl FnMut(Item<'s>) -> bool) -> bool {
     let mut at = 0;
     while let Some(&token) = src.get(at) {
         at += 1;
-        let run = length(src, &mut at, token >> 4).filter(|&run| run <= src.len() - at);
-        let Some(run) = run else { break };
-        items.literals += run as f64;
-        at += run;
-        // the last sequence has no match
+        let run = length(src, &mut at, token >> 4);
+        let Some(literals) = run.and_then(|run| src.get(at..at.checked_add(run)?)) else {
+            return false;
+        };
+        at += literals.len();
+        if !each(Item::Literals(literals)) {
+            return false;
+        }
+        if at == src.len() {
+            return true;
+        }
         let Some(&[low, high]) = src.get(at..).and_then(|rest| rest.first_chunk::<2>()) else {
-            break;
+            return false;
         };
         at += 2;
-        let Some(len) = length(src, &mut at, token & 0x0f) else { break };
+        let Some(len) = length(src, &mut at, token & 0x0f) else { return false };
         let offset = usize::from(u16::from_le_bytes([low, high]));
-        items.add_match(offset, len.saturating_add(4));
+        if !each(Item::Match { offset, len: len.saturating_add(4) }) {
+            return false;
+        }
     }
-    items
+    false
 }
 
 /// How far a decompression has come.

@@ -73,6 +73,14 @@ impl Method {
             Method::Lz4 => "lz4",
         }
     }
+
+    /// The one of the two methods that this is not.
+    pub fn other(self) -> Method {
+        match self {
+            Method::Pglz => Method::Lz4,
+            Method::Lz4 => Method::Pglz,
+        }
+    }
 }
 
 /// Why compressed data cannot be decompressed. Positions count from the first compressed byte,

@@ -12,7 +12,7 @@ use crate::disk::types;
 pub const QUERY: &str = "SELECT json_agg(json_build_object('attname', attname, 'typname', \
 format_type(atttypid, NULL), 'atttypid', atttypid::int8, 'attlen', attlen, 'attalign', attalign, \
 'attstorage', attstorage, 'attcompression', attcompression, 'attisdropped', attisdropped, \
-'atthasmissing', atthasmissing, 'attmissingval', attmissingval::text) ORDER BY attnum) \
+'attgenerated', attgenerated, 'atthasmissing', atthasmissing, 'attmissingval', attmissingval::text) ORDER BY attnum) \
 FROM pg_attribute WHERE attrelid = 'mytable'::regclass AND attnum > 0";
 
 /// PostgreSQL's limit on the columns of a table (`MaxHeapAttributeNumber`).
@@ -28,6 +28,16 @@ pub enum ColumnsError {
         number: usize,
         /// The text as given.
         text: String,
+    },
+    /// A type is followed by what looks like the next column.
+    #[error("column {number} (\"{column}\"): a comma is missing after \"{type_name}\"")]
+    NoComma {
+        /// The column's number, from 1.
+        number: usize,
+        /// The name of the column.
+        column: String,
+        /// The type's name as given.
+        type_name: String,
     },
     /// The type is not built in, and its layout is not given.
     #[error(
@@ -140,14 +150,20 @@ fn parse_one(number: usize, text: &str) -> Result<Attribute, ColumnsError> {
             storage: if length == Length::Varlena { Storage::Extended } else { Storage::Plain },
             compression: None,
             dropped,
+            is_virtual: false,
             missing: None,
         });
     }
-    let layout = types::by_name(type_text).ok_or_else(|| ColumnsError::UnknownType {
-        number,
-        column: name.clone(),
-        type_name: type_text.split('(').next().unwrap_or(type_text).trim().to_owned(),
-    })?;
+    let Some(layout) = types::by_name(type_text) else {
+        let column = name;
+        return Err(match type_before_column(type_text) {
+            Some(type_name) => ColumnsError::NoComma { number, column, type_name },
+            None => {
+                let type_name = type_text.split('(').next().unwrap_or(type_text).trim().to_owned();
+                ColumnsError::UnknownType { number, column, type_name }
+            }
+        });
+    };
     Ok(Attribute {
         name,
         type_name: type_text.to_owned(),
@@ -157,8 +173,25 @@ fn parse_one(number: usize, text: &str) -> Result<Attribute, ColumnsError> {
         storage: layout.storage,
         compression: None,
         dropped: false,
+        is_virtual: false,
         missing: None,
     })
+}
+
+/// The known type with which the text begins, if the name and type of another column follow without a comma.
+fn type_before_column(text: &str) -> Option<String> {
+    let text = text.replace(';', " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    for end in 1..words.len().saturating_sub(1) {
+        let (first, rest) = words.split_at(end);
+        let type_name = first.join(" ");
+        // the column's name comes before its type, of which the first word is enough
+        let next = rest.get(1).and_then(|word| word.split('(').next()).unwrap_or_default();
+        if types::by_name(&type_name).is_some() && types::by_name(next).is_some() {
+            return Some(type_name);
+        }
+    }
+    None
 }
 
 /// The unquoted name, and the rest of the text.
@@ -342,6 +375,7 @@ impl AttributeRow<'_> {
             storage,
             compression,
             dropped,
+            is_virtual: self.text("attgenerated")? == Some("v"),
             missing,
         })
     }

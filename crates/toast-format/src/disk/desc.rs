@@ -171,8 +171,17 @@ pub struct Attribute {
     pub compression: Option<Method>,
     /// Whether the column is dropped (`attisdropped`); its old values stay in rows.
     pub dropped: bool,
+    /// Whether the column is a virtual generated column (from PostgreSQL 18), which is NULL in every row.
+    pub is_virtual: bool,
     /// `attmissingval`, if `atthasmissing` is set.
     pub missing: Option<MissingValue>,
+}
+
+impl Attribute {
+    /// Whether rows store the column's values, as far as they are its own.
+    pub fn is_stored(&self) -> bool {
+        !self.dropped && !self.is_virtual
+    }
 }
 
 /// A relation's columns in `attnum` order, dropped ones included.
@@ -210,6 +219,7 @@ fn plain_column(name: &str, type_name: &str, type_oid: u32, length: Length) -> A
         storage: Storage::Plain,
         compression: None,
         dropped: false,
+        is_virtual: false,
         missing: None,
     }
 }

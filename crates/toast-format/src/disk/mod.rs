@@ -170,6 +170,19 @@ impl ValueIdType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransactionId(pub u32);
 
+impl TransactionId {
+    /// How many transactions later `later` is, negative if it is earlier: IDs wrap around (`TransactionIdPrecedes`,
+    /// transam.c).
+    pub fn distance_to(self, later: TransactionId) -> i32 {
+        later.0.wrapping_sub(self.0) as i32
+    }
+
+    /// Whether it is earlier than `other`.
+    pub fn precedes(self, other: TransactionId) -> bool {
+        self.distance_to(other) > 0
+    }
+}
+
 /// A tuple's address: block and line pointer number, the latter counted from 1 (`itemptr.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ItemPointer {

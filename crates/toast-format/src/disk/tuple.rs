@@ -175,7 +175,7 @@ impl<'a> HeapTuple<'a> {
     }
 
     /// Whether one of these bits of `t_infomask` is set.
-    pub(crate) fn has(&self, bits: u16) -> bool {
+    pub fn has(&self, bits: u16) -> bool {
         self.infomask & bits != 0
     }
 

@@ -13,7 +13,7 @@ pub const TCINFO_SIZE: u32 = COMPRESSED_HEADER_SIZE - VARLENA_HEADER_SIZE;
 /// Of these the bytes that do not move to the TOAST relation: the length word (`VARHDRSZ`).
 pub const VARLENA_HEADER_SIZE: u32 = 4;
 /// Tag of an ordinary on-disk TOAST pointer (`VARTAG_ONDISK`).
-pub(crate) const VARTAG_ONDISK: u8 = 18;
+pub const VARTAG_ONDISK: u8 = 18;
 /// Tags that exist in memory only (`VARTAG_INDIRECT`, `VARTAG_EXPANDED_RO`, `VARTAG_EXPANDED_RW`);
 /// on disk they are corruption, yet of known length.
 const MEMORY_TAGS: std::ops::RangeInclusive<u8> = 1..=3;

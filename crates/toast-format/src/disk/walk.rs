@@ -306,6 +306,7 @@ mod tests {
             storage: Storage::Extended,
             compression: None,
             dropped: false,
+            is_virtual: false,
             missing: None,
         };
         TupleDesc {

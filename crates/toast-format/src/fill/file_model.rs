@@ -253,6 +253,15 @@ impl FileModel {
         end
     }
 
+    /// After compaction of a file that was as long as `before`: at most this many bytes of free space are in pieces that are
+    /// too small for what is moved.
+    #[must_use]
+    pub fn with_fragments(self, bytes: f64, before: &FileModel) -> FileModel {
+        let Interval { estimate, low, high } = self.bytes;
+        let high = (high + bytes).min(before.bytes.high.max(high));
+        FileModel { bytes: Interval { estimate, low, high }, ..self }
+    }
+
     fn rebuilt(&self) -> Interval {
         // one that turns out not to be bloated stays
         let kept =
@@ -271,6 +280,19 @@ impl FreeSpaceLeft {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_space_in_pieces_is_not_all_returned() {
+        let before = FileModel::new(Content::Chunks, PageSize::DEFAULT, 2e7, 1.8e7);
+        let whole =
+            FileModel { bytes: Interval { estimate: 1.83e7, low: 1.8e7, high: 1.9e7 }, ..before };
+        let after = whole.with_fragments(5e5, &before).bytes;
+        assert_eq!((after.low, after.estimate, after.high), (1.8e7, 1.83e7, 1.95e7));
+        // no more than there was
+        let after = whole.with_fragments(9e6, &before).bytes;
+        assert_eq!((after.low, after.estimate, after.high), (1.8e7, 1.83e7, 2e7));
+        assert_eq!(whole.with_fragments(0.0, &before), whole);
+    }
 
     /// Measured: by how many bytes TOAST relations of these sizes have grown when all values were replaced by values of
     /// this size in all, by runs of `retoast` with default settings on heaps of so many pages.

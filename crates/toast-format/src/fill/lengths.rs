@@ -241,6 +241,7 @@ mod tests {
             storage,
             compression: None,
             dropped: false,
+            is_virtual: false,
             missing: None,
         }
     }
@@ -368,6 +369,7 @@ mod tests {
             storage,
             compression: None,
             dropped: false,
+            is_virtual: false,
             missing: default.map(missing),
         }
     }

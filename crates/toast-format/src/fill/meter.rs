@@ -2,6 +2,7 @@
 //! what compaction would move. Results from parts of a file that are read concurrently are merged, in any order.
 
 use super::dead_values::DeadValues;
+use super::deaths::Deaths;
 use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::{Sample, chunks_of};
@@ -33,6 +34,8 @@ pub struct FileFill {
     pub dead: Interval,
     /// The size of the dead tuples, in bytes.
     pub dead_bytes: Interval,
+    /// The transactions that deleted them.
+    pub deaths: Deaths,
     /// The number of tuples, dead ones included.
     pub tuples: Interval,
     /// By how many bytes the file would be shorter if its content, including dead tuples, were stored contiguously.
@@ -169,6 +172,7 @@ pub struct FileMeter {
     tuples: Tally,
     dead: Tally,
     dead_bytes: Tally,
+    deaths: Deaths,
     growth: Growth,
     /// The values in dead chunks, if they are needed.
     dead_values: Option<DeadValues>,
@@ -207,6 +211,7 @@ impl FileMeter {
             tuples: Tally::default(),
             dead: Tally::default(),
             dead_bytes: Tally::default(),
+            deaths: Deaths::default(),
             growth: Growth::default(),
             dead_values: None,
             now: Now::default(),
@@ -260,6 +265,7 @@ impl FileMeter {
         let bytes = taken(usize::from(length));
         if matches!(seen, Visibility::Dead) {
             self.now.dead += 1;
+            self.deaths.add(tuple);
             self.now.dead_bytes = self.now.dead_bytes.saturating_add(bytes);
             if let Some(values) = &mut self.dead_values {
                 values.take(tuple);
@@ -355,6 +361,7 @@ impl FileMeter {
             drawn,
             dead,
             dead_bytes: self.dead_bytes.total(drawn),
+            deaths: self.deaths,
             tuples,
             spare: Interval::default(),
             spare_vacuumed: Interval::default(),
@@ -596,6 +603,7 @@ impl Merge for FileMeter {
         self.tuples.merge(&other.tuples);
         self.dead.merge(&other.dead);
         self.dead_bytes.merge(&other.dead_bytes);
+        self.deaths.merge(other.deaths);
         if let (Some(ours), Some(theirs)) = (&mut self.dead_values, other.dead_values) {
             ours.merge(theirs);
         }

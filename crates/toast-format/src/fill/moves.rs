@@ -80,6 +80,30 @@ pub struct Expected {
     pub estimated: bool,
 }
 
+impl Expected {
+    /// What the compaction of two files would come to.
+    pub fn plus(&self, more: &Expected) -> Expected {
+        Expected {
+            gives_back: self.gives_back + more.gives_back,
+            rows: sum_of_known(self.rows, more.rows),
+            values: sum_of_known(self.values, more.values),
+            moved_bytes: self.moved_bytes + more.moved_bytes,
+            wal_bytes: Range {
+                low: self.wal_bytes.low + more.wal_bytes.low,
+                high: self.wal_bytes.high + more.wal_bytes.high,
+            },
+            estimated: self.estimated || more.estimated,
+        }
+    }
+}
+
+fn sum_of_known(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
+    if sum.is_none() && more.is_none() {
+        return None;
+    }
+    Some(sum.unwrap_or(0) + more.unwrap_or(0))
+}
+
 /// The WAL written by moving this, if the file has `live` live tuples.
 pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> Range {
     if moved.moved == 0 {

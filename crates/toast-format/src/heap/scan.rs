@@ -56,7 +56,7 @@ pub trait Visitor {
     fn tuple(&mut self, _at: ItemPointer, _tuple: &HeapTuple<'_>, _length: u16, _seen: Visibility) {
     }
 
-    /// Receives a value, unless its column is dropped or its tuple is dead.
+    /// Receives a value, unless its column is dropped or virtual, or its tuple is dead.
     fn value(&mut self, _value: &TupleValue<'_>) {}
 
     /// Called after the tuples of a page.
@@ -387,20 +387,14 @@ impl<V: Visitor> Scan<V> {
         loop {
             if !V::WANTS_VALUES {
                 let before = walk.index();
-                let attributes = desc.attributes.get(before..).unwrap_or_default();
-                let columns = self.stats.columns.get_mut(before..).unwrap_or_default();
-                for (column, column_stats) in attributes.iter().zip(columns) {
-                    match walk.step_simple() {
-                        Some(_) if column.dropped => {}
-                        Some(simple) => column_stats.add_simple(simple),
-                        None => break,
-                    }
+                for column_stats in self.stats.columns.get_mut(before..).unwrap_or_default() {
+                    let Some(simple) = walk.step_simple() else { break };
+                    column_stats.add_simple(simple);
                 }
             }
             let index = walk.index();
             let Some(walked) = walk.next() else { return };
             match walked {
-                Ok((column, _)) if column.dropped => {}
                 Ok((column, datum)) => self.take_value(ctid, index, column, datum, tuple.order),
                 Err(error) => {
                     let column = desc.attributes.get(error.index);
@@ -439,7 +433,6 @@ impl<V: Visitor> Scan<V> {
                 Some(bytes) => whole_datum(bytes, column, split.order),
             };
             match datum {
-                Ok(_) if column.dropped => {}
                 Ok(datum) => self.take_value(split.ctid, index, column, datum, split.order),
                 Err(message) => {
                     let place = self.relation.value_place(split.ctid, Some(column));
@@ -470,7 +463,7 @@ impl<V: Visitor> Scan<V> {
         if let Some(column_stats) = self.stats.columns.get_mut(index) {
             column_stats.add_datum(&datum, stored);
         }
-        if V::WANTS_VALUES {
+        if V::WANTS_VALUES && column.is_stored() {
             let block_known = self.block_known;
             let stored = stored();
             let value = TupleValue { ctid, block_known, index, column, datum, stored, order };
@@ -619,9 +612,9 @@ mod tests {
         ScannedRelation { source: "page".into(), desc: Arc::new(desc), page_size, flavor }
     }
 
-    /// Values of dropped columns are not counted, neither without a visitor for values nor with one.
+    /// Values of dropped columns take space and are counted, without a visitor for values and with one.
     #[test]
-    fn dropped_columns_do_not_count() {
+    fn values_of_dropped_columns_count() {
         let desc = parse_list("a int4, e dropped(-1,c), b text").unwrap();
         let relation = relation(desc, CustomFlavor::Auto);
         // The values are 7, 'x' and 'yz'.
@@ -638,7 +631,7 @@ mod tests {
             let values = |index: usize| -> u64 {
                 stats.columns[index].forms().values().map(|sums| sums.values).sum()
             };
-            assert_eq!([values(0), values(1), values(2)], [1, 0, 1]);
+            assert_eq!([values(0), values(1), values(2)], [1, 1, 1]);
         }
     }
 

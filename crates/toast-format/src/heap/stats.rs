@@ -167,13 +167,14 @@ impl ColumnStats {
     /// Counts a value that occurs `n` times.
     pub fn add(&mut self, value: &StoredValue, n: u64) {
         let Some(sums) = self.sums.get_mut(slot(value.form, value.method)) else { return };
-        sums.add(value, n);
-        if value.form == Form::Null {
-            return;
-        }
         if let Some(custom) = &value.custom {
             let key = (custom.toaster, custom.handler, custom.kind);
             self.custom.entry(key).or_default().add(value, n);
+        }
+        let value = &value.counted();
+        sums.add(value, n);
+        if value.form == Form::Null {
+            return;
         }
         if let Some(size) = value.raw_size {
             self.raw.add(size, n);
@@ -314,7 +315,7 @@ impl TupleCounts {
 pub struct RelationStats {
     /// The counts of blocks, line pointers and tuples.
     pub tuples: TupleCounts,
-    /// One for each attribute, including dropped ones.
+    /// One for each attribute, including dropped ones, whose values are counted too.
     pub columns: Vec<ColumnStats>,
 }
 

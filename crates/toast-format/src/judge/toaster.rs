@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
 use crate::model::settings::TupleTarget;
 use crate::model::sql::quote_identifier;
 
@@ -45,6 +46,18 @@ impl FromStr for Toaster {
 }
 
 impl Toaster {
+    /// All of them, those that compress first.
+    pub const ALL: [Toaster; 8] = [
+        Toaster::Compressed(Method::Pglz),
+        Toaster::Compressed(Method::Lz4),
+        Toaster::External,
+        Toaster::Main,
+        Toaster::MainCompressed(Method::Pglz),
+        Toaster::MainCompressed(Method::Lz4),
+        Toaster::Extended,
+        Toaster::Plain,
+    ];
+
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -100,6 +113,40 @@ pub enum ToasterChange {
     NoMethod(String),
 }
 
+/// What is done to a table's `toast_tuple_target`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetChange {
+    /// It is set to this number of bytes, which is not the default.
+    Set(TupleTarget),
+    /// It is the default that is wanted, which needs no setting.
+    Reset,
+}
+
+impl TargetChange {
+    /// From what the table has to what is requested; `None` if nothing is to be done.
+    pub fn new(
+        requested: Option<TupleTarget>,
+        has: Option<TupleTarget>,
+        page: PageSize,
+    ) -> Option<TargetChange> {
+        match requested {
+            Some(target) if target == TupleTarget::default_for(page) => {
+                has.map(|_| TargetChange::Reset)
+            }
+            Some(target) if has != Some(target) => Some(TargetChange::Set(target)),
+            _ => None,
+        }
+    }
+
+    /// The target as it is set afterwards.
+    pub fn then(self) -> Option<TupleTarget> {
+        match self {
+            TargetChange::Set(target) => Some(target),
+            TargetChange::Reset => None,
+        }
+    }
+}
+
 /// The settings that must be changed to make a toaster the choice of a table's columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
@@ -109,8 +156,8 @@ pub struct Changes {
     pub compression: Vec<(String, Method)>,
     /// Toasters, in the order of the statement.
     pub toasters: Vec<ToasterChange>,
-    /// `toast_tuple_target` to be set, in bytes.
-    pub target: Option<TupleTarget>,
+    /// What is done to `toast_tuple_target`.
+    pub target: Option<TargetChange>,
 }
 
 impl Changes {
@@ -122,20 +169,13 @@ impl Changes {
             && self.target.is_none()
     }
 
-    /// Only the target, if it differs from the table's.
-    pub fn of_target(target: Option<TupleTarget>, has_target: Option<TupleTarget>) -> Changes {
-        Changes { target: if target != has_target { target } else { None }, ..Changes::default() }
-    }
-
-    /// The differences between the columns' current settings and the choice. `target` is the requested target,
-    /// `has_target` the table's.
+    /// The differences between the columns' current settings and the choice.
     pub fn new(
         toaster: Toaster,
         columns: &[(String, Current)],
-        target: Option<TupleTarget>,
-        has_target: Option<TupleTarget>,
+        target: Option<TargetChange>,
     ) -> Changes {
-        let mut changes = Changes::of_target(target, has_target);
+        let mut changes = Changes { target, ..Changes::default() };
         for (name, current) in columns {
             if current.storage != toaster.storage() {
                 changes.storage.push((name.clone(), toaster.storage()));
@@ -165,7 +205,10 @@ impl Changes {
                 ToasterChange::NoMethod(name) => set_column(name, "COMPRESSION default"),
             });
         }
-        parts.extend(self.target.map(|target| format!("SET (toast_tuple_target = {target})")));
+        parts.extend(self.target.map(|target| match target {
+            TargetChange::Set(target) => format!("SET (toast_tuple_target = {target})"),
+            TargetChange::Reset => "RESET (toast_tuple_target)".to_owned(),
+        }));
         (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
     }
 }
@@ -195,22 +238,37 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_set() {
-        let page = crate::disk::layout::PageSize::DEFAULT;
+        let page = PageSize::DEFAULT;
         let columns = [
             ("a".to_owned(), Current { storage: Storage::Extended, compression: None }),
             ("b".to_owned(), Current { storage: Storage::Main, compression: Some(Method::Lz4) }),
         ];
         let target = TupleTarget::new(4080, page).ok();
         let lz4 = Toaster::Compressed(Method::Lz4);
-        let changes = Changes::new(lz4, &columns, target, None);
+        let change = TargetChange::new(target, None, page);
+        let changes = Changes::new(lz4, &columns, change);
         assert_eq!(changes.storage, [("b".to_owned(), Storage::Extended)]);
         assert_eq!(changes.compression, [("a".to_owned(), Method::Lz4)]);
-        assert_eq!(changes.target, target);
-        let main = Changes::new("main=lz4".parse().unwrap(), &columns, None, None);
+        assert_eq!(changes.target.and_then(TargetChange::then), target);
+        let main = Changes::new("main=lz4".parse().unwrap(), &columns, None);
         assert_eq!(main.storage, [("a".to_owned(), Storage::Main)]);
         assert_eq!(main.compression, [("a".to_owned(), Method::Lz4)]);
-        let none = Changes::new(Toaster::Extended, &columns[..1], target, target);
-        assert!(none.is_empty());
+        let same = TargetChange::new(target, target, page);
+        assert!(Changes::new(Toaster::Extended, &columns[..1], same).is_empty());
+    }
+
+    #[test]
+    fn the_default_target_is_no_setting() {
+        let page = PageSize::DEFAULT;
+        let default = TupleTarget::default_for(page);
+        let change = |has| TargetChange::new(Some(default), has, page);
+        let high = TupleTarget::new(4080, page).ok();
+        assert_eq!(change(None), None);
+        assert_eq!(change(high), Some(TargetChange::Reset));
+        assert_eq!(change(Some(default)), Some(TargetChange::Reset));
+        let changes = Changes { target: change(high), ..Changes::default() };
+        let statement = changes.statement(r#""s"."T""#).unwrap();
+        assert_eq!(statement, r#"ALTER TABLE ONLY "s"."T" RESET (toast_tuple_target)"#);
     }
 
     #[test]
@@ -219,7 +277,7 @@ mod tests {
             storage: vec![("a\"b".into(), Storage::Extended)],
             compression: vec![("a\"b".into(), Method::Lz4)],
             toasters: Vec::new(),
-            target: TupleTarget::new(4080, crate::disk::layout::PageSize::DEFAULT).ok(),
+            target: TupleTarget::new(4080, PageSize::DEFAULT).ok().map(TargetChange::Set),
         };
         insta::assert_snapshot!(changes.statement(r#""s"."T""#).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
         assert_eq!(Changes::default().statement(r#""s"."T""#), None);

@@ -60,6 +60,14 @@ impl Interval {
         }
     }
 
+    /// The sum with a figure from another sample, whose error is independent: the squares of the errors add up.
+    pub fn plus_independent(self, more: Interval) -> Interval {
+        let estimate = self.estimate + more.estimate;
+        let below = (self.estimate - self.low).hypot(more.estimate - more.low);
+        let above = (self.high - self.estimate).hypot(more.high - more.estimate);
+        Interval { estimate, low: estimate - below, high: estimate + above }
+    }
+
     /// The interval widened by `relative` of the estimate plus `absolute`.
     pub fn widened(self, relative: f64, absolute: f64) -> Interval {
         let by = self.estimate.abs() * relative + absolute;

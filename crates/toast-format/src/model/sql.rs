@@ -5,6 +5,13 @@
 
 use crate::codec::Method;
 
+/// Whether a character controls the terminal, has no width, ends a line, or changes the direction of writing.
+pub fn is_unprintable(c: char) -> bool {
+    let is_unseen = matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
+    c.is_control() || is_unseen
+}
+
 /// An identifier in double quotes.
 pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -67,6 +74,11 @@ pub fn fresh_array(value: &str) -> String {
     format!("CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END")
 }
 
+/// Whether an array has one dimension with subscripts from 1, as `ARRAY` makes it.
+fn is_simple_array(value: &str) -> String {
+    format!("pg_catalog.array_ndims({value}) = 1 AND pg_catalog.array_lower({value}, 1) = 1")
+}
+
 /// A column's type, as far as making a fresh datum depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
@@ -80,8 +92,13 @@ pub enum Shape {
     Rows {
         /// The array type's quoted, schema-qualified name.
         type_name: String,
+        /// The OID of that type, by which another one with its name is told apart.
+        type_oid: u32,
         /// The shape of its elements.
         element: Box<Shape>,
+        /// Whether reading such an array from text runs only the server's own functions. If not, fields in arrays of
+        /// several dimensions, or with subscripts that do not begin at 1, are left as they are.
+        is_built_in: bool,
     },
     /// `bytea` that a pluggable toaster may have stored.
     Bytea,
@@ -91,6 +108,8 @@ pub enum Shape {
     Composite {
         /// The composite type's quoted, schema-qualified name.
         type_name: String,
+        /// The OID of that type, by which another one with its name is told apart.
+        type_oid: u32,
         /// Its fields in order, without dropped ones.
         fields: Vec<Field>,
     },
@@ -115,15 +134,25 @@ impl Shape {
             Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
             Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
             Shape::Array => fresh_array(value),
-            // unnest works for arrays of one dimension with subscripts from 1; others are rare.
-            Shape::Rows { type_name, element } => format!(
-                "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \
-                 pg_catalog.array_lower({value}, 1) = 1 THEN ARRAY(SELECT {} FROM (SELECT \
-                 pg_catalog.unnest({value}) AS e) AS r)::{type_name} ELSE \
-                 ({value}::pg_catalog.text)::{type_name} END",
-                element.force("r.e")
-            ),
-            Shape::Composite { type_name, fields } => {
+            Shape::Rows { type_name, element, is_built_in, .. } => {
+                let other = if *is_built_in {
+                    // A cast by way of text could be a function of the type's owner; this way, there are no casts.
+                    format!(
+                        "CASE WHEN {value} IS NOT NULL THEN (SELECT r.v FROM pg_catalog.json_to_record(\
+                         pg_catalog.json_build_object('v', pg_catalog.format('%s', {value}))) \
+                         AS r(v {type_name})) END"
+                    )
+                } else {
+                    fresh_array(value)
+                };
+                format!(
+                    "CASE WHEN {} THEN ARRAY(SELECT {} FROM (SELECT \
+                     pg_catalog.unnest({value}) AS e) AS r)::{type_name} ELSE {other} END",
+                    is_simple_array(value),
+                    element.force("r.e"),
+                )
+            }
+            Shape::Composite { type_name, fields, .. } => {
                 let fields: Vec<String> =
                     fields.iter().map(|f| f.shape.force(&f.of_row(value))).collect();
                 // IS NULL would also be true for a row of NULLs, which is not NULL.
@@ -136,13 +165,48 @@ impl Shape {
         }
     }
 
+    /// Conditions that hold while the types that [`Shape::force`] names are still these: whoever owns a type can give its
+    /// name to another one, with other code.
+    pub fn same_types(&self) -> Vec<String> {
+        let (type_name, type_oid) = match self {
+            Shape::Rows { type_name, type_oid, .. }
+            | Shape::Composite { type_name, type_oid, .. } => (type_name, type_oid),
+            _ => return Vec::new(),
+        };
+        let name = quote_literal(type_name);
+        let mut same = vec![format!("pg_catalog.to_regtype({name})::pg_catalog.oid = {type_oid}")];
+        if let Shape::Rows { element, .. } = self {
+            same.extend(element.same_types());
+        }
+        if let Shape::Composite { fields, .. } = self {
+            same.extend(fields.iter().flat_map(|field| field.shape.same_types()));
+        }
+        same
+    }
+
+    /// Whether there can be arrays inside whose elements keep their compressed fields.
+    pub fn leaves_fields(&self) -> bool {
+        match self {
+            Shape::Rows { element, is_built_in, .. } => !is_built_in || element.leaves_fields(),
+            Shape::Composite { fields, .. } => {
+                fields.iter().any(|field| field.shape.leaves_fields())
+            }
+            _ => false,
+        }
+    }
+
     /// A condition that holds if a field inside the composite `value`, or inside an element of the array, is compressed
     /// with a method other than `method` (`None`: with any method). `None` if such a field cannot exist.
     pub fn hidden(&self, value: &str, method: Option<Method>) -> Option<String> {
         let fields = match self {
             Shape::Composite { fields, .. } => fields,
-            Shape::Rows { element, .. } => {
+            Shape::Rows { element, is_built_in, .. } => {
                 let inner = element.hidden("r.e", method)?;
+                let value = if *is_built_in {
+                    value.to_owned()
+                } else {
+                    format!("CASE WHEN {} THEN {value} END", is_simple_array(value))
+                };
                 return Some(format!(
                     "EXISTS (SELECT FROM (SELECT pg_catalog.unnest({value}) AS e) AS r WHERE {inner})"
                 ));
@@ -195,10 +259,12 @@ mod tests {
         let field = |name: &str, shape| Field { name: name.into(), shape };
         let inner = Shape::Composite {
             type_name: r#""s"."in""#.into(),
+            type_oid: 7,
             fields: vec![field("t", Shape::Scalar)],
         };
         let outer = Shape::Composite {
             type_name: r#""s"."out""#.into(),
+            type_oid: 8,
             fields: vec![
                 field("n", Shape::Fixed),
                 field("a", Shape::Array),
@@ -210,13 +276,25 @@ mod tests {
         insta::assert_snapshot!(outer.force("c"), @r##"CASE WHEN c IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((c)."n", CASE WHEN (c)."a" IS NOT NULL THEN pg_catalog.array_cat((c)."a", '{}') END, CASE WHEN (c)."in ner" IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[((c)."in ner")."t"])[1])::"s"."in" END)::"s"."out" END"##);
         let rows = Shape::Rows {
             type_name: r#""s"."_in""#.into(),
+            type_oid: 9,
             element: Box::new(Shape::Composite {
                 type_name: r#""s"."in""#.into(),
+                type_oid: 7,
                 fields: vec![field("t", Shape::Scalar)],
             }),
+            is_built_in: false,
         };
-        insta::assert_snapshot!(rows.force("c"), @r##"CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN ARRAY(SELECT CASE WHEN r.e IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[(r.e)."t"])[1])::"s"."in" END FROM (SELECT pg_catalog.unnest(c) AS e) AS r)::"s"."_in" ELSE (c::pg_catalog.text)::"s"."_in" END"##);
-        insta::assert_snapshot!(rows.hidden("c", None).unwrap(), @r##"EXISTS (SELECT FROM (SELECT pg_catalog.unnest(c) AS e) AS r WHERE (pg_catalog.pg_column_compression((r.e)."t") IS NOT NULL))"##);
+        insta::assert_snapshot!(rows.force("c"), @r##"CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN ARRAY(SELECT CASE WHEN r.e IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[(r.e)."t"])[1])::"s"."in" END FROM (SELECT pg_catalog.unnest(c) AS e) AS r)::"s"."_in" ELSE CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END END"##);
+        assert_eq!(
+            rows.same_types(),
+            [
+                r#"pg_catalog.to_regtype('"s"."_in"')::pg_catalog.oid = 9"#,
+                r#"pg_catalog.to_regtype('"s"."in"')::pg_catalog.oid = 7"#
+            ]
+        );
+        assert_eq!(outer.same_types().len(), 2);
+        assert!(rows.leaves_fields() && !outer.leaves_fields());
+        insta::assert_snapshot!(rows.hidden("c", None).unwrap(), @r##"EXISTS (SELECT FROM (SELECT pg_catalog.unnest(CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN c END) AS e) AS r WHERE (pg_catalog.pg_column_compression((r.e)."t") IS NOT NULL))"##);
         insta::assert_snapshot!(Shape::Bytea.force(r#"t."c""#), @r#"pg_catalog.substr(t."c", 1)"#);
         insta::assert_snapshot!(Shape::Jsonb.force(r#"t."c""#), @r#"(t."c"::pg_catalog.text)::pg_catalog.jsonb"#);
         assert_eq!(Shape::Scalar.hidden("c", None), None);

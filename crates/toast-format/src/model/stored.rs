@@ -155,6 +155,17 @@ impl StoredValue {
         }
     }
 
+    /// The same value as its sizes are counted: what a pluggable toaster keeps in the pointer itself is stored there.
+    #[must_use]
+    pub fn counted(&self) -> StoredValue {
+        match self.custom {
+            Some(CustomStored { kind: PointerKind::InPointer, .. }) => {
+                StoredValue { stored_size: Some(self.pointer_size), pointer_size: 0, ..*self }
+            }
+            _ => *self,
+        }
+    }
+
     /// The form and sizes of a varlena in a relation with this page size.
     pub fn of_varlena(value: &Varlena<'_>, page: PageSize) -> StoredValue {
         match value {

@@ -25,6 +25,9 @@ pub trait Transactions {
     ///
     /// `hinted`: the tuple's hint bit shows that it committed (at any time up to now).
     fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool>;
+
+    /// Whether `pg_xact` says that `xid` was aborted.
+    fn was_aborted(&self, xid: TransactionId) -> bool;
 }
 
 /// Only hint bits are known: the changes of a committed transaction are visible.
@@ -34,6 +37,10 @@ pub struct HintBits;
 impl Transactions for HintBits {
     fn sees_changes_of(&self, _xid: TransactionId, hinted: bool) -> Option<bool> {
         hinted.then_some(true)
+    }
+
+    fn was_aborted(&self, _xid: TransactionId) -> bool {
+        false
     }
 }
 
@@ -45,11 +52,19 @@ impl<T: Transactions> Transactions for Option<T> {
             None => HintBits.sees_changes_of(xid, hinted),
         }
     }
+
+    fn was_aborted(&self, xid: TransactionId) -> bool {
+        self.as_ref().is_some_and(|transactions| transactions.was_aborted(xid))
+    }
 }
 
 impl<T: Transactions> Transactions for &T {
     fn sees_changes_of(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
         (**self).sees_changes_of(xid, hinted)
+    }
+
+    fn was_aborted(&self, xid: TransactionId) -> bool {
+        (**self).was_aborted(xid)
     }
 }
 
@@ -144,6 +159,10 @@ impl Transactions for Snapshot {
             // progress.
             None
         }
+    }
+
+    fn was_aborted(&self, xid: TransactionId) -> bool {
+        self.finished.get(&xid) == Some(&false)
     }
 }
 

@@ -75,6 +75,17 @@ const WAL_SECOND_BLOCK: f64 = 8.0;
 const WAL_PAGES: f64 = 8192.0 / (8192.0 - 24.0);
 
 impl UpdateWork {
+    /// The data written by both, added up.
+    pub fn plus(&self, other: &UpdateWork) -> UpdateWork {
+        UpdateWork {
+            rows: self.rows + other.rows,
+            heap_bytes: self.heap_bytes + other.heap_bytes,
+            toast_bytes: self.toast_bytes + other.toast_bytes,
+            chunks: self.chunks + other.chunks,
+            deleted_chunks: self.deleted_chunks + other.deleted_chunks,
+        }
+    }
+
     /// Bytes written to the relations.
     pub fn bytes(&self) -> f64 {
         self.heap_bytes + self.toast_bytes + self.chunks * INDEX_ENTRY

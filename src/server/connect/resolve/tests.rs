@@ -197,7 +197,7 @@ fn numbers_and_choices_are_checked() {
     assert_eq!(kernels.get_tcp_user_timeout(), None);
     assert_eq!(resolved.target_session, TargetSession::Standby);
     assert!(resolved.load_balance && resolved.tls.direct && !resolved.tls.tls12);
-    assert_eq!(made.resolve("connect_timeout=-1").connect_timeout, None);
+    assert_eq!(made.resolve("connect_timeout=-1").connect_timeout, Some(Duration::MAX));
     assert_eq!(made.resolve("sslrootcert=system").tls.mode, SslMode::VerifyFull);
 }
 

@@ -95,9 +95,10 @@ pub(crate) struct Index {
 
 #[derive(Clone, Deserialize)]
 pub(crate) struct Workload {
-    pub(crate) reads_per_write: f64,
+    pub(crate) reads_per_day: f64,
+    pub(crate) writes_per_day: f64,
     pub(crate) source: String,
-    pub(crate) scan_weight: f64,
+    pub(crate) scans_per_day: f64,
 }
 
 /// What CPU times rest on.

@@ -25,6 +25,7 @@ pub(crate) struct Checked {
 #[derive(Clone, Deserialize)]
 pub(crate) struct Finding {
     pub(crate) code: String,
+    pub(crate) hint: String,
     pub(crate) severity: String,
     pub(crate) relation: String,
     pub(crate) block: Option<u64>,

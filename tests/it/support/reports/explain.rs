@@ -43,6 +43,7 @@ pub(crate) struct Width {
 
 #[derive(Clone, Deserialize)]
 pub(crate) struct Written {
+    pub(crate) heap_bytes: Interval,
     pub(crate) toast_bytes: Interval,
     pub(crate) wal_bytes: Interval,
 }
@@ -56,6 +57,7 @@ pub(crate) struct Column {
     pub(crate) read: Option<Read>,
     pub(crate) scan_buffers: Interval,
     pub(crate) update: Written,
+    pub(crate) append: Option<Written>,
 }
 
 #[derive(Clone, Deserialize)]

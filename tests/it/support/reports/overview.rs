@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use toastctl::findings::finding::Finding;
-pub(crate) use toastctl::inspect::overview::rank::Totals;
+pub(crate) use toastctl::inspect::overview::rank::{TableLine, Totals};
 pub(crate) use toastctl::inspect::overview::{ColumnLine, LeftOut, RelationLine};
 
 use super::{Document, Printed};
@@ -13,6 +13,7 @@ pub(crate) struct Overview {
     pub(crate) server: Option<Server>,
     #[serde(rename = "tables")]
     pub(crate) relations: Vec<Printed<RelationLine>>,
+    pub(crate) ranked_tables: Vec<TableLine>,
     pub(crate) columns: Vec<Printed<ColumnLine>>,
     pub(crate) findings: Vec<Printed<Finding>>,
     pub(crate) left_out: Vec<LeftOut>,

@@ -67,6 +67,7 @@ pub(crate) struct Table {
     pub(crate) after: Sizes,
     pub(crate) skipped: Vec<SkippedRow>,
     pub(crate) notes: Vec<String>,
+    pub(crate) gave_up: bool,
     pub(crate) alter: Option<String>,
     pub(crate) altered: bool,
     pub(crate) undo: Option<String>,

@@ -1,7 +1,7 @@
 //! pglz decompression in safe code, step by step as `common/pg_lzcompress.c` does it.
 
 use crate::codec::DecompressError;
-use crate::codec::items::Items;
+use crate::codec::items::Item;
 
 /// Decompresses from the start of a stream until it or `dst` is at its end; see
 /// [`decompress_prefix`](super::decompress_prefix).
@@ -75,25 +75,30 @@ pub(super) fn resume(
     Ok(StreamPosition { stream: at, raw: out })
 }
 
-/// What a stream consists of, up to an incomplete match.
-pub(in crate::codec) fn items(src: &[u8]) -> Items {
-    let mut items = Items::default();
+/// Calls `each` with what a stream consists of, until it says no. Returns whether the stream ends with an item.
+pub(in crate::codec) fn each_item<'s>(
+    src: &'s [u8],
+    mut each: impl FnMut(Item<'s>) -> bool,
+) -> bool {
     let mut at = 0;
     while let Some(&control) = src.get(at) {
         at += 1;
         for bit in 0..8 {
             let Some(rest) = src.get(at..).filter(|rest| !rest.is_empty()) else { break };
-            if control >> bit & 1 == 0 {
-                items.literals += 1.0;
+            let item = if control >> bit & 1 == 0 {
                 at += 1;
-                continue;
+                Item::Literals(&rest[..1])
+            } else {
+                let Some(Match { offset, len, size }) = Match::read(rest) else { return false };
+                at += size;
+                Item::Match { offset, len }
+            };
+            if !each(item) {
+                return false;
             }
-            let Some(item) = Match::read(rest) else { return items };
-            items.add_match(item.offset, item.len);
-            at += item.size;
         }
     }
-    items
+    true
 }
 
 /// A match as coded.

@@ -75,6 +75,12 @@ impl<'a> ByteaPointer<'a> {
         u64::from(self.external.stored_size()) + self.tail.len() as u64
     }
 
+    /// The bytes in the last chunk, with its version, if it is not full: an append stores it again.
+    pub fn open_chunk(&self, page: PageSize) -> Option<u32> {
+        let rest = self.external.stored_size() % slice_size(page);
+        (rest > 0).then_some(rest + VERSION_SIZE)
+    }
+
     /// The number of chunks of the value.
     pub fn chunks(&self, page: PageSize) -> u32 {
         self.external.stored_size().div_ceil(slice_size(page))

@@ -98,6 +98,17 @@ pub trait ChunkStore {
     /// Returns all chunks of a value in any order, including dead ones if the source has them. Empty if there are none.
     fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError>;
 
+    /// Passes on the chunks that [`chunks`](ChunkStore::chunks) returns; some sources hold no more than one of them.
+    fn each_chunk(
+        &mut self,
+        relation: Oid,
+        value_id: ValueId,
+        take: &mut dyn FnMut(Chunk),
+    ) -> Result<(), StoreError> {
+        self.chunks(relation, value_id)?.into_iter().for_each(take);
+        Ok(())
+    }
+
     /// Returns the chunk at `tid`, following redirects; `None` if there is no tuple.
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError>;
 }
@@ -162,6 +173,18 @@ impl<S: ChunkStore> ChunkStore for Option<S> {
     fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         match self {
             Some(store) => store.chunks(relation, value_id),
+            None => Err(not_at_hand(relation)),
+        }
+    }
+
+    fn each_chunk(
+        &mut self,
+        relation: Oid,
+        value_id: ValueId,
+        take: &mut dyn FnMut(Chunk),
+    ) -> Result<(), StoreError> {
+        match self {
+            Some(store) => store.each_chunk(relation, value_id, take),
             None => Err(not_at_hand(relation)),
         }
     }

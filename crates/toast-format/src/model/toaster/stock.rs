@@ -55,6 +55,57 @@ pub fn stored(
     Ok(joined)
 }
 
+/// Passes the content of a value to `take`, piece by piece. `false` if its chunks do not come one after the other, or it
+/// cannot be decompressed: [`content`] says why, and what was passed on is part of no value.
+pub fn pieces(
+    pointer: &ToastPointer,
+    store: &mut impl ChunkStore,
+    page: PageSize,
+    order: ByteOrder,
+    take: &mut dyn FnMut(&[u8]),
+) -> Result<bool, ToastError> {
+    if !pointer.is_compressed() {
+        return stored_pieces(pointer, store, page, take);
+    }
+    let mut stored = Vec::new();
+    let is_whole =
+        stored_pieces(pointer, store, page, &mut |piece| stored.extend_from_slice(piece))?;
+    let raw_size = pointer.raw_size();
+    let method = order.u32(&stored, 0).filter(|tc_info| tc_raw_size(*tc_info) == raw_size);
+    let (Some(method), true) = (method.and_then(tc_method), is_whole) else { return Ok(false) };
+    let stream = stored.get(4..).unwrap_or_default();
+    Ok(datum::decompress_pieces(method, raw_size as usize, stream, take))
+}
+
+fn stored_pieces(
+    pointer: &ToastPointer,
+    store: &mut impl ChunkStore,
+    page: PageSize,
+    take: &mut dyn FnMut(&[u8]),
+) -> Result<bool, ToastError> {
+    let value = checked(pointer)?;
+    let size = u64::from(pointer.stored_size());
+    let limit = pointer.max_chunk_size(page);
+    let expected = pointer.chunks(page);
+    let mut next = 0;
+    let mut is_whole = true;
+    store.each_chunk(value.relation, value.value_id, &mut |chunk| {
+        is_whole &= next < expected
+            && i64::from(chunk.seq) == i64::from(next)
+            && chunk.inserted == Fate::Committed;
+        match chunk.data {
+            ChunkData::Plain(data) if data.len() as u64 == chunk_size(size, limit, next) => {
+                if is_whole {
+                    take(&data);
+                }
+            }
+            _ => is_whole = false,
+        }
+        next = next.saturating_add(1);
+    })?;
+    Ok(is_whole && next == expected)
+}
+
 /// The size of chunk `seq` of a value of `size` bytes that is split into pieces of `limit` bytes.
 pub(super) fn chunk_size(size: u64, limit: u32, seq: u32) -> u64 {
     size.saturating_sub(u64::from(seq) * u64::from(limit)).min(u64::from(limit))

@@ -1,0 +1,246 @@
+//! Mistakes in the command line, as messages that name the cause and what to write instead.
+
+use clap::builder::PossibleValue;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory};
+
+use super::{Cli, settings};
+use crate::message::{Message, Severity};
+use crate::server::connect::begins_connection_string;
+
+/// Verbs that other tools have, each with what does the same here.
+const OTHER_VERBS: [(&[&str], &str); 7] = [
+    (
+        &["repack", "squeeze", "shrink", "cluster"],
+        "toastctl compact TABLE returns free space in place; toastctl reindex TABLE rebuilds bloated indexes.",
+    ),
+    (
+        &["vacuum", "vacuumdb", "truncate"],
+        "toastctl compact TABLE returns free space to the operating system. VACUUM, in psql, makes it reusable.",
+    ),
+    (
+        &["analyze", "analyse", "stats", "show", "list", "report", "status", "size", "info"],
+        "toastctl inspect shows what is stored and what it costs. Statistics are refreshed by ANALYZE, in psql.",
+    ),
+    (
+        &["advise", "advice", "recommend", "predict", "estimate", "tune"],
+        "toastctl advise-threshold TABLE predicts the size and cost of other settings.",
+    ),
+    (
+        &["compress", "recompress", "convert", "rewrite", "alter", "toast", "migrate"],
+        "toastctl retoast TABLE -c COLUMN --toaster STORAGE rewrites stored values.",
+    ),
+    (
+        &["amcheck", "verify", "validate", "repair", "salvage", "fsck"],
+        "toastctl check finds damage; with --salvage it saves what can be read, and the SQL that repairs.",
+    ),
+    (&["version"], "toastctl -V prints the version."),
+];
+
+/// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option.
+const OTHER_OPTIONS: [(&str, &[&str], &str); 23] = [
+    ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
+    (
+        "--compression",
+        &["retoast"],
+        "--toaster takes compression methods too, as in --toaster lz4.",
+    ),
+    (
+        "--compression",
+        &["advise-threshold"],
+        "--method compares compression methods: --method lz4.",
+    ),
+    (
+        "--toaster",
+        &["compact", "reindex"],
+        "toastctl retoast TABLE -c COLUMN --toaster STORAGE converts values, and --compact and --reindex follow it.",
+    ),
+    (
+        "--policy",
+        &["compact", "reindex"],
+        "toastctl retoast TABLE -c COLUMN --policy POLICY converts values.",
+    ),
+    ("--table", &[], "Tables are named without an option: toastctl inspect TABLE."),
+    ("-t", &[], "Tables are named without an option: toastctl inspect TABLE."),
+    ("--database", &[], "-d names the database."),
+    ("--output", &[], "Results are on standard output: > FILE saves them."),
+    ("-o", &[], "Results are on standard output: > FILE saves them."),
+    ("--json", &[], "--format json prints JSON."),
+    ("--csv", &[], "--format csv prints CSV."),
+    ("--html", &[], "--format html prints a page."),
+    (
+        "-f",
+        &[],
+        "toastctl runs no SQL; --relation-file reads a relation file, and > FILE saves results.",
+    ),
+    (
+        "--file",
+        &[],
+        "toastctl runs no SQL; --relation-file reads a relation file, and > FILE saves results.",
+    ),
+    ("--dry-run", &READERS, READS),
+    ("--force", &[], ASKS),
+    ("--yes", &[], ASKS),
+    ("-y", &[], ASKS),
+    ("--repair", &["check"], REPAIRS),
+    ("--fix", &["check"], REPAIRS),
+    (
+        "--lz4",
+        &["retoast", "advise-threshold"],
+        "--toaster lz4 chooses it, as in retoast TABLE -c COLUMN --toaster lz4.",
+    ),
+    (
+        "--verify",
+        &["check", "retoast"],
+        "toastctl check verifies values; retoast compares row hashes before each commit anyway.",
+    ),
+];
+
+/// Verbs that change nothing.
+const READERS: [&str; 5] = ["inspect", "check", "value", "keys", "advise-threshold"];
+const READS: &str = "This verb changes nothing; retoast, compact and reindex have --dry-run.";
+const ASKS: &str =
+    "toastctl never asks: a command does its work at once, and --dry-run shows the plan.";
+const REPAIRS: &str =
+    "check changes nothing: --salvage DIR saves what can be read, and repair.sql for you to run.";
+
+/// A command line that cannot be parsed, as a message: what is wrong, and hints.
+pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
+    let argument = context(error, ContextKind::InvalidArg);
+    let verbs = Cli::command();
+    let verb =
+        words.iter().find(|word| verbs.find_subcommand(word).is_some()).map_or("", String::as_str);
+    let text = error.render().to_string();
+    let mut lines = Vec::new();
+    let mut tips = Vec::new();
+    for line in text.lines() {
+        match line.trim_start().strip_prefix("tip: ") {
+            _ if line.starts_with("Usage:") || line.starts_with("For more information") => break,
+            // clap suggests `--`, which does not apply
+            Some(tip) if tip.starts_with("to pass ") => {}
+            Some(tip) => {
+                tips.push(format!("{}.", capitalized(&tip.replace("subcommand", "verb"))));
+            }
+            None if line.trim().is_empty() => {}
+            None => {
+                // clap begins its message with the severity
+                let line = line.trim_start_matches(Severity::Error.prefix());
+                lines.push(line.replace("subcommand", "verb"));
+            }
+        }
+    }
+    let mut hints = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = context(error, ContextKind::InvalidSubcommand);
+            other_verb(word).map(str::to_owned).or_else(|| {
+                tips.is_empty()
+                    .then(|| format!("A verb comes first, as in: toastctl inspect {word}"))
+            })
+        }
+        ErrorKind::UnknownArgument => unknown_option(argument, verb),
+        ErrorKind::MissingRequiredArgument if text.contains("--columns") => Some(
+            "A file has no names and types: --columns 'id int4, doc jsonb' gives them.".to_owned(),
+        ),
+        _ => None,
+    }
+    .map_or(tips, |hint| vec![hint]);
+    if argument == "-h" || argument.starts_with("--host ") {
+        hints.push("-h is the server's host, as in psql; -? is for help.".to_owned());
+    }
+    if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+        let all = if verb.is_empty() { "" } else { " " };
+        hints.push(format!("toastctl{all}{verb} -? shows how to use it."));
+    }
+    Message { hints, ..Message::error(lines.join("\n")) }
+}
+
+/// A word of the command line that the error is about.
+fn context(error: &clap::Error, kind: ContextKind) -> &str {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text,
+        _ => "",
+    }
+}
+
+fn other_verb(word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase();
+    OTHER_VERBS.iter().find(|(verbs, _)| verbs.contains(&word.as_str())).map(|(_, hint)| *hint)
+}
+
+/// What to write instead of an option that a verb does not have.
+fn unknown_option(option: &str, verb: &str) -> Option<String> {
+    let found = OTHER_OPTIONS
+        .iter()
+        .find(|(name, verbs, _)| *name == option && (verbs.is_empty() || verbs.contains(&verb)));
+    if let Some((_, _, hint)) = found {
+        return Some((*hint).to_owned());
+    }
+    let name = option.trim_start_matches('-');
+    let is_setting =
+        settings::values(verb).iter().any(|setting| setting.split('=').next() == Some(name));
+    if is_setting && option.starts_with("--") {
+        return Some(format!("That is a setting: --set {name}=VALUE"));
+    }
+    if name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Some("No value of an option is negative.".to_owned());
+    }
+    let is_of_inspect = Cli::command().find_subcommand("inspect")?.get_arguments().any(|known| {
+        known.get_long() == Some(name)
+            || known.get_short().is_some_and(|short| name == short.to_string())
+    });
+    (verb.is_empty() && is_of_inspect)
+        .then(|| format!("A verb comes first, as in: toastctl inspect {option}"))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// The error for a command line that can be parsed, but in which a word in the place of a table was probably meant otherwise.
+pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message> {
+    let (verb, given) = matches.subcommand()?;
+    let tables = tables(given);
+    if tables.iter().any(|table| begins_connection_string(table)) {
+        let text = "a connection string was given where a table is expected";
+        return Some(Message::error(text).hint(format!("-d takes it: toastctl {verb} -d STRING.")));
+    }
+    let command = Cli::command();
+    let options = command.find_subcommand(verb)?.get_arguments();
+    for option in options.filter(|option| option.is_require_equals_set()) {
+        let Some(name) = option.get_long() else { continue };
+        let values = option.get_possible_values();
+        let after = words.windows(2).find(|pair| pair[0] == format!("--{name}"));
+        let Some([_, word]) = after.filter(|pair| tables.contains(&pair[1].as_str())) else {
+            continue;
+        };
+        if is_meant_as_value(name, word, &values) || tables.first() != Some(&word.as_str()) {
+            let text =
+                format!("\"{word}\" after --{name} would be a table: a value needs an equals sign");
+            let hint =
+                format!("Write --{name}={word}; a table \"{word}\" is named before the options.");
+            return Some(Message::error(text).hint(hint));
+        }
+    }
+    None
+}
+
+/// The words that a verb takes as tables.
+fn tables(given: &ArgMatches) -> Vec<&str> {
+    let words = ["tables", "of"].iter().filter_map(|id| given.try_get_raw(id).ok().flatten());
+    words.flatten().filter_map(|word| word.to_str()).collect()
+}
+
+/// Whether a word after this option is probably its value and not a table: one of its values, a path, or an encoding.
+fn is_meant_as_value(option: &str, word: &str, values: &[PossibleValue]) -> bool {
+    let encoding: String = word.chars().filter(char::is_ascii_alphanumeric).collect();
+    let encoding = encoding.to_ascii_lowercase();
+    let is_encoding = ["utf8", "unicode", "sqlascii", "latin", "iso8859", "win", "euc", "koi8"]
+        .iter()
+        .any(|name| encoding.starts_with(name));
+    values.iter().any(|value| value.matches(word, false))
+        || word.contains('/')
+        || option == "deep" && is_encoding
+}

@@ -1,0 +1,263 @@
+//! What has changed in a database since an earlier run of `inspect`, of which the JSON document is read (pure).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::overview::rank::{Ranking, SortBy, TableLine};
+use super::overview::{ColumnLine, Extent, RelationLine, TableFigures};
+use super::result::{RelationReport, SCHEMA};
+use crate::findings::finding::Finding;
+use toast_format::model::interval::Amount;
+
+/// An earlier run, as its document has it.
+pub(crate) struct Earlier {
+    time: Option<String>,
+    ranking: Ranking,
+}
+
+/// The parts of its document that are compared.
+#[derive(Deserialize)]
+struct EarlierDocument {
+    time: Option<String>,
+    tables: Vec<EarlierTable>,
+    #[serde(default)]
+    findings: Vec<Finding>,
+}
+
+#[derive(Deserialize)]
+struct EarlierTable {
+    #[serde(flatten)]
+    line: RelationLine,
+    details: Option<RelationReport>,
+}
+
+impl Earlier {
+    /// Reads the document of a run on this database.
+    ///
+    /// # Errors
+    /// Why it is no such document, as the continuation of "the file".
+    pub(crate) fn read(bytes: &[u8], database: &str) -> Result<Earlier, String> {
+        const EXPECTED: &str = "expected what toastctl inspect --format json has printed";
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Err(format!("is empty: {EXPECTED}"));
+        }
+        let value: Value = serde_json::from_slice(bytes)
+            .map_err(|error| format!("is not a JSON document ({error}): {EXPECTED}"))?;
+        match value.pointer("/schema").and_then(Value::as_str) {
+            Some(SCHEMA) => {}
+            Some(other) if other.starts_with("toastctl.inspect/") => {
+                return Err(format!(
+                    "is {other}, from another version of toastctl: this one compares {SCHEMA}"
+                ));
+            }
+            Some(other) => return Err(format!("is {other}: {EXPECTED}")),
+            None => return Err(format!("has no field schema: {EXPECTED}")),
+        }
+        match value.pointer("/server/database").and_then(Value::as_str) {
+            Some(other) if other != database => {
+                return Err(format!("is about the database \"{other}\", not \"{database}\""));
+            }
+            Some(_) => {}
+            None => return Err("is about files, not about a database".to_owned()),
+        }
+        if value.pointer("/tables/0/explanation").is_some() {
+            return Err("is a report of --explain, which has no sizes".to_owned());
+        }
+        let EarlierDocument { time, tables, mut findings } =
+            serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))?;
+        let mut ranking = Ranking::new(Extent::default());
+        for EarlierTable { mut line, details } in tables {
+            let found = details.and_then(|details| details.findings);
+            if let Some(found) = found {
+                line.figures.findings = Some(found.findings.len() as u64);
+                findings.extend(found.findings);
+            }
+            ranking.add(&line);
+        }
+        ranking.findings = findings;
+        Ok(Earlier { time, ranking })
+    }
+}
+
+/// What has changed since an earlier run. Tables and columns that are as they were are left out, and so are columns whose
+/// sizes are estimates that do not differ for certain.
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
+pub(crate) struct RunComparison {
+    /// When the earlier run began (UTC); null if its document does not say so.
+    pub(crate) since: Option<String>,
+    /// Size of the tables of both runs with TOAST and indexes, in the earlier one.
+    pub(crate) bytes_before: u64,
+    /// Size of the same tables now.
+    pub(crate) bytes_now: u64,
+    /// By the amount of the change; those of parts are added up.
+    pub(crate) tables: Vec<TableChange>,
+    /// By the amount of the change; those of parts are added up.
+    pub(crate) columns: Vec<ColumnChange>,
+    /// Findings that the earlier run did not have.
+    pub(crate) new_findings: Vec<Finding>,
+    /// Findings of the earlier run that are no longer there, if that is known.
+    pub(crate) gone_findings: Vec<Finding>,
+}
+
+/// A table that has changed.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct TableChange {
+    pub(crate) relation: String,
+    /// Of the sizes with TOAST and indexes.
+    pub(crate) bytes_change: i64,
+    /// Null if the earlier run did not read it.
+    pub(crate) before: Option<TableFigures>,
+    /// Null if it is not there any more.
+    pub(crate) now: Option<TableFigures>,
+}
+
+/// A column that has changed.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct ColumnChange {
+    pub(crate) relation: String,
+    pub(crate) column: String,
+    /// Of the stored sizes.
+    pub(crate) bytes_change: i64,
+    /// Null if the earlier run did not read it.
+    pub(crate) before: Option<ColumnLine>,
+    /// Null if it is not there any more.
+    pub(crate) now: Option<ColumnLine>,
+}
+
+fn difference(before: u64, now: u64) -> i64 {
+    i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(i64::try_from(before).unwrap_or(i64::MAX))
+}
+
+/// What is in one of two lists or in both, by key.
+type Paired<K, T> = BTreeMap<K, (Option<T>, Option<T>)>;
+
+fn paired<K: Ord, T>(
+    before: impl IntoIterator<Item = (K, T)>,
+    now: impl IntoIterator<Item = (K, T)>,
+) -> Paired<K, T> {
+    let mut pairs: Paired<K, T> = BTreeMap::new();
+    for (key, item) in before {
+        pairs.entry(key).or_default().0 = Some(item);
+    }
+    for (key, item) in now {
+        pairs.entry(key).or_default().1 = Some(item);
+    }
+    pairs
+}
+
+fn tables_by_name(ranking: &Ranking) -> Vec<(String, TableFigures)> {
+    let tables = ranking.tables(SortBy::Name, usize::MAX).into_iter();
+    tables.map(|TableLine { relation, figures, .. }| (relation, figures)).collect()
+}
+
+fn columns_by_name(ranking: &Ranking) -> Vec<((String, String), ColumnLine)> {
+    let columns = ranking.columns();
+    columns.map(|line| ((line.relation.clone(), line.column.clone()), line.clone())).collect()
+}
+
+/// Whether a table of either run is compared: if it was read now, or would have been read if it were there.
+fn is_compared(relation: &str, now: &Ranking, is_whole: bool) -> bool {
+    let is_unread = now.left_out.iter().any(|left_out| left_out.relation == relation);
+    now.table(relation).is_some() || is_whole && !is_unread
+}
+
+/// Whether there is a finding like this one.
+fn is_in(finding: &Finding, others: &[Finding]) -> bool {
+    others.iter().any(|other| {
+        (finding.code, &finding.relation, &finding.column, &finding.object)
+            == (other.code, &other.relation, &other.column, &other.object)
+    })
+}
+
+/// Sizes of files, of which none differs in a table that is as it was.
+fn files(figures: &TableFigures) -> (u64, Option<u64>, Option<u64>) {
+    (figures.bytes_with_indexes(), figures.toast_bytes, figures.heap_bytes)
+}
+
+fn stored(line: Option<&ColumnLine>) -> u64 {
+    line.map_or(0, |line| line.stored_bytes.estimate)
+}
+
+impl RunComparison {
+    /// `is_whole`: whether this run was to read all tables, so that one that is missing is not there any more. Tables that
+    /// could not be read now are left out.
+    pub(crate) fn new(earlier: &Earlier, now: &Ranking, is_whole: bool) -> RunComparison {
+        let mut comparison =
+            RunComparison { since: earlier.time.clone(), ..RunComparison::default() };
+        let of_earlier = tables_by_name(&earlier.ranking);
+        for (relation, (before, after)) in paired(of_earlier, tables_by_name(now)) {
+            if is_compared(&relation, now, is_whole) {
+                comparison.add_table(relation, before, after);
+            }
+        }
+        let of_earlier = columns_by_name(&earlier.ranking);
+        for ((relation, column), (before, after)) in paired(of_earlier, columns_by_name(now)) {
+            if is_compared(&relation, now, is_whole) {
+                comparison.add_column(relation, column, before, after);
+            }
+        }
+        comparison.tables.sort_by_key(|table| std::cmp::Reverse(table.bytes_change.unsigned_abs()));
+        comparison.columns.sort_by_key(|line| std::cmp::Reverse(line.bytes_change.unsigned_abs()));
+        let new = now.findings.iter().filter(|found| !is_in(found, &earlier.ranking.findings));
+        comparison.new_findings = new.cloned().collect();
+        let gone = earlier.ranking.findings.iter().filter(|found| {
+            let searched = now.searched.get(&found.relation).copied();
+            let is_known = searched.unwrap_or_else(|| is_compared(&found.relation, now, is_whole));
+            is_known && !is_in(found, &now.findings)
+        });
+        comparison.gone_findings = gone.cloned().collect();
+        comparison
+    }
+
+    fn add_table(
+        &mut self,
+        relation: String,
+        before: Option<TableFigures>,
+        now: Option<TableFigures>,
+    ) {
+        let bytes_before = before.map_or(0, |figures| figures.bytes_with_indexes());
+        let bytes_now = now.map_or(0, |figures| figures.bytes_with_indexes());
+        if before.is_some() && now.is_some() {
+            self.bytes_before = self.bytes_before.saturating_add(bytes_before);
+            self.bytes_now = self.bytes_now.saturating_add(bytes_now);
+        }
+        let is_same = before.zip(now).is_some_and(|(before, now)| {
+            let free = before.unused_bytes.unwrap_or_default();
+            let free_now = now.unused_bytes.unwrap_or_default();
+            files(&before) == files(&now) && overlap(free, free_now)
+        });
+        if !is_same {
+            let bytes_change = difference(bytes_before, bytes_now);
+            self.tables.push(TableChange { relation, bytes_change, before, now });
+        }
+    }
+
+    fn add_column(
+        &mut self,
+        relation: String,
+        column: String,
+        before: Option<ColumnLine>,
+        now: Option<ColumnLine>,
+    ) {
+        let is_same = before.as_ref().zip(now.as_ref()).is_some_and(|(before, now)| {
+            overlap(before.stored_bytes, now.stored_bytes)
+                && (before.storage, before.compression) == (now.storage, now.compression)
+        });
+        let bytes_change = difference(stored(before.as_ref()), stored(now.as_ref()));
+        if !is_same {
+            self.columns.push(ColumnChange { relation, column, bytes_change, before, now });
+        }
+    }
+}
+
+/// Whether two figures may be the same. Of a hundred columns, five are outside of their 95 % intervals, so these count
+/// with twice their width.
+fn overlap(one: Amount, other: Amount) -> bool {
+    let [(low, high), (other_low, other_high)] = [one, other].map(|figure| {
+        let Amount { estimate, low, high } = figure;
+        (low.saturating_sub(estimate - low), high.saturating_add(high - estimate))
+    });
+    low <= other_high && other_low <= high
+}
