@@ -73,6 +73,12 @@ impl LiveCheck {
         Ok(repairs.unwrap_or_default())
     }
 
+    async fn surgery_schema(&self) -> Result<Option<String>, LiveError> {
+        let sql = "SELECT n.nspname::pg_catalog.text FROM pg_catalog.pg_extension AS e \
+                   JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'pg_surgery'";
+        Ok(self.connection.client().value(sql, &[]).await?)
+    }
+
     async fn script(
         &self,
         standing: &Standing,
@@ -93,6 +99,7 @@ impl LiveCheck {
                 let items = pageinspect.function("heap_page_items");
                 (items, pageinspect.get_raw_page())
             }),
+            surgery_schema: self.surgery_schema().await?,
             page_size: self.about.server.page_size,
             may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),
             columns: self.column_rules().await?,

@@ -14,7 +14,7 @@ use super::value::{ChunkSeen, check_chunks};
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid};
-use toast_format::model::sql::quote_identifier;
+use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The facts about a table with damaged values.
 #[derive(Debug, Default)]
@@ -35,6 +35,8 @@ pub(super) struct RepairFacts {
     pub(super) index: ToastIndexState,
     /// `heap_page_items` and `get_raw_page` with their schema.
     pub(super) header: Option<(String, String)>,
+    /// The schema of pg_surgery, if it is installed.
+    pub(super) surgery_schema: Option<String>,
     pub(super) page_size: PageSize,
     /// Whether the server may crash where it decompresses damaged data: see [`may_crash_at_pglz`].
     pub(super) may_crash_at_pglz: bool,
@@ -51,6 +53,17 @@ pub(super) struct RepairFacts {
     pub(super) obstacle: Option<String>,
     /// Damaged rows whose unique key another live row has too, and where that is.
     pub(super) twins: HashMap<ItemPointer, ItemPointer>,
+}
+
+impl RepairFacts {
+    /// A call of a function of pg_surgery for one tuple of a relation, which is quoted.
+    pub(super) fn surgery(&self, function: &str, relation: &str, tid: ItemPointer) -> String {
+        let schema = quote_identifier(self.surgery_schema.as_deref().unwrap_or("pg_catalog"));
+        let relation = quote_literal(relation);
+        format!(
+            "{schema}.{function}({relation}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])"
+        )
+    }
 }
 
 /// The parts of the table that could not be read.

@@ -412,9 +412,9 @@ impl<'f> Script<'f> {
         let mut text = format!("{}{}", commented(why), self.surgery());
         for (tid, [xmin, xmax]) in tuples {
             text.push_str(&format!(
-                "SELECT heap_force_freeze{}\n  FROM {items}({page}({}, 'main', {}))\n \
+                "SELECT {}\n  FROM {items}({page}({}, 'main', {}))\n \
                  WHERE lp = {} AND t_xmin = '{xmin}' AND t_xmax = '{xmax}';\n",
-                surgery_arguments(relation, *tid),
+                self.facts.surgery("heap_force_freeze", relation, *tid),
                 quote_literal(relation),
                 tid.block,
                 tid.item,
@@ -423,12 +423,13 @@ impl<'f> Script<'f> {
         self.out.push(text);
     }
 
-    /// The statement that makes the extension, where it was not asked for yet.
+    /// The statement that makes the extension, where it was not asked for yet. Everybody may create functions with the
+    /// names of its own in many a schema, but not in pg_catalog.
     fn surgery(&mut self) -> &'static str {
-        if std::mem::replace(&mut self.has_surgery, true) {
+        if std::mem::replace(&mut self.has_surgery, true) || self.facts.surgery_schema.is_some() {
             ""
         } else {
-            "CREATE EXTENSION IF NOT EXISTS pg_surgery;\n"
+            "CREATE EXTENSION IF NOT EXISTS pg_surgery SCHEMA pg_catalog;\n"
         }
     }
 
@@ -505,10 +506,10 @@ impl<'f> Script<'f> {
         let surgery = self.surgery();
         // heap_page_items of older minor versions (14.9, 16.4) fails at a t_hoff past the tuple's end
         self.out.push(format!(
-            "{}{surgery}SELECT heap_force_kill{}\n  FROM {page}({}, 'main', {block}) AS page\n \
+            "{}{surgery}SELECT {}\n  FROM {page}({}, 'main', {block}) AS page\n \
              WHERE pg_catalog.encode(pg_catalog.substr(page, {}, {LINE_POINTER_SIZE}), 'hex') = '{}';\n{}",
             commented(&why),
-            surgery_arguments(relation, row.ctid),
+            self.facts.surgery("heap_force_kill", relation, row.ctid),
             quote_literal(relation),
             line_pointer_offset(item) + 1,
             hex(&row.pointer),
@@ -608,11 +609,11 @@ impl<'f> Script<'f> {
              INSERT INTO pg_temp.toastctl_trial ({into}) OVERRIDING SYSTEM VALUE\n      \
              SELECT {from} FROM {copy};\n    \
              IF NOT FOUND THEN\n      RAISE EXCEPTION 'the copy has no row';\n    END IF;\n    \
-             PERFORM heap_force_kill{};\n    \
+             PERFORM {};\n    \
              INSERT INTO {table} ({into}) OVERRIDING SYSTEM VALUE\n      \
              SELECT {from} FROM {copy};\n  \
              END IF;\nEND",
-            surgery_arguments(table, row.ctid),
+            self.facts.surgery("heap_force_kill", table, row.ctid),
         );
         let surgery = self.surgery();
         self.out.push(format!(
@@ -639,10 +640,6 @@ fn quoted_block(block: &str) -> String {
         tag.insert(tag.len() - 1, '_');
     }
     format!("DO {tag}{block}{tag};\n")
-}
-
-fn surgery_arguments(relation: &str, tid: ItemPointer) -> String {
-    format!("({}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])", quote_literal(relation))
 }
 
 /// Whether a chunk is deleted, so that an UPDATE that meets it fails until VACUUM has removed it.
@@ -853,7 +850,7 @@ mod tests {
     fn a_chunk_is_removed_while_its_line_pointer_is_what_it_was() {
         let chunk = row(2, Code::HeaderLength, pointer(0));
         let text = script(&RepairFacts { unreadable_chunks: vec![chunk], ..facts() }, &[]).concat();
-        let kill = "SELECT heap_force_kill('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.regclass, \
+        let kill = "SELECT \"pg_catalog\".heap_force_kill('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.regclass, \
                     ARRAY['(0,2)']::pg_catalog.tid[])\n  \
                     FROM get_raw_page('\"pg_toast\".\"pg_toast_1\"', 'main', 0) AS page\n \
                     WHERE pg_catalog.encode(pg_catalog.substr(page, 29, 4), 'hex') = '409fc800';\n";

@@ -123,16 +123,28 @@ impl CitusRun<'_> {
             .await
             .map_err(|error| Failed::incomplete(&error))?;
         let mut failures = NodeFailures::default();
-        let shells = self.examine(nodes.clone(), &names, &mut failures).await?;
+        let (shells, may_be_unfit) = self.examine(nodes.clone(), &names, &mut failures).await?;
         if let Some(mut last) = failures.0.pop() {
             failures.0.into_iter().for_each(|failed| output.failed(failed));
             last.message.text.push_str("\nNothing was changed.");
             return Err(last.into());
         }
-        self.set(nodes, &shells).await?;
+        if !may_be_unfit {
+            self.set(nodes.clone(), &shells, "No value was converted.").await?;
+        }
         let mut results = ShardResults::new(self.ui);
-        let (placements, ended) = self.convert(tables, &mut results).await;
-        results.report(&placements, &shells, self.control.stopped(), output);
+        let (placements, mut ended) = self.convert(tables, &mut results).await;
+        let mut set = &shells;
+        let none = BTreeMap::new();
+        if may_be_unfit {
+            if ended.is_ok() && results.are_complete(&placements) {
+                ended = self.set(nodes, &shells, "The shards are converted.").await;
+            } else {
+                self.leave(&shells);
+                set = &none;
+            }
+        }
+        results.report(&placements, set, self.control.stopped(), output);
         ended
     }
 
@@ -160,14 +172,14 @@ impl CitusRun<'_> {
     }
 
     /// Examines the shards on all nodes, and the tables themselves, whose names are as SQL has them. Returns the settings
-    /// that these need, by node.
+    /// that these need, by node, and whether it depends on the values if these fit indexes with them.
     async fn examine(
         &self,
         nodes: Vec<Node>,
         names: &[String],
         failures: &mut NodeFailures,
-    ) -> Result<BTreeMap<String, Vec<Parent>>, RunError> {
-        let shells = Mutex::new(BTreeMap::new());
+    ) -> Result<(BTreeMap<String, Vec<Parent>>, bool), RunError> {
+        let all = Mutex::new((BTreeMap::new(), false));
         let stop = self.control.stopping().cancelled();
         self.cluster(nodes)
             .each_node(&self.session, failures, stop, async |connection, output| {
@@ -177,22 +189,24 @@ impl CitusRun<'_> {
                 let control = Arc::clone(self.control);
                 let listener =
                     NodeListener { is_quiet: true, ..NodeListener::new(self.listener, node) };
-                let needed =
+                let (needed, may_be_unfit) =
                     tables::examine(connection, &request, names, control, &listener).await?;
-                let mut shells = shells.lock();
-                shells.insert(node.name.clone(), needed);
+                let mut all = all.lock();
+                all.0.insert(node.name.clone(), needed);
+                all.1 |= may_be_unfit;
                 Ok(())
             })
             .await?;
-        Ok(shells.into_inner())
+        Ok(all.into_inner())
     }
 
     /// Gives the tables themselves the settings on all nodes, because shards that Citus moves or splits take theirs from
-    /// them.
+    /// them. `done`: what an error says became of the values.
     async fn set(
         &self,
         mut nodes: Vec<Node>,
         shells: &BTreeMap<String, Vec<Parent>>,
+        done: &str,
     ) -> Result<(), RunError> {
         nodes.retain(|node| shells.get(&node.name).is_some_and(|shells| !shells.is_empty()));
         let Some(first) = nodes.first().and_then(|node| shells.get(&node.name)) else {
@@ -216,13 +230,22 @@ impl CitusRun<'_> {
             })
             .await?;
         if let Some(mut failed) = failures.0.into_iter().next() {
-            failed.message.text.push_str(
-                "\nNo value was converted. The settings may have been changed on other nodes.",
-            );
+            failed.message.text.push_str(&format!(
+                "\n{done} The settings of the tables may have been changed on other nodes."
+            ));
             return Err(failed.hint("Run the command again.").into());
         }
         self.announce("set", first, count);
         Ok(())
+    }
+
+    /// Says that the tables keep their settings: with others, rows of other shards may not fit in an index either.
+    fn leave(&self, shells: &BTreeMap<String, Vec<Parent>>) {
+        let names: BTreeSet<&str> = shells.values().flatten().map(|shell| &*shell.name).collect();
+        for name in names {
+            let text = "its settings for new shards stay as they are, because not all shards were converted";
+            self.ui.tell(Message::notice(text).about(name));
+        }
     }
 
     fn announce(&self, what: &str, shells: &[Parent], nodes: usize) {
@@ -397,6 +420,18 @@ impl ShardResults<'_> {
         }
         *tries += 1;
         true
+    }
+
+    /// Whether all of these shards are done as requested.
+    fn are_complete(&self, nodes: &[Node]) -> bool {
+        nodes.iter().all(|node| {
+            node.shards.iter().all(|shard| {
+                let place = (node.name.clone(), shard.relation.clone());
+                let outcome = self.of.get(&place).map(|swept| swept.report.outcome);
+                use Outcome::{Complete, Held, Planned, Unverified};
+                matches!(outcome, Some(Complete | Planned | Held | Unverified))
+            })
+        })
     }
 
     /// Reports the shards that the metadata had at the end. Those that were moved away or split do not count.

@@ -7,6 +7,7 @@
 use std::env;
 use std::process::Command;
 
+use crate::index_entries::WORDS;
 use crate::support::command::{Run, run, scrub, toastctl};
 use crate::support::install;
 use crate::support::retoast::{Running, refused};
@@ -772,6 +773,38 @@ fn nothing_is_changed_unless_every_shard_can_be_converted() {
     unchanged();
     nodes.0[1].start_again();
     assert_eq!(nodes.run(0, &RETOAST).code, Some(0));
+}
+
+/// Shards that Citus splits take the table's settings, and the application's INSERTs into them would fail.
+#[test]
+fn tables_keep_their_settings_where_rows_of_a_shard_do_not_fit_an_index() {
+    let nodes = Nodes::start();
+    for (at, shard) in [(0, "dist_102008"), (1, "dist_102009")] {
+        nodes.psql(
+            at,
+            &format!("DELETE FROM {shard} WHERE id > 30; UPDATE {shard} SET v = repeat(md5(id::text), 100);
+                      CREATE INDEX by_v ON {shard} (v)"),
+        );
+    }
+    nodes.psql(1, &format!("{WORDS}; INSERT INTO dist_102009 SELECT i, words(9000, i) FROM generate_series(31, 60) i"));
+    let shells = || {
+        let sql = "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 'dist'::regclass";
+        [nodes.psql(0, sql), nodes.psql(1, sql)]
+    };
+    let plan = nodes.run(0, &["retoast", "dist", "--dry-run"]);
+    assert!(!plan.stderr.contains("would set on 2 nodes"), "{}", plan.stderr);
+    let run = nodes.run(0, &RETOAST);
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("its settings for new shards stay as they are"), "{}", run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["citus"][0]["set"], json!([]), "{report:#}");
+    assert_eq!(shells(), ["p", "p"]);
+    // where all rows fit, they get the settings after the shards
+    nodes.psql(1, "DELETE FROM dist_102009 WHERE id > 30");
+    let run = nodes.run(0, &RETOAST);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("set on 2 nodes: ALTER TABLE ONLY"), "{}", run.stderr);
+    assert_eq!(shells(), ["l", "l"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::support::server::{self, Database, with_pageinspect};
 use crate::support::verbs::{advised, relation};
 
 /// A text that pglz compresses to about a fifth, and lz4 to more than two fifths.
-const WORDS: &str = "CREATE FUNCTION words(n int, seed int) RETURNS text LANGUAGE sql AS
+pub(crate) const WORDS: &str = "CREATE FUNCTION words(n int, seed int) RETURNS text LANGUAGE sql AS
     $$SELECT left(string_agg((ARRAY['the','quick','system','returns','large','values','from','table','request',
         'error','response','payload','message','content','assistant','user','token','stream'])
         [1 + (hashint4(seed * 1000 + i) & 2147483647) % 18], ' '), n) FROM generate_series(1, n / 5 + 1) i$$";

@@ -77,7 +77,7 @@ pub(crate) async fn run(
 }
 
 /// Examines tables as [`run`] does before it changes anything, and `shells`, which are tables of Citus on this node, as
-/// SQL names them. Returns what must be set on these.
+/// SQL names them. Returns what must be set on these, and whether an index has entries of values whose form that determines.
 ///
 /// # Errors
 /// One of the tables would be refused, or a setting of a shell could not be changed.
@@ -87,8 +87,8 @@ pub(crate) async fn examine(
     shells: &[String],
     control: Arc<Control>,
     listener: &dyn Listener,
-) -> Result<Vec<Parent>, Failed> {
-    let Assignment::Tables(tasks) = &request.work else { return Ok(Vec::new()) };
+) -> Result<(Vec<Parent>, bool), Failed> {
+    let Assignment::Tables(tasks) = &request.work else { return Ok((Vec::new(), false)) };
     let first = Arc::new(first);
     let examined = async {
         let (sessions, measuring) = Sessions::open(&first, control, listener, None).await?;
@@ -98,8 +98,10 @@ pub(crate) async fn examine(
         let mut nothing = NoSink;
         let results = &Results::new(&mut nothing);
         let run = TablesRun { sessions: &sessions, request, tasks, results };
+        let mut may_be_unfit = false;
         if !request.tables.is_empty() {
-            let Examined { refused, .. } = run.examined(&throttle).await?;
+            let Examined { tables, refused, .. } = run.examined(&throttle).await?;
+            may_be_unfit = tables.iter().any(PreparedTable::has_dependent_index);
             if !refused.is_empty() {
                 let texts: Vec<String> =
                     refused.iter().map(|failed| failed.message.to_string()).collect();
@@ -107,12 +109,15 @@ pub(crate) async fn examine(
             }
         }
         match tasks.convert.as_ref().filter(|wanted| !wanted.no_alter) {
-            Some(wanted) => citus_shells(first.client(), &sessions.server, shells, wanted).await,
-            None => Ok(Vec::new()),
+            Some(wanted) => {
+                let shells = citus_shells(first.client(), &sessions.server, shells, wanted).await?;
+                Ok((shells, may_be_unfit))
+            }
+            None => Ok((Vec::new(), may_be_unfit)),
         }
     };
     match examined.await {
-        Ok(shells) => Ok(shells),
+        Ok(examined) => Ok(examined),
         Err(error) => Err(error.failed(&[first]).await),
     }
 }
