@@ -6,6 +6,25 @@ use std::fmt;
 /// The maximum number of relations that a message names.
 const NAMED: usize = 8;
 
+/// As `pg_size_pretty`: `512 bytes`, `40 kB`, `1536 MB`; a unit is used up to 10239 of it.
+pub fn size(bytes: u64) -> String {
+    const LIMIT: u64 = 10 * 1024;
+    if bytes < LIMIT {
+        return format!("{bytes} bytes");
+    }
+    // Kept in half units, so that each step can round half up.
+    let mut halves = bytes >> 9;
+    let mut shown = "kB";
+    for unit in ["MB", "GB", "TB", "PB"] {
+        if halves < 2 * LIMIT - 1 {
+            break;
+        }
+        halves >>= 10;
+        shown = unit;
+    }
+    format!("{} {shown}", halves.div_ceil(2))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Error,
@@ -134,5 +153,22 @@ mod tests {
         assert!(message.to_string().contains("d_8 and 1 more: gone\n"), "{message}");
         let message = Message::progress("read").about("public.t");
         assert_eq!(message.to_string(), "public.t: read");
+    }
+
+    #[test]
+    fn sizes_as_pg_size_pretty_prints_them() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 kB"),
+            (10_485_247, "10239 kB"),
+            (10_485_248, "10 MB"),
+            (10_736_893_951, "10239 MB"),
+            (10_736_893_952, "10 GB"),
+            (1_572_864, "1536 kB"),
+            (11_258_449_312_612_352, "10 PB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
     }
 }

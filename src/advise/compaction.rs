@@ -3,9 +3,9 @@
 
 use super::advisor::Advisor;
 use super::estimate::{Figure, Figures, Written};
-use super::recommend::size;
 use super::result::{Access, CompactionReport, FileCompaction, Files, IndexCompaction, TableFile};
 use crate::command::table_words;
+use crate::message::size;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;

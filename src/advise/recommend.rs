@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::estimate::{Figure, Figures, PrefixRead};
+use crate::message::size;
 use crate::usage::workload::{MONTH_DAYS, Workload, WorkloadSource};
 use toast_format::model::cost::Prices;
 use toast_format::model::interval::Interval;
@@ -473,11 +474,6 @@ pub fn recommend(all: &[Weighed]) -> Recommendation {
     let Recommendation { choice, .. } = recommendation;
     tracing::debug!("candidate {choice} of {} is recommended, {first} is the best", all.len());
     recommendation
-}
-
-/// Megabytes, or kilobytes for little.
-pub(super) fn size(bytes: u64) -> String {
-    if bytes >= 10 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} kB", bytes >> 10) }
 }
 
 /// What counts how much, in sentences.
@@ -958,7 +954,7 @@ mod tests {
             change_of_space(&part_of(100.0 * MEGABYTE, 0.2), on_disk)
         }
         assert_eq!(said(130.0 * MEGABYTE), "76 MB less on disk (80 %)");
-        assert_eq!(said(50.0 * MEGABYTE), "28 MB less on disk (60 %)");
+        assert_eq!(said(50.0 * MEGABYTE), "29 MB less on disk (60 %)");
         assert_eq!(said(20.0 * MEGABYTE), "as much on disk");
         assert_eq!(said(10.0 * MEGABYTE), "9765 kB more on disk (100 %)");
     }

@@ -10,8 +10,7 @@ use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
 use super::recommend::{
-    Described, Exclusion, Goal, Optimize, Recommendation, Weighed, reasons, recommend, size,
-    weighting,
+    Described, Exclusion, Goal, Optimize, Recommendation, Weighed, reasons, recommend, weighting,
 };
 use super::result::{
     Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, PartitionsReport,
@@ -19,6 +18,7 @@ use super::result::{
 };
 use super::tally::{OtherValues, Sums, Tally, VariantTally};
 use crate::command::{self, CommandTarget};
+use crate::message::size;
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::catalog::{Relation, RelationKind, WIDE_IDS};
 use crate::usage::statements::ColumnUse;

@@ -4,24 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_cert::der::DateTime;
 
-/// As `pg_size_pretty`: `512 bytes`, `40 kB`, `1536 MB`; a unit is used up to 10239 of it.
-pub fn size(bytes: u64) -> String {
-    const LIMIT: u64 = 10 * 1024;
-    if bytes < LIMIT {
-        return format!("{bytes} bytes");
-    }
-    // Kept in half units, so that each step can round half up.
-    let mut halves = bytes >> 9;
-    let mut shown = "kB";
-    for unit in ["MB", "GB", "TB", "PB"] {
-        if halves < 2 * LIMIT - 1 {
-            break;
-        }
-        halves >>= 10;
-        shown = unit;
-    }
-    format!("{} {shown}", halves.div_ceil(2))
-}
+pub use crate::message::size;
 
 /// A size that may not be known.
 pub fn optional_size(bytes: Option<u64>) -> String {
@@ -182,22 +165,5 @@ mod tests {
         assert_eq!(size_within(6850, 6), "6850 bytes");
         assert_eq!(size_within(6850, 32), "6850 ±32 bytes");
         assert_eq!(size_within(32 << 20, 900 << 10), "32 MB ±900 kB");
-    }
-
-    #[test]
-    fn sizes_as_pg_size_pretty_prints_them() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (10_239, "10239 bytes"),
-            (10_240, "10 kB"),
-            (10_485_247, "10239 kB"),
-            (10_485_248, "10 MB"),
-            (10_736_893_951, "10239 MB"),
-            (10_736_893_952, "10 GB"),
-            (1_572_864, "1536 kB"),
-            (11_258_449_312_612_352, "10 PB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

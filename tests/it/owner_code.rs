@@ -444,6 +444,8 @@ const READS: &[&[&str]] = &[
     &["value", "a9.t"],
     &["value", "a9.t", "--source", "functions"],
     &["value", "a9.t.v@id=1"],
+    &["keys", "a*.t", "-c", "d", "--extract", "n"],
+    &["check", "a*.t", "--deep"],
     &["inspect", "a9.t", "--policy", "best"],
 ];
 
@@ -592,6 +594,29 @@ fn no_planner_of_any_major_runs_code_of_an_owner() {
             }
         }
     }
+}
+
+#[test]
+fn no_verb_runs_code_of_an_owner_on_a_standby() {
+    let primary = Server::start(&Options::default().set("max_connections", "100"));
+    let attacked = Attacked::new(&primary, false);
+    let name = attacked.database.name();
+    let end = attacked.database.psql("SELECT pg_current_wal_flush_lsn()");
+    let standby = primary.start_standby();
+    let there = Attacked {
+        database: standby.database(name),
+        mallory: attacked.mallory.clone(),
+        attacks: attacked.attacks.clone(),
+    };
+    there.database.until_true(&format!("SELECT pg_last_wal_replay_lsn() >= '{end}'"));
+    let reader = format!("reader_{name}");
+    for user in ["postgres", &reader] {
+        for arguments in READS.iter().chain(&WRITES[..1]) {
+            let run = there.toastctl(user, arguments);
+            there.nothing_ran(&format!("{user}: {arguments:?}: {run:?}"));
+        }
+    }
+    there.all_were_tried("postgres", is_read_by_owner_only);
 }
 
 /// A schema's owner who may create schemas can rename them while a transaction has locked the table, whose statements then

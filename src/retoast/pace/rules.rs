@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::message::size;
 use crate::retoast::pace::slots::Slots;
 use crate::server::holders::Holder;
 use toast_format::model::sql::quote_literal;
@@ -310,10 +311,10 @@ impl ThrottleRules {
         let limit = self.limits.free_space?;
         let free = readings.free.as_ref()?;
         let text = format!(
-            "{} MB are free {}, less than {} MB (setting min-free-space)",
-            free.bytes >> 20,
+            "{} are free {}, less than {} (setting min-free-space)",
+            size(free.bytes),
             free.place,
-            limit >> 20
+            size(limit)
         );
         Pause::new_if(free.bytes < limit, Cause::FreeSpace, text)
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::message::size;
 use toast_format::model::sql::quote_identifier;
 
 /// A slot must tolerate this many times the WAL written between two measurements, because batches grow, several may
@@ -101,12 +102,12 @@ impl Slots {
         short
             .map(|(slot, safe)| {
                 format!(
-                    "{} can tolerate only {} MB more WAL (safe_wal_size), and up to {} MB may be written: {}, raise \
+                    "{} can tolerate only {} more WAL (safe_wal_size), and up to {} may be written: {}, raise \
                      max_slot_wal_keep_size, or drop the slot if it is not needed. toastctl waits before the slot would \
                      be lost.",
                     slot.text(),
-                    safe >> 20,
-                    expected.div_ceil(1 << 20),
+                    size(safe),
+                    size(expected),
                     if slot.active { "make sure that its consumer keeps up" } else { "start its consumer" },
                 )
             })

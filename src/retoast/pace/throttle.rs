@@ -10,7 +10,7 @@ use futures_util::future::{join3, join4};
 use parking_lot::{Mutex as Plain, MutexGuard};
 use tokio::sync::Mutex;
 
-use crate::message::Message;
+use crate::message::{Message, size};
 use crate::retoast::error::{RetoastError, refused, refused_table};
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::course::Record;
@@ -717,12 +717,12 @@ impl<'a> Throttle<'a> {
             let part = expected.map_or(usual, |run| need.part(run.growth.all.high, parts));
             let growth = need.growth(part, wal).saturating_add(leaked);
             let shortage = format!(
-                "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
-                need.free.bytes >> 20,
+                "{} are free {}; {} may grow by up to {} ({} are kept free)",
+                size(need.free.bytes),
                 need.free.place,
                 need.what(),
-                growth >> 20,
-                limit >> 20
+                size(growth),
+                size(limit)
             );
             if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
                 let text = format!(
@@ -751,12 +751,12 @@ impl<'a> Throttle<'a> {
             && free.bytes < need.saturating_add(limit)
         {
             return Ok(Some(format!(
-                "not enough space: {} MB are free {}, the new index, its WAL and sorting may take {} MB, and {} MB \
-                 must stay free (setting min-free-space)",
-                free.bytes >> 20,
+                "not enough space: {} are free {}; the new index, its WAL and sorting may take up to {} ({} are kept \
+                 free: setting min-free-space)",
+                size(free.bytes),
                 free.place,
-                need.div_ceil(1 << 20),
-                limit >> 20
+                size(need),
+                size(limit)
             )));
         }
         let Some(limit) = self.options.disk_limit else { return Ok(None) };
