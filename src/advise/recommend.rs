@@ -956,7 +956,7 @@ mod tests {
         assert_eq!(said(130.0 * MEGABYTE), "76 MB less on disk (80 %)");
         assert_eq!(said(50.0 * MEGABYTE), "29 MB less on disk (60 %)");
         assert_eq!(said(20.0 * MEGABYTE), "as much on disk");
-        assert_eq!(said(10.0 * MEGABYTE), "9765 kB more on disk (100 %)");
+        assert_eq!(said(10.0 * MEGABYTE), "9766 kB more on disk (100 %)");
     }
 
     #[test]
