@@ -152,22 +152,28 @@ enum Use {
     OperatorClass,
 }
 
-/// The kinds of nodes that run no code but the functions and operators named in them.
-const NODES: [&str; 24] = [
+/// The kinds of nodes that run no code but the functions and operators named in them. Before PostgreSQL 15, some have
+/// shorter names (`ARRAY`, `CASE`, `COALESCE`, `COLLATE`, `MINMAX`, `WHEN`).
+const NODES: [&str; 30] = [
+    "ARRAY",
     "ARRAYCOERCEEXPR",
     "ARRAYEXPR",
     "BOOLEANTEST",
     "BOOLEXPR",
+    "CASE",
     "CASEEXPR",
     "CASETESTEXPR",
     "CASEWHEN",
+    "COALESCE",
     "COALESCEEXPR",
     "COERCETODOMAINVALUE",
     "COERCEVIAIO",
+    "COLLATE",
     "COLLATEEXPR",
     "CONST",
     "DISTINCTEXPR",
     "FUNCEXPR",
+    "MINMAX",
     "MINMAXEXPR",
     "NAMEDARGEXPR",
     "NULLIFEXPR",
@@ -178,6 +184,7 @@ const NODES: [&str; 24] = [
     "SQLVALUEFUNCTION",
     "SUBSCRIPTINGREF",
     "VAR",
+    "WHEN",
 ];
 
 const FUNCTION_FIELDS: [&str; 4] = ["funcid", "opfuncid", "hashfuncid", "negfuncid"];
