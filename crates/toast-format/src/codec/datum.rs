@@ -53,7 +53,7 @@ pub fn largest_raw_size(method: Method, len: usize) -> usize {
 pub fn items(method: Method, stream: &[u8]) -> Items {
     let mut items = Items::default();
     each_item(method, stream, |item| {
-        items.add(item);
+        items.add(method, item);
         true
     });
     items

@@ -4,6 +4,7 @@
 //! Every position is hashed to a table of the latest position with that hash; the first candidate
 //! whose four bytes match is taken, extended both ways, and encoded. Misses lengthen the steps.
 
+use super::Method;
 use super::items::{Item, Items};
 
 /// No match begins behind this distance from the end (`MFLIMIT`).
@@ -128,7 +129,7 @@ pub fn compressed(src: &[u8]) -> (usize, Items) {
         loop {
             let more = common(src, candidate + MIN_MATCH, at + MIN_MATCH, match_end);
             size += 2 + if more >= 15 { 1 + (more - 15) / 255 } else { 0 };
-            items.add(Item::Match { offset: at - candidate, len: MIN_MATCH + more });
+            items.add(Method::Lz4, Item::Match { offset: at - candidate, len: MIN_MATCH + more });
             at += MIN_MATCH + more;
             anchor = at;
             if at >= last_start {
