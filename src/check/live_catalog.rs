@@ -82,7 +82,7 @@ impl LiveCheck {
         if self.about.server.in_recovery {
             return Some(format!(
                 "No repair statement for {table}: the server is a standby, where none can be run, and the primary's copy may be \
-                 sound. Check the primary; if nothing is found there, make the standby anew."
+                 sound. Check the primary; if it is sound, rebuild the standby from it."
             ));
         }
         if self.relation.kind != RelationKind::MaterializedView {
@@ -122,7 +122,7 @@ impl LiveCheck {
         }
         if let Some(name) = trigger {
             return Ok(Some(format!(
-                "the trigger {name} would fire, which may change more, or keep the row as it is. ALTER TABLE … DISABLE \
+                "the trigger {name} would fire: it may change other data, or suppress the update. ALTER TABLE … DISABLE \
                  TRIGGER {name}, {then}"
             )));
         }

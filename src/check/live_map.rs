@@ -92,7 +92,7 @@ impl LiveCheck {
         Ok(map.lost(&still, end))
     }
 
-    /// The visibility map, as far as it is about these blocks, which are in order.
+    /// The pages of the visibility map that cover these blocks, which are sorted.
     pub(super) async fn visibility_map(
         &self,
         which: Which,
@@ -101,7 +101,7 @@ impl LiveCheck {
         self.map_pages(which, |map, pages| map.wanted(blocks, u32::MAX, pages)).await
     }
 
-    /// Those of so many pages of a relation's visibility map that are chosen.
+    /// The chosen pages of a relation's visibility map. `choose` receives the number of its pages.
     async fn map_pages(
         &self,
         which: Which,

@@ -66,7 +66,7 @@ pub(super) struct RelationRun<'t> {
     pub(super) rows: CheckedBlocks,
     pub(super) salvage: TableSalvage<'t>,
     pub(super) damage: TableDamage,
-    /// Where nothing is judged, the number of findings that are not told.
+    /// If the relation is not judged, the number of findings that were left out.
     pub(super) unjudged: Option<u64>,
     tell: &'t mut Tell<'t>,
     /// Findings about the TOAST index, which are told once it is known whether it can be rebuilt.

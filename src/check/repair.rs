@@ -26,7 +26,7 @@ pub(super) struct RepairFacts {
     pub(super) schema: String,
     /// Whether it is a system catalog, whose rows only the server writes.
     pub(super) is_catalog: bool,
-    /// Rows that are statistics, which ANALYZE computes anew, with the quoted tables that they describe, if these exist.
+    /// Rows of statistics, which ANALYZE recomputes, each with the quoted name of the table it describes, if that exists.
     pub(super) statistics: HashMap<ItemPointer, Option<String>>,
     /// Its TOAST relation, quoted, with its OID.
     pub(super) toast: Option<(String, Oid)>,
@@ -92,8 +92,8 @@ pub(super) struct ToastIndexState {
 const OF_CONTENT: &str = "SQL copies the value, and what SQL reads is not removed. But what is in it is not valid for its type: reading it may fail, \
      give something else, or crash the server.";
 /// Why a value whose chunks are all there may be given up.
-const OF_ORDER: &str = "SQL does not read it: all of its chunks are there, and the TOAST index leads to them in another order than their numbers \
-     say. Which of the two is right cannot be told.";
+const OF_ORDER: &str = "SQL cannot read it: all of its chunks exist, but the TOAST index has them in another order than their numbers, and there is \
+     no way to know which is right.";
 
 /// Rules for writing the table's columns.
 #[derive(Debug, Default)]
@@ -232,9 +232,9 @@ impl<'f> Remedies<'f> {
         }
         if reading.is_open && (reading.by_chunks || reading.harms) {
             return Remedy::None(
-                "the TOAST index leads to its chunks in another order than their numbers and IDs say, or to \
-                 another value's. Which of the two is right cannot be told, and UPDATE would delete chunks that \
-                 may be another value's. What the index leads to is saved."
+                "the TOAST index has its chunks in another order than their numbers and IDs, or leads to another \
+                 value's. There is no way to know which is right, and UPDATE would delete chunks that may be another \
+                 value's. What the index leads to is saved."
                     .to_owned(),
             );
         }

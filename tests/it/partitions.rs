@@ -1,6 +1,8 @@
 //! A table of many partitions: the number of statements grows with the partitions and no faster, and the catalog is read
 //! for many of them at a time.
 
+use std::ops::RangeInclusive;
+
 use crate::support::command::{run, toastctl};
 use crate::support::findings::{act, prepared};
 use crate::support::holder::Holder;
@@ -191,20 +193,28 @@ fn words(advice: &Value) -> String {
     words.map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
+/// Creates `parts`, whose values are stored without compression, with partitions of `width` IDs each, by number.
+fn create_parts(numbers: RangeInclusive<u32>, width: u32) -> String {
+    let (first, last) = numbers.into_inner();
+    format!(
+        "CREATE TABLE parts (id int, v text) PARTITION BY RANGE (id);
+         ALTER TABLE parts ALTER v SET STORAGE external;
+         DO $$ BEGIN FOR i IN {first}..{last} LOOP
+           EXECUTE format('CREATE TABLE part_%s PARTITION OF parts FOR VALUES FROM (%s) TO (%s)', i, i * {width},
+             i * {width} + {width});
+         END LOOP; END $$;"
+    )
+}
+
 #[test]
 fn a_partitioned_table_gets_one_advice_and_one_command() {
     let database = prepared("advised_parts");
-    database.psql(
-        "CREATE TABLE parts (id int, v text) PARTITION BY RANGE (id);
-         ALTER TABLE parts ALTER v SET STORAGE external;
-         DO $$ BEGIN FOR i IN 1..6 LOOP
-           EXECUTE format('CREATE TABLE part_%s PARTITION OF parts FOR VALUES FROM (%s) TO (%s)', i, i * 1000, i * 1000 + 1000);
-         END LOOP; END $$;
-         CREATE TABLE flat (id int, v text); ALTER TABLE flat ALTER v SET STORAGE external;
+    let filled =
+        "CREATE TABLE flat (id int, v text); ALTER TABLE flat ALTER v SET STORAGE external;
          INSERT INTO flat SELECT p * 1000 + i, repeat(md5(i::text), 200) || noise(i, 500)
              FROM generate_series(1, 6) AS p, generate_series(1, p * 50) AS i;
-         INSERT INTO parts SELECT * FROM flat; ANALYZE",
-    );
+         INSERT INTO parts SELECT * FROM flat; ANALYZE";
+    database.psql(&(create_parts(1..=6, 1000) + filled));
     let found = advice(&database, "parts");
     let [parts] = found.as_slice() else { panic!("{found:#?}") };
     let flat = advice(&database, "flat").remove(0);
@@ -246,14 +256,8 @@ fn a_partitioned_table_gets_one_advice_and_one_command() {
 fn no_more_is_saved_of_partitions_than_they_take() {
     let database = prepared("small_parts");
     // compressed, the values of a partition take a fraction of a page
-    database.psql(
-        "CREATE TABLE parts (id int, v text) PARTITION BY RANGE (id);
-         ALTER TABLE parts ALTER v SET STORAGE external;
-         DO $$ BEGIN FOR i IN 0..19 LOOP
-           EXECUTE format('CREATE TABLE part_%s PARTITION OF parts FOR VALUES FROM (%s) TO (%s)', i, i * 10, i * 10 + 10);
-         END LOOP; END $$;
-         INSERT INTO parts SELECT i, repeat('line ' || i || ' of a log; ', 1500) FROM generate_series(0, 199) AS i; ANALYZE",
-    );
+    let filled = "INSERT INTO parts SELECT i, repeat('line ' || i || ' of a log; ', 1500) FROM generate_series(0, 199) AS i; ANALYZE";
+    database.psql(&(create_parts(0..=19, 10) + filled));
     let advice = advice(&database, "parts").remove(0);
     let chosen = advice["recommendation"]["candidate"].as_u64().unwrap() as usize;
     assert!(chosen > 0, "{advice}");

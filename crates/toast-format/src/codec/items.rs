@@ -1,6 +1,7 @@
 //! The literals and matches of a compressed stream, which determine the time that its decompression takes.
 
 use super::Method;
+use super::pglz::MAX_MATCH;
 
 /// A part of a compressed stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Items {
             Method::Lz4 => Items { literals, matches, copied: repeated, overlapping: 0.0 },
             Method::Pglz => {
                 let copied = repeated.min(matches * LONG_MATCH);
-                let matches = matches.max(repeated / LONGEST_MATCH);
+                let matches = matches.max(repeated / MAX_MATCH as f64);
                 // the longer matches are, the shorter is what they repeat
                 let times_longer = (repeated / matches.max(1.0) / LONG_MATCH).max(1.0);
                 let matches = matches * (1.0 + DOUBLING * 3.0 * times_longer.log2());
@@ -120,8 +121,6 @@ impl From<[f64; 4]> for Items {
 const LITERALS_PER_MATCH: f64 = 2.0;
 /// Longer matches of pglz are assumed to be runs that repeat their own output.
 const LONG_MATCH: f64 = 100.0;
-/// The longest match of pglz.
-const LONGEST_MATCH: f64 = 273.0;
 /// The time of a further copy in a match of pglz, in matches (`pglz_decompress` in pg_lzcompress.c; measured on values of a
 /// megabyte that repeat 1 to 1000 bytes).
 const DOUBLING: f64 = 0.35;
