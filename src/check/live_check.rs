@@ -336,9 +336,8 @@ impl LiveCheck {
         if there.is_empty() {
             return Ok((CheckedBlocks::default(), Vec::new()));
         }
-        // its bits are cleared before a page is changed, and set after that
-        let map = self.visibility_map(which, &there).await?;
         let pages = reader.read(&there).await?;
+        let map = self.visibility_map(which, &mut reader, &pages).await?;
         let mut fates = pages.transactions().clone();
         let HintedXids { aborted, committed } = pages.hinted();
         let client = self.connection.client();

@@ -1,5 +1,7 @@
 //! The file of a live table and its visibility map: blocks that were lost, and the bits that pages are compared with.
 
+use std::collections::BTreeMap;
+
 use super::code::Code;
 use super::finding::Finding;
 use super::live_batches::TORN;
@@ -8,6 +10,7 @@ use super::subject::Which;
 use super::visibility_map::{LostBlocks, VisibilityMap};
 use crate::server::LiveError;
 use crate::server::checking::Standing;
+use crate::server::pages::{PageReader, Pages};
 use toast_format::disk::BlockNumber;
 use toast_format::disk::page::{Page, PageState};
 use toast_format::heap::problem::Place;
@@ -92,13 +95,36 @@ impl LiveCheck {
         Ok(map.lost(&still, end))
     }
 
-    /// The pages of the visibility map that cover these blocks, which are sorted.
+    /// The bits of those pages that say that they are not all-visible. A page and its bit change under one lock but are read
+    /// one after the other, so a bit counts only if its page is the same before and after it was read.
     pub(super) async fn visibility_map(
         &self,
         which: Which,
-        blocks: &[BlockNumber],
+        reader: &mut PageReader,
+        pages: &Pages,
     ) -> Result<VisibilityMap, LiveError> {
-        self.map_pages(which, |map, pages| map.wanted(blocks, u32::MAX, pages)).await
+        let mut changed: BTreeMap<BlockNumber, &[u8]> = pages
+            .iter()
+            .filter(|(_, bytes)| match Page::parse(bytes) {
+                Ok(PageState::Used(page)) => !page.all_visible(),
+                Ok(PageState::New) | Err(_) => false,
+            })
+            .collect();
+        let blocks: Vec<BlockNumber> = changed.keys().copied().collect();
+        let choose = |map: &VisibilityMap, pages| map.wanted(&blocks, u32::MAX, pages);
+        let mut map = self.map_pages(which, choose).await?;
+        changed.retain(|block, _| map.has(block.0));
+        let blocks: Vec<BlockNumber> = changed.keys().copied().collect();
+        let again = reader.read(&blocks).await?;
+        for (block, bytes) in again.iter() {
+            if changed.get(&block) == Some(&bytes) {
+                changed.remove(&block);
+            }
+        }
+        for block in changed.into_keys() {
+            map.forget(block.0);
+        }
+        Ok(map)
     }
 
     /// The chosen pages of a relation's visibility map. `choose` receives the number of its pages.

@@ -62,10 +62,24 @@ impl VisibilityMap {
 
     /// Whether all rows of a block are visible to everyone, as the map says.
     pub(super) fn has(&self, block: u32) -> bool {
+        let (page, at, shift) = self.place(block);
+        let byte = self.pages.get(&page).and_then(|page| page.get(at));
+        byte.is_some_and(|byte| byte >> shift & 3 != 0)
+    }
+
+    /// Clears the bits of a block.
+    pub(super) fn forget(&mut self, block: u32) {
+        let (page, at, shift) = self.place(block);
+        if let Some(byte) = self.pages.get_mut(&page).and_then(|page| page.get_mut(at)) {
+            *byte &= !(3 << shift);
+        }
+    }
+
+    /// The page with a block's bits, their byte in it, and their place in the byte.
+    fn place(&self, block: u32) -> (u32, usize, u32) {
         let within = block % self.per_page.max(1);
         let at = PAGE_HEADER_SIZE + (within / PER_BYTE) as usize;
-        let byte = self.pages.get(&(block / self.per_page.max(1))).and_then(|page| page.get(at));
-        byte.is_some_and(|byte| byte >> (2 * (within % PER_BYTE)) & 3 != 0)
+        (block / self.per_page.max(1), at, 2 * (within % PER_BYTE))
     }
 
     /// Of the blocks that are zeros, in order, those that had rows; and those behind the end.
