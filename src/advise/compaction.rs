@@ -313,7 +313,9 @@ pub(super) struct AfterCommand {
     pub(super) compacted: CompactedFiles,
     /// Whether rebuilding the index of the TOAST relation pays.
     pub(super) reindexes: bool,
-    /// Heap, TOAST relation and its index in the end.
+    /// Heap, TOAST relation and its index before.
+    before: u64,
+    /// The same in the end.
     pub(super) bytes: Interval<u64>,
     /// Bytes of the heap in the end.
     pub(super) heap_bytes: f64,
@@ -327,6 +329,7 @@ impl AfterCommand {
         AfterCommand {
             compacted: CompactedFiles::default(),
             reindexes: false,
+            before: files.total_bytes,
             bytes: Interval::exact(files.total_bytes),
             heap_bytes: files.heap_bytes as f64,
             before_compaction: files.total_bytes,
@@ -391,10 +394,12 @@ impl AfterCommand {
             toast
         };
         let index = if reindexes { index.apply(Step::Reindex).0 } else { index };
-        let Interval { estimate, low, high } = heap.bytes.plus(toast.bytes).plus(index.bytes);
+        let bytes = heap.bytes.plus_independent(toast.bytes).plus_independent(index.bytes);
+        let Interval { estimate, low, high } = bytes;
         AfterCommand {
             compacted,
             reindexes,
+            before: files.total_bytes,
             bytes: Interval {
                 estimate: estimate.round() as u64,
                 low: low.round() as u64,
@@ -405,13 +410,11 @@ impl AfterCommand {
         }
     }
 
-    /// By how much the files are larger in the end than those of today's values without free space, or than these files if
-    /// they are smaller, as a part. An earlier command that left free space is no room for another one to grow.
-    pub(super) fn growth(&self, today: &Figures, files: &Files) -> Interval {
-        let now = today.files.total_bytes.value.estimate.min(files.total_bytes as f64).max(1.0);
+    /// By how much the files are larger in the end than before, as a part.
+    pub(super) fn growth(&self) -> Interval {
         let Interval { estimate, low, high } = self.bytes;
         let bytes = Interval { estimate: estimate as f64, low: low as f64, high: high as f64 };
-        bytes.scaled(1.0 / now).plus(Interval::exact(-1.0))
+        bytes.scaled(1.0 / (self.before as f64).max(1.0)).plus(Interval::exact(-1.0))
     }
 
     /// What the command leaves of two relations together.
@@ -422,6 +425,7 @@ impl AfterCommand {
                 toast: self.compacted.toast || more.compacted.toast,
             },
             reindexes: self.reindexes || more.reindexes,
+            before: self.before + more.before,
             bytes: self.bytes.plus(more.bytes),
             heap_bytes: self.heap_bytes + more.heap_bytes,
             before_compaction: self.before_compaction + more.before_compaction,

@@ -243,11 +243,28 @@ impl<'a> ColumnSample<'a> {
         command::command(target, others, (&self.variants.present, wanted), &after.options())
     }
 
-    /// What the command for a candidate with these figures leaves: of each relation for itself, if there are several.
+    /// What the command for a candidate with these figures leaves.
     pub(super) fn after_command(
         &self,
         then: SampledFigures<'_>,
         today: SampledFigures<'_>,
+    ) -> AfterCommand {
+        self.after_command_on(then, today, |files, _| *files)
+    }
+
+    /// By how much the command makes the files larger if these have no free space now, as a part: what an earlier command
+    /// has left is no room for another one to grow, and no gain of it.
+    pub(super) fn growth(&self, then: SampledFigures<'_>, today: SampledFigures<'_>) -> Interval {
+        let without = |files: &Files, today: &Figures| files.without_free_space(&today.files);
+        self.after_command_on(then, today, without).growth()
+    }
+
+    /// As by [`ColumnSample::after_command`], of files that are derived from those of each relation for itself.
+    fn after_command_on(
+        &self,
+        then: SampledFigures<'_>,
+        today: SampledFigures<'_>,
+        files_of: impl Fn(&Files, &Figures) -> Files,
     ) -> AfterCommand {
         let Subject { read, server, .. } = self.subject;
         let page = server.page_size;
@@ -261,11 +278,13 @@ impl<'a> ColumnSample<'a> {
         let each = each.map(|((part, part_today), files)| {
             let figures = figures.of_part(part, &all);
             let today = today.figures.of_part(part_today, &all_today);
-            AfterCommand::new(&figures, &today, files, page, may)
+            AfterCommand::new(&figures, &today, &files_of(files, &today), page, may)
         });
         let together = if parts.len() > 1 { each.reduce(AfterCommand::plus) } else { None };
-        together
-            .unwrap_or_else(|| AfterCommand::new(figures, today.figures, &read.files(), page, may))
+        together.unwrap_or_else(|| {
+            let files = files_of(&read.files(), today.figures);
+            AfterCommand::new(figures, today.figures, &files, page, may)
+        })
     }
 
     /// The workload as given, else from statements about the column, else from counters of the table.
@@ -353,26 +372,28 @@ impl<'a> ColumnSample<'a> {
             }
             let is_today = kind == CandidateKind::Today;
             let rank = if is_today { None } else { Some(rank(&settings, present)) };
-            let after = all.first().map_or_else(
-                || AfterCommand::unchanged(&files),
-                |today| {
-                    let then = SampledFigures { tally, figures: &figures };
-                    let today = SampledFigures { tally: today.tally, figures: &today.figures };
-                    self.after_command(then, today)
-                },
-            );
+            let mut after = AfterCommand::unchanged(&files);
+            let mut growth = None;
+            if let Some(today) = all.first() {
+                let then = SampledFigures { tally, figures: &figures };
+                let today = SampledFigures { tally: today.tally, figures: &today.figures };
+                after = self.after_command(then, today);
+                // files that this user cannot compact keep their size: the values are judged
+                if CompactedFiles::possible(self.subject.server).are_both() {
+                    growth = Some(self.growth(then, today));
+                }
+            }
             let exclusion = if is_today {
                 None
             } else if tally.refused > 0.0 {
                 Some(Exclusion::Refused)
             } else {
-                // files that this user cannot compact keep their size: the values are judged
-                let is_compacted = CompactedFiles::possible(self.subject.server).are_both();
-                let growth =
-                    if is_compacted { after.growth(&before, &files) } else { Interval::default() };
-                Exclusion::new(&figures, growth, goal)
+                Exclusion::new(&figures, growth.unwrap_or_default(), goal)
             };
             let mut weighed = Weighed::new(own, &before, exclusion, rank, goal);
+            if let Some(growth) = growth {
+                weighed = weighed.delivering(growth, own, &before, goal);
+            }
             if let Some(arriving) = arriving {
                 weighed = weighed.no_better_than(arriving, &before, goal);
             }
@@ -397,7 +418,12 @@ impl<'a> ColumnSample<'a> {
 
 impl Candidate<'_> {
     fn described(&self) -> Described<'_> {
-        Described { name: &self.name, figures: &self.figures, weighed: &self.weighed }
+        Described {
+            name: &self.name,
+            settings: &self.settings,
+            figures: &self.figures,
+            weighed: &self.weighed,
+        }
     }
 
     /// The `retoast` command, with the other columns that it must name.
@@ -496,7 +522,7 @@ impl RecommendationReport {
         let described: Vec<Described<'_>> = all.iter().map(Candidate::described).collect();
         let is_compared = uncompared.is_none();
         let as_set = all.iter().find(|candidate| candidate.kind == CandidateKind::AsSet);
-        let as_set = as_set.map(|candidate| candidate.settings.to_string());
+        let as_set = as_set.map(|candidate| candidate.settings.spelled_out());
         let mut reasons = uncompared.unwrap_or_else(|| {
             let on_disk = read.files().total_bytes;
             reasons(&described, recommendation, goal, on_disk, as_set.as_deref(), read.complete)

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::estimate::Figures;
+use super::estimate::{Figure, Figures, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::plan::Limit;
 use super::recommend::Optimize;
@@ -161,6 +161,16 @@ impl Files {
         let toast = relation.toast.as_ref();
         let (toast_bytes, toast_index_bytes) =
             toast.map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
+        let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
+        Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
+    }
+
+    /// The same without the free space that they have more than fresh files with these figures.
+    pub(super) fn without_free_space(&self, fresh: &FileSizes) -> Files {
+        let smaller = |bytes: u64, fresh: &Figure| bytes.min(fresh.value.estimate.round() as u64);
+        let heap_bytes = smaller(self.heap_bytes, &fresh.heap_bytes);
+        let toast_bytes = smaller(self.toast_bytes, &fresh.toast_bytes);
+        let toast_index_bytes = smaller(self.toast_index_bytes, &fresh.toast_index_bytes);
         let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }

@@ -64,9 +64,8 @@ fn joint_command(samples: &[ColumnSample<'_>], reports: &[Report]) -> Option<Joi
         return None;
     }
     let after = sample.after_command(then, today);
-    let files = sample.subject.read.files();
     let goal = Goal { optimize: sample.subject.options.optimize, ..Goal::default() };
-    let exclusion = Exclusion::of_growth(then.figures, after.growth(today.figures, &files), &goal);
+    let exclusion = Exclusion::of_growth(then.figures, sample.growth(then, today), &goal);
     let settings = then.tally.variant.settings?;
     let named = &then.tally.variant.named;
     Some(JointCommand {

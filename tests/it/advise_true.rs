@@ -197,6 +197,27 @@ fn the_same_seed_gives_the_same_answer_and_another_one_names_the_tie() {
     }
 }
 
+/// Rows of 2 kB, four on a page, of which every sixth is written anew, fill new pages before any is vacuumed.
+#[test]
+fn a_heap_grows_by_large_rows_that_are_far_apart_as_promised() {
+    let database = prepared("wide");
+    database.psql(
+        "CREATE TABLE wide (id int PRIMARY KEY, a text, b text COMPRESSION pglz);
+         ALTER TABLE wide ALTER a SET STORAGE plain;
+         INSERT INTO wide SELECT i, noise(i, 1550), CASE WHEN i % 6 = 0 THEN noise(i, 160) || repeat(left(noise(-i, 40), 16), 60) END
+             FROM generate_series(1, 5000) AS i;
+         VACUUM ANALYZE",
+    );
+    let arguments = ["wide", "-c", "b", "--optimize", "read", "--sample", "100%"];
+    let report = advised(&database, &arguments);
+    let after =
+        report.candidates.iter().find(|c| c.name == "main lz4").unwrap().after_command_bytes;
+    let words = ["retoast", "wide", "--column", "b", "--toaster", "main=lz4", "--compact=toast"];
+    run(toastctl().args(words).args(["-d", &database.conninfo()])).ok();
+    let now = bytes(&database, "wide");
+    assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
+}
+
 /// What `inspect` and `advise-threshold` say of a column, by turns with what their commands do: no verb asks for the
 /// opposite of another, or a second time.
 #[test]
@@ -230,7 +251,7 @@ fn inspect_and_advise_threshold_agree() {
     let kept = &report.recommendation;
     assert!(kept.command.is_empty(), "{kept}");
     assert!(kept.reasons.starts_with("Leave the stored values as they are: "), "{kept}");
-    let settings = "The present settings, extended lz4, apply to new values.";
+    let settings = "The present settings, storage extended, compression lz4, apply to new values.";
     assert!(kept.reasons.ends_with(settings), "{kept}");
     for (table, column) in
         [("mixed", "data"), ("chunks", "payload"), ("later", "line"), ("hot", "doc")]

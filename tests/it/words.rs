@@ -222,7 +222,7 @@ fn the_hint_about_a_materialized_view_helps() {
     );
     let report = advised(&database, &["wide", "-c", "t"]);
     let advice = &report.recommendation;
-    assert!(advice.reasons.starts_with("Use "), "{advice}");
+    assert!(advice.reasons.starts_with("Recommended: "), "{advice}");
     assert!(advice.reasons.contains("rows of a materialized view cannot be updated"), "{advice}");
     assert!(advice.command.is_empty(), "{advice}");
     let text = advise(&database, &["wide", "-c", "t", "--details"]).ok();

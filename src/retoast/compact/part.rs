@@ -342,7 +342,7 @@ async fn move_batch<F: File>(
         BatchEnd::Stored { rows, verified, xid } => {
             let took = started.elapsed();
             let bytes = pieces.iter().map(Piece::bytes).sum();
-            guard.session.throttle.batch_done(took, bytes, xid);
+            guard.session.throttle.batch_done(took, bytes, bytes, xid);
             if rows > 0 {
                 guard.session.throttle.patience.reset_wait();
             }

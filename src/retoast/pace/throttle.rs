@@ -398,12 +398,12 @@ impl<'a> Throttle<'a> {
         !self.sees_others || self.meter().others.is_some_and(|then| then.elapsed() < OTHERS_FOR)
     }
 
-    /// Records a batch: its duration, the bytes of values stored, and its transaction.
-    pub fn batch_done(&self, took: Duration, bytes: u64, xid: u32) {
+    /// Records a batch: its duration, the bytes of values stored and of what they have left dead, and its transaction.
+    pub fn batch_done(&self, took: Duration, stored: u64, dead: u64, xid: u32) {
         let mut meter = self.meter();
-        meter.figures.bytes += bytes;
+        meter.figures.bytes += stored;
         meter.not_slept_for += took;
-        meter.garbage.add(xid, bytes);
+        meter.garbage.add(xid, dead);
     }
 
     /// Whether a vacuum now would remove at least a quarter of the old row versions that batches have left. Call

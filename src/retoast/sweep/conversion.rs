@@ -434,8 +434,9 @@ impl Conversion<'_> {
                 let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
                 if let BatchEnd::Stored { xid, rows: stored, .. } = done {
-                    let bytes = rows.iter().map(|row| row.stored).sum();
-                    self.guard.session.throttle.batch_done(took, bytes, xid);
+                    let values = rows.iter().map(|row| row.stored).sum();
+                    let dead = rows.iter().map(|row| row.dead).sum();
+                    self.guard.session.throttle.batch_done(took, values, dead, xid);
                     if stored > 0 {
                         self.guard.session.throttle.patience.reset_wait();
                     }

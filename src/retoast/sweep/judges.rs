@@ -260,7 +260,7 @@ impl Scanner<'_> {
                 let bytes: i64 = row.try_get(1)?;
                 let bytes = u64::try_from(bytes).unwrap_or(0);
                 let xmin = transaction(row.try_get(2)?)?;
-                self.found.push(Row::new(ctid, xmin, bytes, bytes));
+                self.found.push(Row::new(ctid, xmin, bytes, bytes, bytes));
             }
         }
         Ok(())

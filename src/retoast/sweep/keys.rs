@@ -138,6 +138,7 @@ mod tests {
             spared: false,
             bytes: 10,
             stored: 10,
+            dead: 74,
         };
         let columns = [("id".to_owned(), "bigint".to_owned()), ("a\"b".into(), "text".into())];
         let mut keys = Keys::default();

@@ -367,9 +367,9 @@ impl Machine {
         self.scan.stored += if insists { 0 } else { rows };
         let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
-        let bytes: u64 = done.iter().map(|row| row.stored).sum();
-        // the row's tuple takes up space too
-        self.vacuums.batch_done(bytes + 64 * done.len() as u64, took);
+        let values = done.iter().map(|row| row.stored).sum();
+        let dead = done.iter().map(|row| row.dead).sum();
+        self.vacuums.batch_done(values, dead, took);
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
         let now = done.len() as f64 / ms;
         self.speed = Some(smoothed(self.speed, now));
@@ -474,14 +474,16 @@ pub struct Row {
     /// The size of the chosen columns' values: as stored now, or uncompressed if that is known and more, because a
     /// batch may store them so.
     pub bytes: u64,
-    /// The size of these values as stored now, which are dead once the row is re-toasted.
+    /// The size of these values as stored now.
     pub stored: u64,
+    /// The size of what is dead once the row is re-toasted: its version in the table, and these values out of line.
+    pub dead: u64,
 }
 
 impl Row {
     /// A row whose stored values show that it differs.
-    pub(crate) fn new(ctid: ItemPointer, xmin: u32, bytes: u64, stored: u64) -> Row {
-        Row { ctid, xmin, by_copy: false, spared: false, bytes, stored }
+    pub(crate) fn new(ctid: ItemPointer, xmin: u32, bytes: u64, stored: u64, dead: u64) -> Row {
+        Row { ctid, xmin, by_copy: false, spared: false, bytes, stored, dead }
     }
 }
 
@@ -667,7 +669,7 @@ struct Vacuums {
     max_bloat: f64,
     /// The fraction of these bytes for which the TOAST relation alone is vacuumed.
     early: f64,
-    /// Bytes re-toasted since the table was last vacuumed, and since its TOAST relation was.
+    /// What has become dead since the table was last vacuumed, and old values since its TOAST relation was, in bytes.
     of_table: u64,
     of_toast: u64,
     /// The time that batches have taken since then.
@@ -703,10 +705,10 @@ impl Vacuums {
         self.due = (self.of_table > 0).then_some(Extent::Table);
     }
 
-    /// Records that a batch has left `bytes` bytes of old values.
-    fn batch_done(&mut self, bytes: u64, took: Duration) {
-        self.of_table += bytes;
-        self.of_toast += bytes;
+    /// Records that a batch has left this many bytes of old values, and with old versions of rows so many.
+    fn batch_done(&mut self, values: u64, dead: u64, took: Duration) {
+        self.of_table += dead;
+        self.of_toast += values;
         self.worked += took;
         if self.of_table > self.limit(self.max_bloat) {
             self.due = Some(Extent::Table);
@@ -788,7 +790,7 @@ mod vacuum_tests {
 
     /// Records a batch, and returns what is due then.
     fn batch(vacuums: &mut Vacuums, mb: u64, ms: u64) -> Option<Extent> {
-        vacuums.batch_done(mb * MB, Duration::from_millis(ms));
+        vacuums.batch_done(mb * MB, mb * MB, Duration::from_millis(ms));
         vacuums.due()
     }
 

@@ -243,7 +243,7 @@ impl Scanner<'_> {
                     self.seen.tally.add_answer(at, answer);
                 }
             }
-            let row = Row::new(row.ctid, row.xmin, bytes, stored);
+            let row = Row::new(row.ctid, row.xmin, bytes, stored, row.bytes);
             self.decide_by_rule(rule, row, values, placed);
         }
         Ok(())

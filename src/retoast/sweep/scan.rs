@@ -28,7 +28,7 @@ use toast_format::heap::scan::{self, Item};
 use toast_format::judge::stock::{Compliance, by_functions, fits};
 use toast_format::judge::{Judge, Row as Judged};
 use toast_format::model::pages::chunk_bytes;
-use toast_format::model::stored::StoredValue;
+use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::visibility::Visibility;
 
 impl Scanner<'_> {
@@ -266,7 +266,7 @@ impl Scanner<'_> {
                             sampled.lengths.insert(ctid, u32::from(length));
                         }
                         if pages.visibility(ctid, &tuple) != Visibility::Dead {
-                            self.decide(ctid, &tuple);
+                            self.decide(ctid, &tuple, u64::from(length));
                         }
                     }
                     Item::Damaged(message) => {
@@ -277,7 +277,8 @@ impl Scanner<'_> {
         }
     }
 
-    fn decide(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>) {
+    /// `length`: of the tuple.
+    fn decide(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>, length: u64) {
         let Some((values, clears)) = self.stored_values(ctid, tuple) else { return };
         if self.seen.long_rows.is_some() {
             self.note_long_row(ctid, &values);
@@ -285,6 +286,7 @@ impl Scanner<'_> {
         }
         let mut bytes = 0;
         let mut all_stored = 0;
+        let mut dead = length;
         let (indexes, follow) = self.indexes();
         if let Some(unfit) = &mut self.seen.unfit {
             if !fits(&self.choice.model, &indexes, &follow, &values) {
@@ -301,12 +303,14 @@ impl Scanner<'_> {
                 let stored = value.stored_size.unwrap_or(0);
                 bytes += stored.max(value.raw_size.unwrap_or(0));
                 all_stored += stored;
+                let is_outside = value.form.is_external() || value.form == Form::Custom;
+                dead += if is_outside { stored } else { 0 };
                 if is_new {
                     self.seen.tally.add(at, value.form, value.method, stored);
                 }
             }
         }
-        let found = Row::new(ctid, xmin, bytes, all_stored);
+        let found = Row::new(ctid, xmin, bytes, all_stored, dead);
         if let Some(sampled) = &mut self.sampled {
             sampled.values.insert(ctid, values.clone());
         }
@@ -395,7 +399,8 @@ impl Scanner<'_> {
                     Compliance::Depends(_) => depends.push(target.index),
                 }
             }
-            let found = Row::new(row.ctid, row.xmin, bytes, bytes);
+            // values out of line are among the row's columns
+            let found = Row::new(row.ctid, row.xmin, bytes, bytes, row.bytes);
             if differs {
                 self.found.push(found);
             } else if !depends.is_empty() {

@@ -104,6 +104,21 @@ impl Settings {
         let compresses = matches!(self.storage, Storage::Extended | Storage::Main);
         !compresses || (self.policy == Policy::Always && self.method != MethodChoice::Either)
     }
+
+    /// As by [`Display`](fmt::Display), with what each part is: `storage extended, compression lz4`.
+    pub fn spelled_out(&self) -> String {
+        let mut text = format!("storage {}", self.storage.name());
+        if matches!(self.storage, Storage::Extended | Storage::Main) {
+            text.push_str(&format!(", compression {}", self.method));
+            if self.policy != Policy::Always {
+                text.push_str(&format!(", policy {}", self.policy));
+            }
+        }
+        if self.target != TupleTarget::default_for(PageSize::DEFAULT) {
+            text.push_str(&format!(", toast_tuple_target {}", self.target));
+        }
+        text
+    }
 }
 
 impl fmt::Display for Settings {
@@ -166,6 +181,10 @@ mod tests {
         assert_eq!(
             settings(Storage::Extended, MethodChoice::Either, "best").to_string(),
             "extended either best"
+        );
+        assert_eq!(
+            settings(Storage::Extended, MethodChoice::Either, "best").spelled_out(),
+            "storage extended, compression either, policy best"
         );
         assert_eq!(settings(Storage::External, lz4, "always").to_string(), "external");
     }

@@ -22,6 +22,7 @@ fn row(block: u32, item: u16, bytes: u64) -> Row {
         spared: false,
         bytes,
         stored: bytes,
+        dead: bytes + 64,
     }
 }
 
@@ -525,17 +526,20 @@ fn what_a_toaster_itself_leaves_is_tried_once() {
 
 #[test]
 fn vacuums_come_by_what_is_left_behind_however_much_it_holds() {
-    let dead = |stored| {
+    let due = |stored, dead| {
         let mut machine = Machine::new(TUNING);
         machine.next_action();
         machine.note(Event::Begun { blocks: 1, bytes: 100 << 20 }, 0.0);
         machine.next_action();
         // 90 MB in total, compressed or not
-        machine.note(Event::Scanned(vec![Row { stored, ..row(0, 1, 90 << 20) }]), 0.0);
+        machine.note(Event::Scanned(vec![Row { stored, dead, ..row(0, 1, 90 << 20) }]), 0.0);
         assert!(matches!(machine.next_action(), Action::Batch(0, _)));
         let took = Duration::from_millis(1);
         machine.note(Event::BatchDone { job: 0, rows: 1, xid: 77, took }, 0.0);
         machine.vacuums.due()
     };
-    assert_eq!((dead(90 << 20), dead(90 << 10)), (Some(Extent::Table), None));
+    assert_eq!(due(90 << 20, 90 << 20), Some(Extent::Table));
+    assert_eq!(due(90 << 10, 90 << 10), None);
+    // the rest of the row too
+    assert_eq!(due(90 << 10, 90 << 20), Some(Extent::Table));
 }
