@@ -56,7 +56,10 @@ impl Advisor {
         }
         let pageinspect = if by_pages { self.server.pageinspect.clone() } else { None };
         let scan = IndexScan::new(pageinspect, page, relation.oid);
-        let indexes = or_traced(scan.over(&[&*self.connection]).await);
+        let mut indexes = None;
+        if self.server.rebuilds_indexes() {
+            indexes = or_traced(scan.over(&[&*self.connection]).await);
+        }
         found(relation, page, &files.unwrap_or_default(), &indexes.unwrap_or_default(), estimated)
     }
 
@@ -278,17 +281,23 @@ fn moves(file: &FileCompaction) -> Option<String> {
     })
 }
 
-/// The files that are compacted.
+/// The files that become smaller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CompactedFiles {
     pub(super) heap: bool,
     pub(super) toast: bool,
+    /// The index of the TOAST relation, by a rebuild.
+    pub(super) index: bool,
 }
 
 impl CompactedFiles {
-    /// The files that this user can compact.
+    /// The files that this user can make smaller.
     pub(super) fn possible(server: &Server) -> CompactedFiles {
-        CompactedFiles { heap: server.compacts(), toast: server.compacts_toast() }
+        CompactedFiles {
+            heap: server.compacts(),
+            toast: server.compacts_toast(),
+            index: server.rebuilds_indexes(),
+        }
     }
 
     pub(super) fn are_both(self) -> bool {
@@ -309,10 +318,8 @@ impl CompactedFiles {
 /// What a `retoast` command does after the conversion, and what it leaves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AfterCommand {
-    /// Those files are compacted for which that pays.
+    /// Those files are made smaller for which that pays.
     pub(super) compacted: CompactedFiles,
-    /// Whether rebuilding the index of the TOAST relation pays.
-    pub(super) reindexes: bool,
     /// Heap, TOAST relation and its index before.
     before: u64,
     /// The same in the end.
@@ -328,7 +335,6 @@ impl AfterCommand {
     pub(super) fn unchanged(files: &Files) -> AfterCommand {
         AfterCommand {
             compacted: CompactedFiles::default(),
-            reindexes: false,
             before: files.total_bytes,
             bytes: Interval::exact(files.total_bytes),
             heap_bytes: files.heap_bytes as f64,
@@ -367,9 +373,10 @@ impl AfterCommand {
         let fresh = after.toast_bytes.value;
         let (toast, cost) =
             toast.apply(Step::Update { old: old_values, new: toast_bytes, fresh, tuning });
-        let compacted = CompactedFiles {
+        let mut compacted = CompactedFiles {
             heap: may.heap && heap.may_compact(),
             toast: may.toast && toast.may_compact(),
+            index: false,
         };
         let mut entries = index_bytes * cost.newest / toast_bytes.max(1.0);
         let fresh_index = after.toast_index_bytes.value;
@@ -382,7 +389,7 @@ impl AfterCommand {
         let index = FileModel::new(Content::Entries, page, index_now, fresh.estimate);
         let (index, _) =
             index.apply(Step::Update { old: index_bytes, new: entries, fresh, tuning });
-        let reindexes = index.is_bloated();
+        compacted.index = may.index && index.is_bloated();
         let before_compaction = heap.bytes.plus(toast.bytes).plus(index.bytes).estimate;
         let heap = if compacted.heap { heap.apply(Step::Compact).0 } else { heap };
         let kept_part = kept / (kept + toast_bytes).max(1.0);
@@ -393,12 +400,11 @@ impl AfterCommand {
         } else {
             toast
         };
-        let index = if reindexes { index.apply(Step::Reindex).0 } else { index };
+        let index = if compacted.index { index.apply(Step::Reindex).0 } else { index };
         let bytes = heap.bytes.plus_independent(toast.bytes).plus_independent(index.bytes);
         let Interval { estimate, low, high } = bytes;
         AfterCommand {
             compacted,
-            reindexes,
             before: files.total_bytes,
             bytes: Interval {
                 estimate: estimate.round() as u64,
@@ -423,8 +429,8 @@ impl AfterCommand {
             compacted: CompactedFiles {
                 heap: self.compacted.heap || more.compacted.heap,
                 toast: self.compacted.toast || more.compacted.toast,
+                index: self.compacted.index || more.compacted.index,
             },
-            reindexes: self.reindexes || more.reindexes,
             before: self.before + more.before,
             bytes: self.bytes.plus(more.bytes),
             heap_bytes: self.heap_bytes + more.heap_bytes,
@@ -434,7 +440,11 @@ impl AfterCommand {
 
     /// The options of `retoast` for it.
     pub(super) fn options(&self) -> Vec<&'static str> {
-        self.compacted.option().into_iter().chain(self.reindexes.then_some("--reindex")).collect()
+        self.compacted
+            .option()
+            .into_iter()
+            .chain(self.compacted.index.then_some("--reindex"))
+            .collect()
     }
 }
 
@@ -477,7 +487,7 @@ fn gain(fresh: &Figure, now: u64) -> u64 {
 pub(super) mod tests {
     use super::*;
 
-    const BOTH: CompactedFiles = CompactedFiles { heap: true, toast: true };
+    const BOTH: CompactedFiles = CompactedFiles { heap: true, toast: true, index: true };
     use crate::advise::estimate::FileSizes;
     use toast_format::model::interval;
 
@@ -544,6 +554,16 @@ pub(super) mod tests {
         assert!(left.before_compaction > 11_000 * 8192, "{left:?}");
         assert_eq!(left.bytes.estimate / 8192, 10_150 + 130);
         assert!(left.bytes.high < 10_280 * 8192 * 105 / 100, "{:?}", left.bytes);
+        // where indexes cannot be rebuilt, the index stays as long
+        let kept = AfterCommand::new(
+            &figures,
+            &figures,
+            &files,
+            PageSize::DEFAULT,
+            CompactedFiles { index: false, ..BOTH },
+        );
+        assert_eq!(kept.options(), ["--compact=toast"]);
+        assert!(kept.bytes.estimate > left.bytes.estimate, "{kept:?}");
         // where files do not become shorter, they stay so
         let left = AfterCommand::new(
             &figures,
@@ -552,7 +572,7 @@ pub(super) mod tests {
             PageSize::DEFAULT,
             CompactedFiles::default(),
         );
-        assert_eq!(left.compacted.option(), None);
+        assert_eq!(left.options(), [] as [&str; 0]);
         assert!(left.bytes.estimate > 11_000 * 8192, "{:?}", left.bytes);
     }
 

@@ -806,7 +806,7 @@ mod tests {
                 &same,
                 &FILES,
                 page,
-                CompactedFiles { heap: true, toast: true },
+                CompactedFiles { heap: true, toast: true, index: true },
             );
             growth_caveats(figures, &after, &FILES, false).len()
                 + settings_caveats(wanted, &present, page).len()

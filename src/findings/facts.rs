@@ -21,6 +21,8 @@ pub(crate) struct ServerFacts {
     pub(crate) truncates: bool,
     /// Whether this user can compact TOAST relations.
     pub(crate) compacts_toast: bool,
+    /// Whether indexes are rebuilt beside other sessions without missing rows.
+    pub(crate) rebuilds_indexes: bool,
     /// Whether it has lz4.
     pub(crate) lz4: bool,
     /// Whether it has pluggable TOAST, so that nothing makes files smaller.
@@ -258,6 +260,7 @@ impl Facts {
             server: ServerFacts {
                 truncates: true,
                 compacts_toast: true,
+                rebuilds_indexes: true,
                 lz4: false,
                 has_toasters: false,
             },

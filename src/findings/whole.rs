@@ -324,6 +324,7 @@ impl Facts {
             added(self.counters, other.counters, |sum, more| sum.plus_with_chunks(&more));
         self.server.truncates &= other.server.truncates;
         self.server.compacts_toast &= other.server.compacts_toast;
+        self.server.rebuilds_indexes &= other.server.rebuilds_indexes;
         self.server.lz4 &= other.server.lz4;
         self.server.has_toasters |= other.server.has_toasters;
         self.looked_at.add(&other.looked_at);

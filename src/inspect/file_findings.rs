@@ -112,6 +112,7 @@ impl<'a> HeapPages<'a> {
             server: ServerFacts {
                 truncates: true,
                 compacts_toast: true,
+                rebuilds_indexes: true,
                 lz4: false,
                 has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
             },

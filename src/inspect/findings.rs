@@ -215,6 +215,7 @@ impl Inspector {
             server: ServerFacts {
                 truncates: self.server.vacuum_truncates,
                 compacts_toast: self.server.compacts_toast(),
+                rebuilds_indexes: self.server.rebuilds_indexes(),
                 lz4,
                 has_toasters: self.server.has_toasters,
             },

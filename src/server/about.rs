@@ -61,7 +61,16 @@ pub struct Server {
     pub names_toast: bool,
 }
 
+/// The first release whose REINDEX CONCURRENTLY does not miss rows that change during the rebuild (release notes of
+/// 14.4).
+const REBUILDS_INDEXES: i32 = 140_004;
+
 impl Server {
+    /// Whether indexes are rebuilt beside other sessions without missing rows.
+    pub(crate) fn rebuilds_indexes(&self) -> bool {
+        self.version_num >= REBUILDS_INDEXES
+    }
+
     /// Whether compaction can make files smaller on this server.
     pub(crate) fn compacts(&self) -> bool {
         self.vacuum_truncates && !self.has_toasters

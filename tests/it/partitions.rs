@@ -268,7 +268,7 @@ fn no_more_is_saved_of_partitions_than_they_take() {
     let on_disk = advice["files"]["total_bytes"].as_f64().unwrap();
     let reasons = advice["recommendation"]["reasons"].as_str().unwrap();
     let (saved, _) = reasons.split_once(" less on disk").unwrap();
-    let (number, unit) = saved.split_once(": ").unwrap().1.split_once(' ').unwrap();
+    let (number, unit) = saved.split_once(", with ").unwrap().1.split_once(' ').unwrap();
     let unit = if unit == "MB" { 1048576.0 } else { 1024.0 };
     let saved = number.parse::<f64>().unwrap() * unit;
     assert!(saved <= on_disk - then, "{reasons} {on_disk} {then}");

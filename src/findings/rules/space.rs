@@ -37,10 +37,19 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             continue;
         }
         let bytes = Interval::exact(spare as f64);
+        let mut what = format!("more than index {} would take if rebuilt", index.name);
+        let mut command = String::new();
+        if facts.server.rebuilds_indexes {
+            command = facts.table.reindex();
+        } else {
+            what.push_str(
+                "; before PostgreSQL 14.4, a rebuild beside other sessions may miss rows",
+            );
+        }
         out.push(Finding {
             object: Some(index.name.clone()),
-            what: format!("more than index {} would take if rebuilt", index.name),
-            command: facts.table.reindex(),
+            what,
+            command,
             compaction: Some(Expected {
                 gives_back: spare,
                 rows: None,

@@ -11,8 +11,13 @@ use toast_format::fill::meter::FileFill;
 use toast_format::model::estimate::BlocksRead;
 use toast_format::model::interval::Interval;
 
-const SERVER: ServerFacts =
-    ServerFacts { truncates: true, compacts_toast: true, lz4: false, has_toasters: false };
+const SERVER: ServerFacts = ServerFacts {
+    truncates: true,
+    compacts_toast: true,
+    rebuilds_indexes: true,
+    lz4: false,
+    has_toasters: false,
+};
 
 fn facts() -> Facts {
     Facts::nothing_found()
@@ -248,6 +253,17 @@ fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
         codes(&Facts { server: ServerFacts { has_toasters: true, ..SERVER }, ..stock }),
         [""; 0]
     );
+}
+
+#[test]
+fn no_rebuild_is_advised_on_servers_where_it_may_miss_rows() {
+    let bloated = BloatedIndex { name: "i".into(), bytes: 9 << 20, fresh: 0, wal: 0 };
+    let facts = Facts { bloated: vec![bloated], ..facts() };
+    assert_eq!(found(&facts)[0].command, "toastctl reindex public.t");
+    let server = ServerFacts { rebuilds_indexes: false, ..SERVER };
+    let finding = &found(&Facts { server, ..facts })[0];
+    assert_eq!((finding.code.name(), finding.command.as_str()), ("bloated-index", ""));
+    assert!(finding.what.contains("before PostgreSQL 14.4"), "{}", finding.what);
 }
 
 #[test]

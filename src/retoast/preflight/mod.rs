@@ -591,10 +591,6 @@ async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastEr
     }
 }
 
-/// The first release whose REINDEX CONCURRENTLY does not miss rows that change during the rebuild (release notes of
-/// 14.4).
-const SOUND: i32 = 140_004;
-
 /// Refuses a server whose rebuilds are unreliable, and a user who may not drop the remains of an interrupted rebuild.
 pub(crate) async fn may_reindex(
     client: &Client,
@@ -602,7 +598,7 @@ pub(crate) async fn may_reindex(
     ready: &PreparedTable,
 ) -> Result<(), RetoastError> {
     let name = ready.relation.display_name();
-    if server.version_num < SOUND {
+    if !server.rebuilds_indexes() {
         let text = format!(
             "indexes: before PostgreSQL 14.4, an index rebuilt with CONCURRENTLY may miss rows; \
              this server is {}\nHINT:  Install the latest minor release.",
