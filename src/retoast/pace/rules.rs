@@ -293,9 +293,9 @@ impl ThrottleRules {
                 Lag::Time(limit) => time > limit,
             };
             let text = format!(
-                "replica {} is {} kB of WAL and {} s behind (setting max-replica-lag)",
+                "replica {} is {} of WAL and {} s behind (setting max-replica-lag)",
                 replica.name,
-                bytes >> 10,
+                size(bytes),
                 time.as_secs()
             );
             Pause::new_if(over, Cause::ReplicaLag, text)
@@ -324,11 +324,11 @@ impl ThrottleRules {
         let holder = readings.holder.as_ref()?;
         let HeldBack { bytes, limit } = readings.held;
         let text = format!(
-            "{} keeps vacuum from removing {} kB of old row versions of this table, more than {} kB (setting \
+            "{} keeps vacuum from removing {} of old row versions of this table, more than {} (setting \
              max-bloat)",
             holder.who,
-            bytes >> 10,
-            limit >> 10
+            size(bytes),
+            size(limit)
         );
         Pause::new_if(bytes > limit, Cause::Xmin, text)
     }

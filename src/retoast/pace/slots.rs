@@ -78,11 +78,11 @@ impl Slots {
     pub fn against(&self, margin: u64) -> Option<String> {
         let (slot, safe) = self.least().filter(|&(_, safe)| safe < margin)?;
         Some(format!(
-            "{} can tolerate only {} kB more WAL before the server removes WAL that it needs, and {} kB are reserved for the \
+            "{} can tolerate only {} more WAL before the server removes WAL that it needs, and {} are reserved for the \
              next transactions (max_slot_wal_keep_size)",
             slot.text(),
-            safe >> 10,
-            margin >> 10
+            size(safe),
+            size(margin)
         ))
     }
 
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(slots.against(50 * MB), None);
         let text = slots.against(51 * MB).unwrap();
         assert!(text.starts_with(
-            "replication slot \"s\" (physical, inactive) can tolerate only 51200 kB more"
+            "replication slot \"s\" (physical, inactive) can tolerate only 50 MB more"
         ));
     }
 

@@ -452,8 +452,8 @@ impl<'a> Throttle<'a> {
         let held = meter.held();
         if let (Some(holder), true) = (&meter.readings.holder, held >= WORTH_NOTING) {
             notes.push(format!(
-                "{} kB of old row versions are left for a later VACUUM: {} holds them back",
-                held >> 10,
+                "{} of old row versions are left for a later VACUUM: {} holds them back",
+                size(held),
                 holder.who
             ));
         }

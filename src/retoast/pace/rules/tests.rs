@@ -63,7 +63,7 @@ fn a_replica_that_replays_nothing_is_late_by_the_time_since_it_stopped() {
     assert_eq!(judge(14.0, 300, 100, None), None);
     let pause = judge(15.1, 300, 100, None).unwrap();
     assert_eq!(pause.cause, Cause::ReplicaLag);
-    assert!(pause.text.contains("replica \"r\" is 0 kB of WAL and 10 s behind"), "{pause:?}");
+    assert!(pause.text.contains("replica \"r\" is 200 bytes of WAL and 10 s behind"), "{pause:?}");
     // WAL written at 14 s is not that late yet
     assert_eq!(judge(16.0, 300, 200, None), None);
     assert!(judge(25.0, 300, 200, None).is_some());
@@ -151,7 +151,7 @@ fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
     readings.slots = slot(23 * MB);
     let pause = rules.judge(at(0.0), &readings, WorkKind::Batch).unwrap();
     assert!(
-        pause.cause.is_others() && pause.text.contains("can tolerate only 23552 kB more"),
+        pause.cause.is_others() && pause.text.contains("can tolerate only 23 MB more"),
         "{pause:?}"
     );
     assert_eq!(rules.judge(at(0.0), &readings, WorkKind::Scan), None);
