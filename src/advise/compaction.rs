@@ -480,7 +480,7 @@ pub(super) fn estimated(
 
 /// By how much a file of `now` bytes is larger than VACUUM FULL would leave it.
 fn gain(fresh: &Figure, now: u64) -> u64 {
-    now.saturating_sub(fresh.value.estimate.round() as u64)
+    now.saturating_sub(fresh.bytes())
 }
 
 #[cfg(test)]

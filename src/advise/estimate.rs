@@ -45,6 +45,11 @@ impl From<Figure> for Changed<u64> {
 }
 
 impl Figure {
+    /// The estimate, in whole bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.value.estimate.round() as u64
+    }
+
     /// This part of the figure, with the same change.
     pub(super) fn scaled(self, part: f64) -> Figure {
         Figure { value: self.value.scaled(part), ..self }

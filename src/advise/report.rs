@@ -255,8 +255,8 @@ impl<'a> ColumnSample<'a> {
     /// By how much the command makes the files larger if these have no free space now, as a part: what an earlier command
     /// has left is no room for another one to grow, and no gain of it.
     pub(super) fn growth(&self, then: SampledFigures<'_>, today: SampledFigures<'_>) -> Interval {
-        let without = |files: &Files, today: &Figures| files.without_free_space(&today.files);
-        self.after_command_on(then, today, without).growth()
+        self.after_command_on(then, today, |files, today| files.without_free_space(&today.files))
+            .growth()
     }
 
     /// As by [`ColumnSample::after_command`], of files that are derived from those of each relation for itself.

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::estimate::{Figure, Figures, FileSizes};
+use super::estimate::{Figures, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::plan::Limit;
 use super::recommend::Optimize;
@@ -167,10 +167,9 @@ impl Files {
 
     /// The same without the free space that they have more than fresh files with these figures.
     pub(super) fn without_free_space(&self, fresh: &FileSizes) -> Files {
-        let smaller = |bytes: u64, fresh: &Figure| bytes.min(fresh.value.estimate.round() as u64);
-        let heap_bytes = smaller(self.heap_bytes, &fresh.heap_bytes);
-        let toast_bytes = smaller(self.toast_bytes, &fresh.toast_bytes);
-        let toast_index_bytes = smaller(self.toast_index_bytes, &fresh.toast_index_bytes);
+        let heap_bytes = self.heap_bytes.min(fresh.heap_bytes.bytes());
+        let toast_bytes = self.toast_bytes.min(fresh.toast_bytes.bytes());
+        let toast_index_bytes = self.toast_index_bytes.min(fresh.toast_index_bytes.bytes());
         let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
     }

@@ -111,8 +111,8 @@ impl LiveCheck {
             })
             .collect();
         let blocks: Vec<BlockNumber> = changed.keys().copied().collect();
-        let choose = |map: &VisibilityMap, pages| map.wanted(&blocks, u32::MAX, pages);
-        let mut map = self.map_pages(which, choose).await?;
+        let mut map =
+            self.map_pages(which, |map, pages| map.wanted(&blocks, u32::MAX, pages)).await?;
         changed.retain(|block, _| map.has(block.0));
         let blocks: Vec<BlockNumber> = changed.keys().copied().collect();
         let again = reader.read(&blocks).await?;

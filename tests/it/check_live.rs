@@ -469,7 +469,7 @@ fn a_bit_of_the_map_that_is_cleared_with_its_page_is_no_damage() {
          END $$",
     ));
     let (found, lines) = check(&database, &["t"]);
-    assert_eq!(lines.iter().map(|line| told(line)).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), [""; 0]);
     assert_eq!(found.code, Some(0), "{}", found.stderr);
     let set = database.psql("SELECT count(*) > 0 FROM log WHERE at & 1 = 1");
     assert_eq!(set, "t", "the bit was set when it was read");

@@ -42,9 +42,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         if facts.server.rebuilds_indexes {
             command = facts.table.reindex();
         } else {
-            what.push_str(
-                "; before PostgreSQL 14.4, a rebuild beside other sessions may miss rows",
-            );
+            what.push_str("; before PostgreSQL 14.4, a concurrent rebuild may miss rows");
         }
         out.push(Finding {
             object: Some(index.name.clone()),
