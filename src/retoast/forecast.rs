@@ -292,7 +292,9 @@ impl ForecastBasis<'_> {
         let sweep = after.heap_growth + after.toast_cost.growth + after.toast_index_growth;
         let indexes: f64 = self.indexes.iter().map(|one| self.index_growth(one, &sums)).sum();
         let compaction = of_toast.map_or(0.0, |_| after.compaction_growth(self.page));
-        let uncertain = LEAST_DEAD.max(after.toast_cost.uncertain);
+        // on a busy machine a vacuum comes late, or leaves what somebody still sees
+        let versions = 2.0 * sums.tuple_before.min(self.tuning(0.0).table);
+        let uncertain = LEAST_DEAD.max(after.toast_cost.uncertain).max(versions);
         let growth = Forecast {
             all: ends(sweep + indexes + compaction, uncertain).whole(),
             sweep: sweep as u64,

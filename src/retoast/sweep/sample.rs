@@ -533,12 +533,14 @@ impl Conversion<'_> {
 fn same_change(row: &Row, page: PageSize) -> RowChange {
     let stored = u32::try_from(row.stored).unwrap_or(u32::MAX);
     let is_outside = row.stored > INLINE;
-    let tuple = if is_outside { NARROW } else { stored.saturating_add(NARROW) };
+    let changed = if is_outside { NARROW } else { stored.saturating_add(NARROW) };
     let chunks = if is_outside { page.chunks(stored) } else { 0 };
     let external = if is_outside { row.stored } else { 0 };
+    let rest = u32::try_from(row.dead.saturating_sub(external)).unwrap_or(u32::MAX);
+    let tuple = rest.max(changed);
     RowChange {
         tuple: (tuple, tuple),
-        changed: tuple,
+        changed,
         chunks: (chunks, chunks),
         external: (external, external),
         kept: 0,
