@@ -21,7 +21,7 @@ pub(crate) struct ServerFacts {
     pub(crate) truncates: bool,
     /// Whether this user can compact TOAST relations.
     pub(crate) compacts_toast: bool,
-    /// Whether indexes are rebuilt beside other sessions without missing rows.
+    /// Whether a concurrent rebuild of an index is safe, and misses no rows.
     pub(crate) rebuilds_indexes: bool,
     /// Whether it has lz4.
     pub(crate) lz4: bool,

@@ -66,7 +66,7 @@ pub struct Server {
 const REBUILDS_INDEXES: i32 = 140_004;
 
 impl Server {
-    /// Whether indexes are rebuilt beside other sessions without missing rows.
+    /// Whether a concurrent rebuild of an index is safe, and misses no rows.
     pub(crate) fn rebuilds_indexes(&self) -> bool {
         self.version_num >= REBUILDS_INDEXES
     }

@@ -486,6 +486,13 @@ impl Row {
     pub(crate) fn new(ctid: ItemPointer, xmin: u32, bytes: u64, stored: u64, dead: u64) -> Row {
         Row { ctid, xmin, by_copy: false, spared: false, bytes, stored, dead }
     }
+
+    /// What is dead of a row whose columns take `columns` bytes in all, by functions, if `stored` bytes of them are
+    /// re-toasted. What a row of `threshold` bytes has no room for is out of line, and stays unless it is re-toasted.
+    pub(crate) fn dead_by_functions(columns: u64, stored: u64, threshold: u64) -> u64 {
+        let outside = if stored > threshold { stored } else { 0 };
+        outside + columns.saturating_sub(outside).min(threshold)
+    }
 }
 
 /// What a vacuum covers.
@@ -706,7 +713,7 @@ impl Vacuums {
         self.due = (self.of_table > 0).then_some(Extent::Table);
     }
 
-    /// Records that a batch has left this many bytes of old values, and with old versions of rows so many.
+    /// Records what a batch has left dead: the bytes of old values, and those of old row versions together with them.
     fn batch_done(&mut self, values: u64, dead: u64, took: Duration) {
         self.of_table += dead;
         self.of_toast += values;

@@ -243,7 +243,8 @@ impl Scanner<'_> {
                     self.seen.tally.add_answer(at, answer);
                 }
             }
-            let row = Row::new(row.ctid, row.xmin, bytes, stored, row.bytes);
+            let dead = Row::dead_by_functions(row.bytes, stored, limit);
+            let row = Row::new(row.ctid, row.xmin, bytes, stored, dead);
             self.decide_by_rule(rule, row, values, placed);
         }
         Ok(())

@@ -399,8 +399,8 @@ impl Scanner<'_> {
                     Compliance::Depends(_) => depends.push(target.index),
                 }
             }
-            // values out of line are among the row's columns
-            let found = Row::new(row.ctid, row.xmin, bytes, bytes, row.bytes);
+            let dead = Row::dead_by_functions(row.bytes, bytes, threshold);
+            let found = Row::new(row.ctid, row.xmin, bytes, bytes, dead);
             if differs {
                 self.found.push(found);
             } else if !depends.is_empty() {

@@ -200,13 +200,11 @@ impl FileModel {
         };
         let mut error = ERROR * cost.before_vacuum;
         if self.content != Content::Chunks {
-            let most = match self.content {
+            let mut most = 0.0;
+            if self.content == Content::Rows {
                 // rows that are large or far apart leave no page that is pruned in time
-                Content::Rows => {
-                    new.min((needed * ROWS_UPDATED.part).max(LEAST_DEAD * (1.0 + ERROR)))
-                }
-                Content::Chunks | Content::Entries => 0.0,
-            };
+                most = new.min((needed * ROWS_UPDATED.part).max(LEAST_DEAD * (1.0 + ERROR)));
+            }
             let uncertain = (0.5 * (left - needed)).max(most - (left - needed));
             cost = Cost { growth: left - now, uncertain, ..cost };
             error = 0.0;

@@ -107,34 +107,30 @@ impl Settings {
 
     /// As by [`Display`](fmt::Display), with what each part is: `storage extended, compression lz4`.
     pub fn spelled_out(&self) -> String {
-        let mut text = format!("storage {}", self.storage.name());
+        let parts = self.relevant().into_iter().map(|(_, name, value)| format!("{name} {value}"));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The relevant settings: what precedes the value in a few words, the setting's name, and the value.
+    fn relevant(&self) -> Vec<(&'static str, &'static str, String)> {
+        let mut parts = vec![("", "storage", self.storage.name().to_owned())];
         if matches!(self.storage, Storage::Extended | Storage::Main) {
-            text.push_str(&format!(", compression {}", self.method));
+            parts.push((" ", "compression", self.method.to_string()));
             if self.policy != Policy::Always {
-                text.push_str(&format!(", policy {}", self.policy));
+                parts.push((" ", "policy", self.policy.to_string()));
             }
         }
         if self.target != TupleTarget::default_for(PageSize::DEFAULT) {
-            text.push_str(&format!(", toast_tuple_target {}", self.target));
+            parts.push((" target ", "toast_tuple_target", self.target.to_string()));
         }
-        text
+        parts
     }
 }
 
 impl fmt::Display for Settings {
     /// Writes the relevant settings in a few words, for reports.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.storage.name())?;
-        if matches!(self.storage, Storage::Extended | Storage::Main) {
-            write!(f, " {}", self.method)?;
-            if self.policy != Policy::Always {
-                write!(f, " {}", self.policy)?;
-            }
-        }
-        if self.target != TupleTarget::default_for(PageSize::DEFAULT) {
-            write!(f, " target {}", self.target)?;
-        }
-        Ok(())
+        self.relevant().iter().try_for_each(|(before, _, value)| write!(f, "{before}{value}"))
     }
 }
 

@@ -525,6 +525,15 @@ fn what_a_toaster_itself_leaves_is_tried_once() {
 }
 
 #[test]
+fn values_of_other_columns_out_of_line_are_not_dead() {
+    let dead = |columns, stored| Row::dead_by_functions(columns, stored, 2032);
+    assert_eq!(dead(1700, 200), 1700);
+    assert_eq!(dead(9200, 9000), 9200);
+    assert_eq!(dead(1_000_200, 200), 2032);
+    assert_eq!(dead(1_009_000, 9000), 9000 + 2032);
+}
+
+#[test]
 fn vacuums_come_by_what_is_left_behind_however_much_it_holds() {
     let due = |stored, dead| {
         let mut machine = Machine::new(TUNING);
