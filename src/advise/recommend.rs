@@ -201,12 +201,34 @@ fn month(figures: &Figures, goal: &Goal, amount: impl Fn(&Figure) -> f64) -> f64
     disk / GIGABYTE * prices.disk + daily * MONTH_DAYS
 }
 
+/// What the other columns of a table take, in bytes of its files: the columns share what the table may grow by.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct OtherColumns {
+    /// What the commands that are advised for them add.
+    pub(super) added: f64,
+    /// What they take today beyond what they would with PostgreSQL's default settings.
+    pub(super) excess: f64,
+    /// The table with the settings that are advised for each of the others, if these are the same.
+    pub(super) joined: Option<Joined>,
+}
+
+/// A table of which all columns have the same settings, without what the others than this one add.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Joined {
+    pub(super) settings: Settings,
+    /// Bytes of all files, without free space.
+    pub(super) total_bytes: Figure,
+    /// By how much the command makes the files larger, as a part.
+    pub(super) growth: Interval,
+}
+
 /// What a recommendation is for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Goal {
     pub optimize: Optimize,
     pub workload: Workload,
     pub prices: PriceList,
+    pub(super) others: OtherColumns,
 }
 
 impl Goal {
@@ -278,9 +300,12 @@ impl Exclusion {
 
     /// Whether the table grows by more than `goal` takes.
     pub(super) fn of_growth(figures: &Figures, growth: Interval, goal: &Goal) -> Option<Exclusion> {
-        let Goal { optimize, .. } = *goal;
+        let Goal { optimize, others, .. } = *goal;
         let limit = optimize.growth_limit();
+        let before = today(&figures.files.total_bytes).max(1.0);
+        let growth = growth.scaled(before / (before + others.added).max(1.0));
         let larger = part(figures.files.total_bytes.change, ESTIMATE) - 1.0;
+        let larger = larger * before / (before + others.added).max(1.0);
         let grows = larger.max(growth.estimate);
         // files that are larger with these settings, not only loose
         let may_grow = matches!(optimize, Optimize::Read | Optimize::Write) && larger > 0.0;
@@ -432,11 +457,14 @@ impl Weighed {
     }
 
     /// Excludes it if it is out of proportion to what PostgreSQL's defaults would store.
-    pub(super) fn measure_by(&mut self, defaults: &Weighed, optimize: Optimize) {
+    pub(super) fn measure_by(&mut self, defaults: &Weighed, goal: &Goal) {
         if self.rank.is_none() || self.exclusion == Some(Exclusion::Refused) {
             return;
         }
-        let larger = self.total / defaults.total.max(1.0) - 1.0;
+        let Goal { optimize, others, .. } = *goal;
+        let more = self.total - defaults.total;
+        let elsewhere = if more > 0.0 { (others.excess + others.added).max(0.0) } else { 0.0 };
+        let larger = (more + elsewhere) / (defaults.total - others.excess).max(1.0);
         let heap = self.heap / defaults.heap.max(1.0);
         let widens = heap > 2.0 && self.total - defaults.total > defaults.heap - self.heap;
         let slower = self.score.read / defaults.score.read;
@@ -890,6 +918,32 @@ mod tests {
     }
 
     #[test]
+    fn columns_share_what_the_table_may_grow_by() {
+        let goal = goal(Optimize::Read);
+        let beside =
+            |added, excess| Goal { others: OtherColumns { added, excess, joined: None }, ..goal };
+        // within a tenth of the table as the command for another column leaves it
+        let figures = entry(1.104, 0.5, 0.5, 1).figures;
+        let none = Interval::default();
+        let excluded = |goal| Exclusion::of_growth(&figures, none, &goal);
+        assert!(matches!(excluded(goal), Some(Exclusion::Grows(_))));
+        assert_eq!(excluded(beside(9.0 * MEGABYTE, 0.0)), None);
+
+        // and all of them within a tenth of what the defaults store, before that command and after it
+        let defaults = weighed(&[entry(1.0, 1.0, 1.0, 0)], &goal)[0];
+        let larger = |size, goal: Goal| {
+            let mut all = weighed(&[entry(1.0, 1.0, 1.0, 0), entry(size, 0.5, 0.5, 1)], &goal);
+            all[1].measure_by(&defaults, &goal);
+            all[1].exclusion
+        };
+        assert_eq!(larger(1.06, goal), None);
+        for beside in [beside(9.0 * MEGABYTE, 0.0), beside(0.0, 9.0 * MEGABYTE)] {
+            assert!(matches!(larger(1.06, beside), Some(Exclusion::Larger(_))));
+            assert_eq!(larger(0.99, beside), None);
+        }
+    }
+
+    #[test]
     fn what_a_command_would_leave_free_is_no_gain() {
         let today = entry(1.0, 1.0, 1.0, 0);
         for optimize in [Optimize::Balanced, Optimize::Size] {
@@ -988,7 +1042,7 @@ mod tests {
         let choice = |entry, optimize| {
             let mut all = weighed(&[today, entry], &goal(optimize));
             let defaults = all[0];
-            all[1].measure_by(&defaults, optimize);
+            all[1].measure_by(&defaults, &goal(optimize));
             recommend(&all).choice
         };
         // values into the row as they are: no smaller
@@ -1071,7 +1125,7 @@ mod tests {
     fn judged(entries: &[Entry], goal: &Goal, defaults: Option<usize>) -> Recommendation {
         let mut all = weighed(entries, goal);
         if let Some(defaults) = defaults.and_then(|at| all.get(at)).copied() {
-            all.iter_mut().for_each(|one| one.measure_by(&defaults, goal.optimize));
+            all.iter_mut().for_each(|one| one.measure_by(&defaults, goal));
         }
         recommend(&all)
     }

@@ -10,7 +10,8 @@ use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
 use super::recommend::{
-    Described, Exclusion, Goal, Optimize, Recommendation, Weighed, reasons, recommend, weighting,
+    Described, Exclusion, Goal, OtherColumns, Recommendation, Weighed, reasons, recommend,
+    weighting,
 };
 use super::result::{
     Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, PartitionsReport,
@@ -106,8 +107,8 @@ struct Candidate<'a> {
     weighed: Weighed,
 }
 
-/// The report on one column.
-pub(super) fn column_report(sample: ColumnSample<'_>) -> Report {
+/// The report on one column, beside the others of its table.
+pub(super) fn column_report(sample: ColumnSample<'_>, others: OtherColumns) -> Report {
     let ColumnSample { subject, variants, calibrated, .. } = sample;
     let relation = subject.relation;
     let optimize = subject.options.optimize;
@@ -115,7 +116,7 @@ pub(super) fn column_report(sample: ColumnSample<'_>) -> Report {
     let files = subject.read.files();
     let column_use = facts.statements.column_use(relation, &variants.name, facts.counters.live);
     let workload = sample.workload(&column_use);
-    let goal = Goal { optimize, workload, prices: subject.options.prices };
+    let goal = Goal { optimize, workload, prices: subject.options.prices, others };
     let uncompared = why_uncompared(sample);
     let candidates = sample.candidates(&goal, uncompared.is_none());
     let weighed: Vec<Weighed> = candidates.iter().map(|candidate| candidate.weighed).collect();
@@ -312,25 +313,34 @@ impl<'a> ColumnSample<'a> {
         })
     }
 
-    /// Of the figures of all variants, those with the same settings where values of other columns arrive too.
-    fn arriving<'f>(&self, all: &'f [Figures], tally: &VariantTally) -> Option<&'f Figures> {
-        let settings = tally.variant.settings?;
+    /// Of the figures of all variants, those with these settings where this is done with values of other columns.
+    pub(super) fn with_others<'f>(
+        &'f self,
+        others: OtherValues,
+        all: &'f [Figures],
+        settings: &Settings,
+    ) -> Option<SampledFigures<'f>> {
         let mut pairs = self.tally.tallies().iter().zip(all);
         let found = pairs.find(|(one, _)| {
-            one.variant.others == OtherValues::Arrive && one.variant.settings == Some(settings)
+            one.variant.others == others && one.variant.settings.as_ref() == Some(settings)
         });
-        found.map(|(_, figures)| figures)
+        found.map(|(tally, figures)| SampledFigures { tally, figures })
     }
 
-    /// Excludes candidates that are out of proportion to what PostgreSQL's defaults store.
-    fn exclude(&self, all: &mut [Candidate<'_>], optimize: Optimize) {
+    /// PostgreSQL's default settings.
+    pub(super) fn defaults(&self) -> Settings {
         let Subject { facts, server, .. } = self.subject;
-        let defaults = Settings {
+        Settings {
             storage: Storage::Extended,
             method: MethodChoice::One(facts.compression.default),
             target: TupleTarget::default_for(server.page_size),
             policy: Policy::Always,
-        };
+        }
+    }
+
+    /// Excludes candidates that are out of proportion to what PostgreSQL's defaults store.
+    fn exclude(&self, all: &mut [Candidate<'_>], goal: &Goal) {
+        let defaults = self.defaults();
         let is_default =
             |one: &&Candidate<'_>| one.kind != CandidateKind::Today && one.settings == defaults;
         // where today's values are as the settings store them, there is no candidate of its own for these
@@ -339,7 +349,7 @@ impl<'a> ColumnSample<'a> {
             return;
         };
         for candidate in all {
-            candidate.weighed.measure_by(&defaults, optimize);
+            candidate.weighed.measure_by(&defaults, goal);
         }
     }
 
@@ -358,7 +368,6 @@ impl<'a> ColumnSample<'a> {
         let mut all: Vec<Candidate<'a>> = Vec::with_capacity(estimated.len());
         let tallies = self.tally.tallies();
         for ((tally, mut figures), own) in tallies.iter().zip(estimated).zip(&weighty) {
-            let arriving = self.arriving(&weighty, tally);
             let settings = tally.variant.settings.unwrap_or(*present);
             let (kind, name) = match all.first() {
                 None => (CandidateKind::Today, "today".to_owned()),
@@ -374,13 +383,19 @@ impl<'a> ColumnSample<'a> {
             let rank = if is_today { None } else { Some(rank(&settings, present)) };
             let mut after = AfterCommand::unchanged(&files);
             let mut growth = None;
+            let joined = goal.others.joined.filter(|joined| joined.settings == settings);
+            let mut judged = *own;
+            if let Some(joined) = joined {
+                judged.files.total_bytes = joined.total_bytes;
+            }
             if let Some(today) = all.first() {
                 let then = SampledFigures { tally, figures: &figures };
                 let today = SampledFigures { tally: today.tally, figures: &today.figures };
                 after = self.after_command(then, today);
                 // files that this user cannot compact keep their size: the values are judged
                 if CompactedFiles::possible(self.subject.server).are_both() {
-                    growth = Some(self.growth(then, today));
+                    let own = || self.growth(then, today);
+                    growth = Some(joined.map_or_else(own, |joined| joined.growth));
                 }
             }
             let exclusion = if is_today {
@@ -388,14 +403,14 @@ impl<'a> ColumnSample<'a> {
             } else if tally.refused > 0.0 {
                 Some(Exclusion::Refused)
             } else {
-                Exclusion::new(&figures, growth.unwrap_or_default(), goal)
+                Exclusion::new(&judged, growth.unwrap_or_default(), goal)
             };
-            let mut weighed = Weighed::new(own, &before, exclusion, rank, goal);
+            let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
             if let Some(growth) = growth {
-                weighed = weighed.delivering(growth, own, &before, goal);
+                weighed = weighed.delivering(growth, &judged, &before, goal);
             }
-            if let Some(arriving) = arriving {
-                weighed = weighed.no_better_than(arriving, &before, goal);
+            if let Some(arriving) = self.with_others(OtherValues::Arrive, &weighty, &settings) {
+                weighed = weighed.no_better_than(arriving.figures, &before, goal);
             }
             let fresh = figures.files.heap_bytes.value.estimate;
             let values = tally.values() * scale;
@@ -411,7 +426,7 @@ impl<'a> ColumnSample<'a> {
             }
             all.push(Candidate { kind, settings, name, tally, figures, after, weighed });
         }
-        self.exclude(&mut all, goal.optimize);
+        self.exclude(&mut all, goal);
         all
     }
 }

@@ -9,7 +9,7 @@ use super::extract::target;
 use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
 use super::reading::Reading;
-use super::report::{ColumnSample, Subject, column_report};
+use super::report::{ColumnSample, Subject};
 use super::result::{Access, CompactionReport, Report};
 use super::tally::Tally;
 use super::together;
@@ -215,7 +215,5 @@ pub(super) fn reports(
     for ((variants, tally), calibrated) in variants.iter().zip(tallies).zip(calibrated) {
         samples.push(ColumnSample { subject, variants, tally, calibrated });
     }
-    let mut reports: Vec<Report> = samples.iter().map(|sample| column_report(*sample)).collect();
-    together::join(&samples, &mut reports);
-    reports
+    together::reports(&samples)
 }

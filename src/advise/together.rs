@@ -1,36 +1,130 @@
-//! Columns of a table that are advised on together: those that get the same settings are one command, and are judged by
-//! what it leaves (pure).
+//! Columns of a table that are advised on together: each is judged by what the commands for the others leave, and those that
+//! get the same settings are one command (pure).
 
 use super::compaction::AfterCommand;
-use super::estimate::figures;
-use super::recommend::{Exclusion, Goal};
-use super::report::{ColumnSample, SampledFigures};
-use super::result::{Report, SettingsReport};
+use super::estimate::{Figure, figures};
+use super::recommend::{Joined, OtherColumns};
+use super::report::{ColumnSample, SampledFigures, column_report};
+use super::result::{CandidateReport, Report, SettingsReport};
 use super::tally::OtherValues;
 use toast_format::model::cost::Pricing;
 use toast_format::model::interval::Interval;
+use toast_format::model::settings::Settings;
+
+/// How often each column is judged beside the others, if their commands keep changing.
+const MOST_ROUNDS: usize = 3;
 
 /// The command for several columns.
 struct JointCommand {
     words: Vec<String>,
     after: AfterCommand,
-    /// Why not all of the columns are converted.
-    exclusion: Option<Exclusion>,
     /// The columns in the order of the command.
     columns: String,
 }
 
-/// Makes one command of those that give all columns of a table the same settings. If the table would grow too much with
-/// all of them, the first column alone gets the settings.
-pub(super) fn join(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
-    let Some(joint) = joint_command(samples, reports) else { return };
-    if let Some(exclusion) = joint.exclusion {
-        let first = reports.first().map(|report| report.column.clone()).unwrap_or_default();
-        for report in reports.iter_mut().skip(1) {
-            report.keep(&first, exclusion);
-        }
-        return;
+/// What is advised for a column, as far as it matters to the others.
+#[derive(Clone, Copy, PartialEq, Default)]
+struct Advised {
+    /// The settings that its command brings.
+    settings: Option<Settings>,
+    /// Bytes that these add to the files, without free space.
+    added: f64,
+}
+
+/// The report on each column. What is advised for one decides by how much another may make the table grow, so that its
+/// advice is the same before that command and after it.
+pub(super) fn reports(samples: &[ColumnSample<'_>]) -> Vec<Report> {
+    let alone = OtherColumns::default();
+    let mut reports: Vec<Report> =
+        samples.iter().map(|sample| column_report(*sample, alone)).collect();
+    if samples.len() > 1 && reports.iter().any(|report| report.wanted().is_some()) {
+        judge_beside_others(samples, &mut reports);
     }
+    join(samples, &mut reports);
+    reports
+}
+
+/// Judges each column once more, as it is after the commands for those before it, until nothing changes.
+fn judge_beside_others(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
+    let excess: Vec<f64> =
+        samples.iter().zip(&*reports).map(|(sample, report)| report.excess(sample)).collect();
+    let all_excess: f64 = excess.iter().sum();
+    let mut advised = vec![Advised::default(); samples.len()];
+    for _ in 0..MOST_ROUNDS {
+        let before = advised.clone();
+        for (at, sample) in samples.iter().enumerate() {
+            let mut others = advised.clone();
+            others.remove(at);
+            let added = others.iter().map(|other| other.added).sum();
+            let excess = all_excess - excess.get(at).unwrap_or(&0.0);
+            let joined = common_settings(&others).and_then(|settings| {
+                Some(AllColumns::new(samples, &settings)?.without(added, settings))
+            });
+            let report = column_report(*sample, OtherColumns { added, excess, joined });
+            if let (Some(place), Some(known)) = (reports.get_mut(at), advised.get_mut(at)) {
+                *known = report.advised(sample);
+                *place = report;
+            }
+        }
+        if advised == before {
+            break;
+        }
+    }
+}
+
+/// The settings that all of these columns get, if these are the same.
+fn common_settings(columns: &[Advised]) -> Option<Settings> {
+    let first = columns.first()?.settings?;
+    columns.iter().all(|column| column.settings == Some(first)).then_some(first)
+}
+
+/// All columns with these settings.
+struct AllColumns {
+    total_bytes: Figure,
+    after: AfterCommand,
+    growth: Interval,
+    /// Bytes of the files today, without free space.
+    today: f64,
+}
+
+impl AllColumns {
+    /// `None` if these settings are not compared, or the server would refuse rows.
+    fn new(samples: &[ColumnSample<'_>], settings: &Settings) -> Option<AllColumns> {
+        // those of the first column are those of all
+        let sample = samples.first()?;
+        let all = figures(sample.tally, &sample.scope(), &Pricing::default());
+        let then = sample.with_others(OtherValues::Follow, &all, settings)?;
+        if then.tally.refused > 0.0 {
+            return None;
+        }
+        let tally = sample.tally.tallies().first()?;
+        let today = SampledFigures { tally, figures: all.first()? };
+        Some(AllColumns {
+            total_bytes: then.figures.files.total_bytes,
+            after: sample.after_command(then, today),
+            growth: sample.growth(then, today),
+            today: today.figures.files.total_bytes.value.estimate,
+        })
+    }
+
+    /// The same without these bytes.
+    fn without(self, added: f64, settings: Settings) -> Joined {
+        let part = Interval::exact(-added / self.today.max(1.0));
+        let Figure { value, change } = self.total_bytes;
+        Joined {
+            settings,
+            total_bytes: Figure {
+                value: value.plus(Interval::exact(-added)),
+                change: change.map(|change| change.plus(part)),
+            },
+            growth: self.growth.plus(part),
+        }
+    }
+}
+
+/// Makes one command of those that give all columns of a table the same settings.
+fn join(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
+    let Some(joint) = joint_command(samples, reports) else { return };
     for report in reports {
         report.take(&joint);
     }
@@ -39,51 +133,53 @@ pub(super) fn join(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
 /// `None` unless all columns get the same settings, by commands of their own.
 fn joint_command(samples: &[ColumnSample<'_>], reports: &[Report]) -> Option<JointCommand> {
     let [first, others @ ..] = reports else { return None };
-    let wanted = first.wanted()?;
     let command = &first.recommendation.command;
-    if others.iter().all(|other| other.recommendation.command == *command)
-        || others.iter().any(|other| other.wanted() != Some(wanted))
-    {
+    if others.iter().all(|other| other.recommendation.command == *command) {
         return None;
     }
+    let advised = samples.iter().zip(reports).map(|(sample, report)| report.advised(sample));
+    let settings = common_settings(&advised.collect::<Vec<Advised>>())?;
     let sample = samples.first()?;
     let present = &sample.variants.present;
     // the command would name the method for one column, and not for another
     if samples.iter().any(|other| other.variants.present != *present) {
         return None;
     }
-    let tallies = sample.tally.tallies();
-    let at = tallies.iter().position(|one| {
-        let settings = one.variant.settings.as_ref().map(SettingsReport::from);
-        one.variant.others == OtherValues::Follow && settings.as_ref() == Some(wanted)
-    })?;
-    let all = figures(sample.tally, &sample.scope(), &Pricing::default());
-    let then = SampledFigures { tally: tallies.get(at)?, figures: all.get(at)? };
-    let today = SampledFigures { tally: tallies.first()?, figures: all.first()? };
-    if then.tally.refused > 0.0 {
-        return None;
-    }
-    let after = sample.after_command(then, today);
-    let goal = Goal { optimize: sample.subject.options.optimize, ..Goal::default() };
-    let exclusion = Exclusion::of_growth(then.figures, sample.growth(then, today), &goal);
-    let settings = then.tally.variant.settings?;
-    let named = &then.tally.variant.named;
+    let AllColumns { after, .. } = AllColumns::new(samples, &settings)?;
+    let columns: Vec<usize> = samples.iter().map(|sample| sample.variants.column).collect();
     Some(JointCommand {
-        words: sample.command(named, &settings, &after),
+        words: sample.command(&columns, &settings, &after),
         after,
-        exclusion,
-        columns: sample.names(named).join(", "),
+        columns: sample.names(&columns).join(", "),
     })
 }
 
 impl Report {
-    /// The settings that its command brings.
-    fn wanted(&self) -> Option<&SettingsReport> {
+    /// The candidate that its command brings.
+    fn wanted(&self) -> Option<&CandidateReport> {
         let recommendation = &self.recommendation;
         if recommendation.command.is_empty() {
             return None;
         }
-        Some(&self.candidates.get(recommendation.candidate)?.settings)
+        self.candidates.get(recommendation.candidate)
+    }
+
+    fn advised(&self, sample: &ColumnSample<'_>) -> Advised {
+        let Some(wanted) = self.wanted() else { return Advised::default() };
+        let variants = sample.tally.tallies().iter().filter_map(|one| one.variant.settings);
+        Advised {
+            settings: variants.into_iter().find(|one| SettingsReport::from(one) == wanted.settings),
+            added: bytes(Some(wanted)) - bytes(self.candidates.first()),
+        }
+    }
+
+    /// Bytes that the column takes today beyond what it would with PostgreSQL's default settings, if these would store its
+    /// values differently.
+    fn excess(&self, sample: &ColumnSample<'_>) -> f64 {
+        let defaults = SettingsReport::from(&sample.defaults());
+        let mut others = self.candidates.iter().skip(1);
+        let defaults = others.find(|other| other.settings == defaults);
+        defaults.map_or(0.0, |defaults| bytes(self.candidates.first()) - bytes(Some(defaults)))
     }
 
     /// Takes over a command that converts other columns too.
@@ -100,23 +196,9 @@ impl Report {
             candidate.before_compaction_bytes = joint.after.before_compaction;
         }
     }
+}
 
-    /// Advises to keep the settings, because of what they would do together with those of the column `first`.
-    fn keep(&mut self, first: &str, exclusion: Exclusion) {
-        let recommendation = &mut self.recommendation;
-        if let Some(candidate) = self.candidates.get_mut(recommendation.candidate) {
-            candidate.marks.recommended = false;
-            recommendation.reasons = format!(
-                "Keep the present settings: together with column {first}, {} {exclusion}.",
-                candidate.name
-            );
-        }
-        recommendation.candidate = 0;
-        recommendation.sql.clear();
-        recommendation.command.clear();
-        recommendation.after_bytes = Interval::exact(self.files.total_bytes);
-        if let Some(today) = self.candidates.first_mut() {
-            today.marks.recommended = true;
-        }
-    }
+/// Bytes of the files with this candidate, without free space.
+fn bytes(candidate: Option<&CandidateReport>) -> f64 {
+    candidate.map_or(0.0, |one| one.figures.files.total_bytes.value.estimate)
 }

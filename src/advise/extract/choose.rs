@@ -148,7 +148,7 @@ impl Reading<'_> {
             Optimize::Balanced => Optimize::Read,
             other => other,
         };
-        let goal = Goal { optimize, workload, prices: options.prices };
+        let goal = Goal { optimize, workload, prices: options.prices, ..Goal::default() };
         let best = choose(&sets, &weights, &scope, &goal);
         let best = best.and_then(|best| sets.get(best)).map(Extraction::again);
         Ok(best.map(|best| best.weighed(weights.known)))
