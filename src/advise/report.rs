@@ -438,6 +438,7 @@ impl Candidate<'_> {
             settings: &self.settings,
             figures: &self.figures,
             weighed: &self.weighed,
+            heap_after: self.after.heap_bytes,
         }
     }
 
@@ -539,8 +540,8 @@ impl RecommendationReport {
         let as_set = all.iter().find(|candidate| candidate.kind == CandidateKind::AsSet);
         let as_set = as_set.map(|candidate| candidate.settings.spelled_out());
         let mut reasons = uncompared.unwrap_or_else(|| {
-            let on_disk = read.files().total_bytes;
-            reasons(&described, recommendation, goal, on_disk, as_set.as_deref(), read.complete)
+            let on_disk = read.files();
+            reasons(&described, recommendation, goal, &on_disk, as_set.as_deref(), read.complete)
         });
         if is_view && better.is_some() {
             reasons.push_str(VIEW);

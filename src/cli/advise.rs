@@ -359,8 +359,12 @@ impl AdviseOutput {
 }
 
 impl Sink<Report> for AdviseOutput {
-    fn found(&mut self, report: Report) -> io::Result<()> {
+    fn found(&mut self, mut report: Report) -> io::Result<()> {
         self.found = true;
+        self.ui.lead_here(&mut report.recommendation.command);
+        if let Some(compaction) = &mut report.compaction {
+            self.ui.lead_line_here(&mut compaction.command);
+        }
         if report.problems.count() > 0 {
             self.failed.get_or_insert(Exit::Incomplete);
         }

@@ -44,6 +44,8 @@ pub struct OfFleet {
     pub database: Option<String>,
     /// Parameters that have these values unless something else gives them.
     pub defaults: Vec<(&'static str, &'static str)>,
+    /// The connection options for commands.
+    pub place: Vec<String>,
 }
 
 /// `-h`, `-?` and `--help` of verbs that do not connect.
@@ -77,6 +79,28 @@ impl ConnectionArgs {
             defaults: self.of_fleet.defaults.clone(),
         };
         resolve(&given, around)
+    }
+
+    /// The options that lead to the same database again, as words of a command: those of one of several databases, else those
+    /// that were given. A connection string is left out, since it may hold a password.
+    pub(super) fn repeated(&self) -> Vec<String> {
+        if !self.of_fleet.place.is_empty() {
+            return self.of_fleet.place.clone();
+        }
+        let dbname = self.dbname.as_ref().filter(|dbname| !is_connection_string(dbname));
+        let given = [
+            ("-h", &self.host),
+            ("-p", &self.port),
+            ("-U", &self.username),
+            ("-d", &dbname.cloned()),
+        ];
+        let mut words = Vec::new();
+        for (option, value) in given {
+            if let Some(value) = value {
+                words.extend([option.to_owned(), value.clone()]);
+            }
+        }
+        words
     }
 
     /// Connects as these arguments, the environment and the user's files say. `warn` is told what the user

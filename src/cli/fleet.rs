@@ -21,7 +21,6 @@ use super::connect::{
 use super::exit::{Exit, Failure};
 use super::retoast_output::command_line;
 use super::terminal::{self, ClusterReaders, Kept, TargetRun, Ui};
-use crate::command::shell_quoted;
 use crate::drive::sites::{Limits, Pending, Step, each_site, in_thread};
 use crate::message::Message;
 use crate::report::document::{Format, OutputFormat};
@@ -138,8 +137,6 @@ impl Database {
 struct FleetTarget {
     name: String,
     connection: ConnectionArgs,
-    /// Connection options for the commands of findings.
-    place: String,
     /// What is the same for a database under every name of its server; `None` for a server, of which the databases are not
     /// known yet, or whose identity.
     identity: Option<String>,
@@ -148,7 +145,6 @@ struct FleetTarget {
 /// The outcome of the run on a database.
 struct DatabaseOutcome {
     name: String,
-    place: String,
     exit: Exit,
     error: Option<String>,
     kept: Kept,
@@ -185,7 +181,7 @@ impl Fleet<'_> {
     pub(super) fn single(&self, ui: &Ui) -> Database {
         let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
         Database {
-            ui: ui.clone(),
+            ui: ui.at(self.connection),
             connection: self.connection.clone(),
             checkpoint: checkpoint.map(Path::to_owned),
         }
@@ -436,7 +432,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         let began = Instant::now();
         let checkpoint = self.fleet.writes.as_ref().and_then(|writes| writes.checkpoint);
         let database = Database {
-            ui: ui.clone(),
+            ui: ui.at(&target.connection),
             connection: target.connection.clone(),
             checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
         };
@@ -454,9 +450,8 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
             (_, [first, rest @ ..]) => Some(format!("{first}\n(and {} more)", rest.len())),
         });
         let name = target.name.clone();
-        let place = target.place.clone();
         let took = began.elapsed();
-        DatabaseOutcome { name, place, exit, error, kept, took }
+        DatabaseOutcome { name, exit, error, kept, took }
     }
 }
 
@@ -540,17 +535,15 @@ impl<'a> Fleet<'a> {
 
     fn resolved(
         &self,
-        connection: ConnectionArgs,
+        mut connection: ConnectionArgs,
         identity: Option<String>,
     ) -> Result<(String, FleetTarget), Failure> {
         let resolved =
             connection.resolve(&ThisProcess::new()).map_err(|error| Failure::from(&error))?;
         let options = resolved.options().into_iter();
-        let place: Vec<String> =
-            options.map(|(option, value)| format!("{option} {}", shell_quoted(&value))).collect();
-        let name = resolved.name();
-        let place = place.join(" ");
-        let target = FleetTarget { name, connection, place, identity };
+        connection.of_fleet.place =
+            options.flat_map(|(option, value)| [option.to_owned(), value]).collect();
+        let target = FleetTarget { name: resolved.name(), connection, identity };
         Ok((resolved.servers(), target))
     }
 
@@ -594,12 +587,11 @@ impl<'a> Fleet<'a> {
 impl DatabaseOutcome {
     /// It could not be begun.
     fn failed(ui: &Ui, name: String, Failure { exit, message }: Failure) -> DatabaseOutcome {
-        let place = String::new();
         let error = Some(message.to_string());
         if exit != Exit::Stopped {
             ui.tell(message.of_target(&name));
         }
-        DatabaseOutcome { name, place, exit, error, kept: Kept::default(), took: Duration::ZERO }
+        DatabaseOutcome { name, exit, error, kept: Kept::default(), took: Duration::ZERO }
     }
 
     /// The run was stopped before any work on it.
@@ -619,11 +611,11 @@ struct Printer<W: io::Write> {
 impl<W: io::Write> Printer<W> {
     /// Whether it is still read.
     fn print(&mut self, outcome: DatabaseOutcome) -> bool {
-        let DatabaseOutcome { name, place, exit, error, kept, took } = outcome;
+        let DatabaseOutcome { name, exit, error, kept, took } = outcome;
         self.worst = self.worst.max(exit);
         let mut printed = TargetOutput { text: kept.report, ..TargetOutput::default() };
         if let Some(mut overview) = kept.overview {
-            overview.name(&name, &place);
+            overview.name(&name);
             printed.overview = Some(overview);
         }
         printed.families = kept.families;

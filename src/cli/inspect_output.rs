@@ -254,6 +254,9 @@ impl Sink<RelationReport> for InspectOutput {
         if !self.columns.keep(&mut relation.columns, |column| &column.column, findings) {
             return Ok(());
         }
+        for finding in relation.findings.iter_mut().flat_map(|found| &mut found.findings) {
+            self.ui.lead_line_here(&mut finding.command);
+        }
         self.found = true;
         self.incomplete |= relation.read.problem_count > 0;
         for problem in relation.read.problems.iter().take(PROBLEMS_SHOWN as usize) {
@@ -459,6 +462,9 @@ impl Sink<OverviewResult> for OverviewOutput {
         let RelationLine { columns, findings, figures, .. } = &mut *relation;
         if !self.columns.keep(columns, |column| &column.column, findings.as_mut()) {
             return Ok(());
+        }
+        for finding in findings.iter_mut().flatten() {
+            self.ui.lead_line_here(&mut finding.command);
         }
         figures.findings = findings.as_ref().map(|found| found.len() as u64);
         self.found = true;

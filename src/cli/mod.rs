@@ -150,6 +150,7 @@ fn keep_freed_memory() {
 /// Parses the process's arguments and does what they say; an error goes to standard error, in a line.
 pub fn main() -> ExitCode {
     keep_freed_memory();
+    terminal::follow_locale();
     let cli = parse();
     cli.verbose.begin();
     let ui = Ui::new(cli.verbose.quiet);

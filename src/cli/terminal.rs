@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
+use crate::command::shell_line;
 use crate::inspect::overview::rank::Overview;
 use crate::message::{Message, Severity};
 use crate::report::document::Format;
@@ -63,6 +64,13 @@ fn is_utf8_locale(name: Option<&str>) -> bool {
         || name.contains(".utf8@")
 }
 
+/// Has everything be written in ASCII unless the locale is one of UTF-8.
+pub(super) fn follow_locale() {
+    if !is_utf8() {
+        use_ascii();
+    }
+}
+
 /// Bytes that the report of one of several targets may have: it is kept until it is complete.
 const LARGEST_REPORT: usize = 64 << 20;
 
@@ -74,6 +82,8 @@ pub(super) struct Ui {
     pub(super) width: Option<usize>,
     /// Whether notices and progress are left out: `-q`.
     quiet: bool,
+    /// The connection options of printed commands.
+    place: Vec<String>,
     /// The run on one of several targets, if it is one. Messages then name the target, and the report stays in memory
     /// until the target's turn has come.
     pub(super) target: Option<Arc<TargetRun>>,
@@ -133,15 +143,31 @@ const ERRORS_KEPT: usize = 100;
 impl Ui {
     /// That of the process.
     pub(super) fn new(quiet: bool) -> Ui {
-        if !is_utf8() {
-            use_ascii();
-        }
-        Ui { format: Format::Table, width: output_width(), quiet, target: None }
+        Ui { format: Format::Table, width: output_width(), quiet, place: Vec::new(), target: None }
     }
 
     /// The same for a report in this format.
     pub(super) fn in_format(&self, format: Format) -> Ui {
         Ui { format, ..self.clone() }
+    }
+
+    /// The same for the database that these arguments lead to.
+    pub(super) fn at(&self, connection: &ConnectionArgs) -> Ui {
+        Ui { place: connection.repeated(), ..self.clone() }
+    }
+
+    /// Adds the connection options to the words of a command, if there is one.
+    pub(super) fn lead_here(&self, command: &mut Vec<String>) {
+        if !command.is_empty() {
+            command.extend(self.place.iter().cloned());
+        }
+    }
+
+    /// The same for a line, unless it is a statement.
+    pub(super) fn lead_line_here(&self, command: &mut String) {
+        if command.starts_with("toastctl ") && !self.place.is_empty() {
+            *command = format!("{command} {}", shell_line(&self.place));
+        }
     }
 
     /// The same for the run on one of several targets.

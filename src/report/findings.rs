@@ -285,16 +285,15 @@ fn looked_at(looked_at: &LookedAt) -> String {
     parts.extend(blocks(heap_blocks_read, heap_blocks));
     let toast = blocks(toast_blocks_read, toast_blocks);
     parts.extend(toast.map(|blocks| format!("{blocks} of the TOAST relation")));
-    if heap_blocks.is_none() {
-        parts.push("without pages".to_owned());
-    }
     if indexes > 0 {
         parts.push(counted(indexes, "index"));
     }
     if settings {
         parts.push("settings".to_owned());
     }
-    format!("examined: {}", parts.join(", "))
+    let unseen =
+        if heap_blocks.is_none() { "; not known without pages: values and free space" } else { "" };
+    format!("examined: {}{unseen}", parts.join(", "))
 }
 
 #[cfg(test)]

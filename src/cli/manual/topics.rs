@@ -56,7 +56,7 @@ pub const FORMS: Topic = Topic {
         ("external_compressed", "In the TOAST relation, compressed."),
         ("missing", "Not in the row: the column was added with a default."),
         ("custom", "Stored by a pluggable toaster; the row has its pointer."),
-        ("unknown", "Compressed (before 17, only pageinspect shows where), or in no heap table."),
+        ("unknown", "Without pages: in the row or out of line, uncompressed or (before 17) compressed."),
         ("Raw, Stored, Ratio", "Uncompressed size, stored size, and their quotient."),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
         ("Share", "Percentage of the table (in overviews, of the database)."),
@@ -72,8 +72,8 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "high- and medium-severity findings of inspect",
     intro: &[
-        "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB or 1000 rows are left \
-              out. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
+        "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB are left out, and \
+              for dead rows those under 1000 rows. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
     ],
     items: MEANINGS.0,
 };
@@ -221,7 +221,7 @@ pub const PERMISSIONS: Topic = Topic {
         "dba is the role that connects, app the schema, shop the database, app_owner the tables' \
          owner. Files, saved output and --datum need no privileges.",
         "Managed services (RDS, Aurora, Cloud SQL, Azure) grant no superuser, and so no pageinspect: \
-         check is not possible, and the other verbs use SQL functions.",
+         check and value are not possible, and the other verbs use SQL functions.",
         "Tables with functions in SQL or PL/pgSQL: as app_owner; see toastctl-safety(7).",
     ],
     items: &[
@@ -230,8 +230,11 @@ pub const PERMISSIONS: Topic = Topic {
             "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
              ON ALL TABLES IN SCHEMA app TO dba.",
         ),
-        ("value, keys", "As inspect; keys --extract as check."),
-        ("check", "A superuser, and CREATE EXTENSION pageinspect; these also make figures exact."),
+        ("keys", "As inspect; keys --extract as check."),
+        (
+            "check, value",
+            "A superuser, and CREATE EXTENSION pageinspect; these also make figures exact.",
+        ),
         (
             "advise-threshold",
             "As inspect, and GRANT TEMPORARY ON DATABASE shop TO dba; or as check.",
@@ -240,7 +243,8 @@ pub const PERMISSIONS: Topic = Topic {
             "retoast",
             "GRANT app_owner TO dba; GRANT TEMPORARY ON DATABASE shop TO dba; to see replicas and sessions \
              GRANT pg_monitor TO dba; to keep triggers from firing GRANT SET ON PARAMETER \
-             session_replication_role TO dba (15 and later). Or as check.",
+             session_replication_role TO dba (15 and later); to watch free space GRANT pg_read_all_settings TO dba; \
+             GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO dba. Or as check.",
         ),
         (
             "compact, reindex",

@@ -216,9 +216,8 @@ impl Overview {
         self.columns.truncate(self.limit);
     }
 
-    /// Puts the database's name before every relation, so that the overview can be joined with others. `place`: its
-    /// connection options, for commands.
-    pub(crate) fn name(&mut self, target: &str, place: &str) {
+    /// Puts the database's name before every relation, so that the overview can be joined with others.
+    pub(crate) fn name(&mut self, target: &str) {
         self.databases = 1;
         let name: Arc<str> = target.into();
         self.tables.iter_mut().for_each(|table| table.target = Some(Arc::clone(&name)));
@@ -231,9 +230,6 @@ impl Overview {
         }
         for finding in &mut self.findings {
             finding.relation = name_in(target, &finding.relation);
-            if finding.command.starts_with("toastctl ") {
-                finding.command = format!("{} {place}", finding.command);
-            }
         }
     }
 
@@ -955,7 +951,7 @@ mod tests {
     fn of_several_databases_the_columns_are_in_one_order_and_nothing_is_lost() {
         let of = |target: &str, limit| {
             let mut overview = ranking().overview(SortBy::Stored, limit);
-            overview.name(target, "-d x");
+            overview.name(target);
             overview
         };
         let mut all = of("two", 3);

@@ -696,12 +696,13 @@ impl<'a> Throttle<'a> {
             if self.options.space_given && !self.options.dry_run {
                 return refused_table(
                     &name,
-                    "free space cannot be determined: the server's file system is not local\n\
-                     HINT:  Use --set disk-limit=SIZE.",
+                    "free space cannot be determined: the data directory is not on this machine, or this user may not see it\n\
+                     HINT:  Use --set disk-limit=SIZE; toastctl help permissions lists what the user needs.",
                 );
             }
             return Ok(Some(
-                "not watching free space: the server's file system is not local".to_owned(),
+                "not watching free space: the data directory is not on this machine, or this user may not see it"
+                    .to_owned(),
             ));
         }
         let parts = needs.iter().map(|need| need.place.parts).fold(0, u64::saturating_add);

@@ -375,6 +375,16 @@ pub fn never_moved(table: &str, target: &Target) -> String {
     )
 }
 
+/// The bytes of the chosen columns' values of rows at the addresses of `$1`, uncompressed.
+pub(crate) fn uncompressed(table: &str, targets: &[Target]) -> String {
+    let sizes = targets.iter().map(|target| {
+        let value = target.shape.force(&target.column());
+        format!("coalesce(pg_catalog.pg_column_size({value}), 0)::pg_catalog.int8")
+    });
+    let sizes: Vec<String> = sizes.collect();
+    format!("SELECT t.ctid::pg_catalog.text, {} {}", sizes.join(" + "), at_addresses(table))
+}
+
 /// The number of rows with a value of more than `bytes` bytes in one of the columns, and the address of the first.
 pub(crate) fn longer_than(table: &str, targets: &[Target], bytes: u32) -> String {
     let conditions: Vec<String> = targets

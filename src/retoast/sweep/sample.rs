@@ -13,13 +13,14 @@ use crate::retoast::forecast::{
 use crate::retoast::pace::ahead::ForecastFacts;
 use crate::retoast::plan::{FirstScan, RunForecast, Sizes, seconds};
 use crate::retoast::result::Predicted;
-use crate::retoast::sql::gin;
+use crate::retoast::sql::{self, gin};
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::machine::{CHUNK, Row};
 use crate::retoast::sweep::scan::sizes_outside;
 use crate::retoast::sweep::scanner::{Candidate, RUN, RUNS, Sampled, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::retoast::task::session::{Session, Tuning};
+use crate::server::chunks::address;
 use crate::server::indexes::Index;
 use crate::server::{LiveError, snapshot};
 use toast_format::disk::ItemPointer;
@@ -238,6 +239,7 @@ impl Conversion<'_> {
         let known = std::mem::take(&mut sampled.sizes);
         let sizes = self.compressed(scanner, &rows, &sampled, known).await?;
         let ratios = typical(&sizes, &sampled);
+        let uncompressed = self.uncompressed(scanner, &rows).await?;
         let mut pages: BTreeMap<u32, SampledPage> = sampled
             .pages
             .iter()
@@ -246,6 +248,7 @@ impl Conversion<'_> {
                 (block, SampledPage { free, is_unchanged, ..SampledPage::default() })
             })
             .collect();
+        let page_size = self.choice.model.page;
         let retoasted: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
         for (ctid, values) in sampled.values.iter().filter(|(ctid, _)| !retoasted.contains(ctid)) {
             let length = sampled.lengths.get(ctid).copied().unwrap_or(0);
@@ -253,7 +256,10 @@ impl Conversion<'_> {
             pages.entry(ctid.block.0).or_default().others.push(Tuple { length, is_outside });
         }
         for row in &rows {
-            let change = self.change(scanner, row, &sampled, &sizes, &ratios);
+            let change = match &uncompressed {
+                Some(sizes) => change_to(row, page_size, sizes.of_row(row)),
+                None => self.change(scanner, row, &sampled, &sizes, &ratios),
+            };
             pages.entry(row.ctid.block.0).or_default().rows.push(change);
         }
         let (outside, outside_takes) = self.outside(&sampled);
@@ -358,6 +364,41 @@ impl Conversion<'_> {
         Ok(sizes)
     }
 
+    /// How large values are that the choice leaves uncompressed, where that is not known because pages were not read: of some
+    /// of the rows, as the server says.
+    async fn uncompressed(
+        &self,
+        scanner: &Scanner<'_>,
+        rows: &[Row],
+    ) -> Result<Option<UncompressedSizes>, RetoastError> {
+        let Judge::Forms(FormJudge::Stock(toaster)) = &self.choice.judge else { return Ok(None) };
+        if self.guard.session.pages.is_some() || toaster.compresses() {
+            return Ok(None);
+        }
+        let mut bytes = 0;
+        let some = drawn(rows, ROWS).take_while(|row| {
+            bytes += row.bytes;
+            bytes <= BYTES
+        });
+        let some: HashMap<ItemPointer, u64> = some.map(|row| (row.ctid, row.stored)).collect();
+        let ctids: Vec<String> = some.keys().map(ToString::to_string).collect();
+        let ready = self.guard.ready;
+        let sql = sql::uncompressed(&ready.relation.quoted(), &ready.targets);
+        let client = scanner.connection.client();
+        let asked = self.guard.in_reading(async |_| {
+            Ok(client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?)
+        });
+        let mut sizes = UncompressedSizes::default();
+        for row in asked.await? {
+            let (ctid, size): (ItemPointer, i64) = (address(row.try_get(0)?)?, row.try_get(1)?);
+            let size = size.unsigned_abs();
+            sizes.stored += some.get(&ctid).copied().unwrap_or(0);
+            sizes.uncompressed += size;
+            sizes.by_row.insert(ctid, size);
+        }
+        Ok(Some(sizes))
+    }
+
     /// How a row changes.
     fn change(
         &self,
@@ -371,7 +412,7 @@ impl Conversion<'_> {
         let (Some(values), Some(&length)) =
             (sampled.values.get(&row.ctid), sampled.lengths.get(&row.ctid))
         else {
-            return same_change(row, page);
+            return change_to(row, page, row.stored);
         };
         let (targets, follow) = scanner.indexes();
         let changing: Vec<usize> = targets.iter().chain(&follow).copied().collect();
@@ -383,7 +424,7 @@ impl Conversion<'_> {
             })
         };
         let Ok(anew) = stored_anew(&self.choice.model, &targets, &follow, values, &known) else {
-            return same_change(row, page);
+            return change_to(row, page, row.stored);
         };
         let mut change = RowChange { tuple: (length, anew.tuple_length), ..RowChange::default() };
         for &index in &changing {
@@ -529,20 +570,42 @@ impl Conversion<'_> {
     }
 }
 
-/// The change of a row whose values are not known: they are stored as they are now.
-fn same_change(row: &Row, page: PageSize) -> RowChange {
-    let stored = u32::try_from(row.stored).unwrap_or(u32::MAX);
-    let is_outside = row.stored > INLINE;
-    let changed = if is_outside { NARROW } else { stored.saturating_add(NARROW) };
-    let chunks = if is_outside { page.chunks(stored) } else { 0 };
-    let external = if is_outside { row.stored } else { 0 };
+/// The sizes of chosen columns' values, uncompressed.
+#[derive(Default)]
+struct UncompressedSizes {
+    by_row: HashMap<ItemPointer, u64>,
+    /// Of these rows, as stored, and uncompressed.
+    stored: u64,
+    uncompressed: u64,
+}
+
+impl UncompressedSizes {
+    /// Of this row; of one that was not looked at, as much larger as the others are.
+    fn of_row(&self, row: &Row) -> u64 {
+        let times = self.uncompressed as f64 / (self.stored as f64).max(1.0);
+        let others = (row.stored as f64 * times) as u64;
+        self.by_row.get(&row.ctid).copied().unwrap_or(others)
+    }
+}
+
+/// How a row changes whose chosen values take so many bytes then, if nothing else is known of it.
+fn change_to(row: &Row, page: PageSize, bytes: u64) -> RowChange {
+    let [(external, chunks, inline), (new_external, new_chunks, new_inline)] =
+        [row.stored, bytes].map(|stored| {
+            let size = u32::try_from(stored).unwrap_or(u32::MAX);
+            if stored > INLINE {
+                (stored, page.chunks(size), NARROW)
+            } else {
+                (0, 0, size.saturating_add(NARROW))
+            }
+        });
     let rest = u32::try_from(row.dead.saturating_sub(external)).unwrap_or(u32::MAX);
-    let tuple = rest.max(changed);
+    let tuple = rest.max(inline);
     RowChange {
-        tuple: (tuple, tuple),
-        changed,
-        chunks: (chunks, chunks),
-        external: (external, external),
+        tuple: (tuple, tuple.saturating_sub(inline).saturating_add(new_inline)),
+        changed: new_inline,
+        chunks: (chunks, new_chunks),
+        external: (external, new_external),
         kept: 0,
     }
 }
