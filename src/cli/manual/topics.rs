@@ -73,7 +73,7 @@ pub const FINDINGS: Topic = Topic {
     about: "high- and medium-severity findings of inspect",
     intro: &[
         "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB are left out, and \
-              for dead rows those under 1000 rows. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
+              some findings need 1000 rows or values. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
     ],
     items: MEANINGS.0,
 };
