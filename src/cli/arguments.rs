@@ -229,7 +229,7 @@ pub struct SourceArg {
 /// Sessions that work side by side.
 #[derive(Debug, Clone, Args)]
 pub struct JobsArg {
-    /// Number of connections [default: 2]
+    /// Number of connections [default: 2; of retoast: 1]
     ///
     /// Each connection runs one transaction at a time. retoast allows at most 16.
     #[arg(short, long, value_name = "N", help_heading = "Reading a server",

@@ -16,7 +16,7 @@ use crate::inspect::overview::figures::{Condition, Figures};
 use crate::inspect::overview::rank::{Ranking, SortBy};
 use crate::inspect::overview::run::OverviewResult;
 use crate::inspect::overview::{Extent, RelationLine};
-use crate::inspect::result::RelationReport;
+use crate::inspect::result::{RelationReport, Source};
 use crate::inspect::saved::saved_text;
 use crate::message::{Message, Severity};
 use crate::offline::target::FileTarget;
@@ -459,14 +459,17 @@ impl Sink<OverviewResult> for OverviewOutput {
             }
             OverviewResult::Relation(relation) => relation,
         };
-        let RelationLine { columns, findings, figures, .. } = &mut *relation;
+        let RelationLine { columns, findings, .. } = &mut *relation;
         if !self.columns.keep(columns, |column| &column.column, findings.as_mut()) {
             return Ok(());
         }
         for finding in findings.iter_mut().flatten() {
             self.ui.lead_line_here(&mut finding.command);
         }
-        figures.findings = findings.as_ref().map(|found| found.len() as u64);
+        // without pages, there may be others
+        let is_known = relation.read.source != Source::Functions;
+        let found = relation.findings.as_ref().map(|found| found.len() as u64);
+        relation.figures.findings = found.filter(|&found| found > 0 || is_known);
         self.found = true;
         for problem in &relation.read.problems {
             self.error(Message::error(printable(&problem.text)));

@@ -25,7 +25,7 @@ pub(super) fn of_table(findings: &Findings, is_complete: bool, document: &mut Do
         (false, _) => {
             document.lines(&format!("{}\n", text(findings, is_complete, document.style)));
         }
-        (true, 0) if !is_complete => document.verdict(
+        (true, 0) if !is_complete || looked.heap_blocks.is_none() => document.verdict(
             Tone::Warning,
             &format!("No findings in what could be read. This table was {}.", looked_at(looked)),
         ),
@@ -71,11 +71,12 @@ fn text(findings: &Findings, is_complete: bool, style: Style) -> String {
         Style::Markdown | Style::Html => ("* ", "  "),
     };
     if findings.findings.is_empty() {
-        let none = if is_complete {
-            toned(Tone::Good, "none", style)
-        } else {
-            toned(Tone::Warning, "none in what could be read", style)
+        let (tone, none) = match findings.looked_at.heap_blocks {
+            _ if !is_complete => (Tone::Warning, "none in what could be read"),
+            Some(_) => (Tone::Good, "none"),
+            None => (Tone::Warning, "none without pages"),
         };
+        let none = toned(tone, none, style);
         let text = format!("{item}findings: {none} ({})", looked_at(&findings.looked_at));
         return wrapped(&text, style.width(), 4);
     }
@@ -101,8 +102,7 @@ pub(super) fn ranked(
     document.heading("Findings", 2);
     let of = examined(totals);
     if findings.is_empty() {
-        let tone = if totals.unsearched == 0 { Tone::Good } else { Tone::Warning };
-        return document.verdict(tone, &format!("No findings in {of}."));
+        return document.verdict(tone_of_none(totals), &format!("No findings in {of}."));
     }
     let shown = limit.unwrap_or(RANKED_ON_PAGE).min(findings.len());
     let more = match findings.len() - shown {
@@ -118,11 +118,23 @@ pub(super) fn ranked(
 
 /// The tables that findings were searched for in, and those in which they could not be.
 fn examined(totals: &Totals) -> String {
-    let of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
-    match totals.unsearched {
-        0 => of,
-        tables => format!("{of}; {} could not be read, or only in part", counted(tables, "table")),
+    let mut of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
+    if totals.unsearched > 0 {
+        let tables = counted(totals.unsearched, "table");
+        of.push_str(&format!("; {tables} could not be read, or only in part"));
     }
+    if totals.by_functions > 0 {
+        let tables = counted(totals.by_functions, "table");
+        of.push_str(&format!(
+            "; of {tables} read without pages, values and free space are not known"
+        ));
+    }
+    of
+}
+
+/// The tone of "none".
+fn tone_of_none(totals: &Totals) -> Tone {
+    if totals.unsearched + totals.by_functions == 0 { Tone::Good } else { Tone::Warning }
 }
 
 fn ranked_text(
@@ -136,8 +148,8 @@ fn ranked_text(
         lines.push(String::new());
     }
     if findings.is_empty() {
-        let tone = if totals.unsearched == 0 { Tone::Good } else { Tone::Warning };
-        let text = format!("Findings: {} in {}.", toned(tone, "none", style), examined(totals));
+        let none = toned(tone_of_none(totals), "none", style);
+        let text = format!("Findings: {none} in {}.", examined(totals));
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
     }
@@ -291,9 +303,7 @@ fn looked_at(looked_at: &LookedAt) -> String {
     if settings {
         parts.push("settings".to_owned());
     }
-    let unseen =
-        if heap_blocks.is_none() { "; not known without pages: values and free space" } else { "" };
-    format!("examined: {}{unseen}", parts.join(", "))
+    format!("examined: {}", parts.join(", "))
 }
 
 #[cfg(test)]

@@ -290,15 +290,20 @@ fn databases(databases: &mut [DatabaseLine], server: &str) -> Grid {
     ]);
     for database in databases.iter().take(LISTED) {
         let totals = database.totals;
+        // what was not read may have more
+        let toast = totals.filter(|(totals, _)| totals.read >= totals.relations);
+        let findings = totals.filter(|(totals, findings)| {
+            *findings > 0 || totals.unsearched + totals.by_functions == 0
+        });
         grid.row(vec![
             database.name.strip_prefix(server).unwrap_or(&database.name).to_owned(),
             optional_size(database.bytes()),
-            optional_size(totals.map(|(totals, _)| totals.toast_bytes)),
+            optional_size(toast.map(|(totals, _)| totals.toast_bytes)),
             totals
                 .and_then(|(totals, _)| totals.unused_bytes)
                 .as_ref()
                 .map_or_else(String::new, about_size),
-            optional_number(totals.map(|(_, findings)| findings as u64)),
+            optional_number(findings.map(|(_, findings)| findings as u64)),
             match database.exit_code {
                 0 => "done".to_owned(),
                 1 => "incomplete".to_owned(),

@@ -197,12 +197,12 @@ fn end(table: &TableReport) -> String {
             format!("complete: {} rebuilt, {kept} not bloated", counted(rebuilt as u64, "index"))
         }
         (Outcome::Unverified, ..) => {
-            "not verified: all values are compressed as requested, but it could not be checked that they are in the \
-             row or out of line as requested"
+            "not verified: the compression of all values is as requested, but it could not be checked that they are in \
+             the row or out of line as requested"
                 .to_owned()
         }
         _ if table.subject.places_seen => "complete: all values are stored as requested".to_owned(),
-        _ => "all values are compressed as requested; their place (in the row or out of line) was not verified"
+        _ => "the compression of all values is as requested; their place (in the row or out of line) was not verified"
             .to_owned(),
     }
 }

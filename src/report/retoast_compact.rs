@@ -41,6 +41,8 @@ fn file_lines(file: &FileReport, document: &mut Document) {
             counted(file.rows_found, "row"),
             size(file.bytes_found)
         ));
+    } else if file.before == 0 {
+        line(format!("compact: {name}: VACUUM had left no page of it"));
     } else {
         line(format!(
             "compact: {name}: {} became {} ({} expected), {} moved in {}",

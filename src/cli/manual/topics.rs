@@ -56,7 +56,10 @@ pub const FORMS: Topic = Topic {
         ("external_compressed", "In the TOAST relation, compressed."),
         ("missing", "Not in the row: the column was added with a default."),
         ("custom", "Stored by a pluggable toaster; the row has its pointer."),
-        ("unknown", "Without pages: in the row or out of line, uncompressed or (before 17) compressed."),
+        (
+            "unknown",
+            "Without pages: in the row or out of line, uncompressed or (before 17) compressed.",
+        ),
         ("Raw, Stored, Ratio", "Uncompressed size, stored size, and their quotient."),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
         ("Share", "Percentage of the table (in overviews, of the database)."),
@@ -91,10 +94,10 @@ pub const ALARMS: Topic = Topic {
     intro: &[
         "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
          tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
-         something could not be read. openmetrics leaves out a figure that is not known. nagios has the exit codes 0 OK, \
-         1 warning, 2 critical and 3 unknown; of two thresholds for one figure, the milder one is the warning. \
-         Without conditions, medium findings are warnings and high ones critical; of check, warnings and errors. Of several \
-         databases, nagios prints the worst state, and openmetrics has the label target.",
+         something could not be read. openmetrics leaves out a figure that is not known. nagios has exit codes 0 to 3; \
+         of two thresholds for one figure, the milder one is the warning. \
+         Without conditions, medium findings are warnings and high ones critical; of check, warnings and errors. For cron: `toastctl inspect -d shop \
+         -q --fail-on medium >/dev/null`.",
     ],
     items: &MEANINGS_OF_FIGURES,
 };
@@ -218,11 +221,10 @@ pub const PERMISSIONS: Topic = Topic {
     name: "permissions",
     about: "what the role needs, verb by verb",
     intro: &[
-        "dba is the role that connects, app the schema, shop the database, app_owner the tables' \
-         owner. Files, saved output and --datum need no privileges.",
-        "Managed services (RDS, Aurora, Cloud SQL, Azure) grant no superuser, and so no pageinspect: \
-         check and value are not possible, and the other verbs use SQL functions.",
-        "Tables with functions in SQL or PL/pgSQL: as app_owner; see toastctl-safety(7).",
+        "dba connects, to database shop; app_owner owns the tables in schema app, and must itself run verbs on those with \
+         functions in SQL or PL/pgSQL: see toastctl-safety(7). Files, saved output and --datum need no privileges.",
+        "Managed services (RDS, Aurora, Cloud SQL, Azure) have no pageinspect: check and value are not possible, and the \
+         other verbs use SQL functions.",
     ],
     items: &[
         (
@@ -235,16 +237,13 @@ pub const PERMISSIONS: Topic = Topic {
             "check, value",
             "A superuser, and CREATE EXTENSION pageinspect; these also make figures exact.",
         ),
-        (
-            "advise-threshold",
-            "As inspect, and GRANT TEMPORARY ON DATABASE shop TO dba; or as check.",
-        ),
+        ("advise-threshold", "As inspect, and GRANT TEMPORARY ON DATABASE shop TO dba."),
         (
             "retoast",
             "GRANT app_owner TO dba; GRANT TEMPORARY ON DATABASE shop TO dba; to see replicas and sessions \
              GRANT pg_monitor TO dba; to keep triggers from firing GRANT SET ON PARAMETER \
-             session_replication_role TO dba (15 and later); to watch free space GRANT pg_read_all_settings TO dba; \
-             GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO dba. Or as check.",
+             session_replication_role TO dba (15 and later); to watch free space \
+             GRANT pg_read_all_settings TO dba, and EXECUTE ON FUNCTION pg_stat_file(text). Or as check.",
         ),
         (
             "compact, reindex",

@@ -229,6 +229,10 @@ const RETOAST: Manual = Manual {
         ("convert, online", "toastctl retoast t -c doc --toaster lz4"),
         ("and return freed space", "toastctl retoast t -c doc --toaster lz4 --compact"),
         (
+            "undo: the settings that the run has printed as \"to restore\", then the values, by the former setting",
+            "toastctl retoast t -c doc --toaster pglz",
+        ),
+        (
             "at night only, for three hours; run the same command every night until it is done",
             "toastctl retoast orders -c doc --toaster lz4 --max-time 3h --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
         ),

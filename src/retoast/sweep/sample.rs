@@ -590,8 +590,8 @@ impl UncompressedSizes {
 
 /// How a row changes whose chosen values take so many bytes then, if nothing else is known of it.
 fn change_to(row: &Row, page: PageSize, bytes: u64) -> RowChange {
-    let [(external, chunks, inline), (new_external, new_chunks, new_inline)] =
-        [row.stored, bytes].map(|stored| {
+    let [(external, chunks, inline), (new_external, new_chunks, new_inline)] = [row.stored, bytes]
+        .map(|stored| {
             let size = u32::try_from(stored).unwrap_or(u32::MAX);
             if stored > INLINE {
                 (stored, page.chunks(size), NARROW)
