@@ -327,7 +327,7 @@ impl<'a> ColumnSample<'a> {
         found.map(|(tally, figures)| SampledFigures { tally, figures })
     }
 
-    /// PostgreSQL's default settings.
+    /// What PostgreSQL sets by default.
     pub(super) fn defaults(&self) -> Settings {
         let Subject { facts, server, .. } = self.subject;
         Settings {
@@ -432,13 +432,14 @@ impl<'a> ColumnSample<'a> {
 }
 
 impl Candidate<'_> {
-    fn described(&self) -> Described<'_> {
+    /// `heap_bytes`: of the heap's file today.
+    fn described(&self, heap_bytes: u64) -> Described<'_> {
         Described {
             name: &self.name,
             settings: &self.settings,
             figures: &self.figures,
             weighed: &self.weighed,
-            heap_after: self.after.heap_bytes,
+            heap_part: self.after.heap_bytes / (heap_bytes as f64).max(1.0),
         }
     }
 
@@ -535,13 +536,15 @@ impl RecommendationReport {
         let is_view = sample.subject.relation.kind == RelationKind::MaterializedView;
         let better = chosen.filter(|chosen| chosen.kind != CandidateKind::Today);
         let changed = if is_view { None } else { better };
-        let described: Vec<Described<'_>> = all.iter().map(Candidate::described).collect();
+        let heap_bytes = read.files().heap_bytes;
+        let described: Vec<Described<'_>> =
+            all.iter().map(|candidate| candidate.described(heap_bytes)).collect();
         let is_compared = uncompared.is_none();
         let as_set = all.iter().find(|candidate| candidate.kind == CandidateKind::AsSet);
         let as_set = as_set.map(|candidate| candidate.settings.spelled_out());
         let mut reasons = uncompared.unwrap_or_else(|| {
-            let on_disk = read.files();
-            reasons(&described, recommendation, goal, &on_disk, as_set.as_deref(), read.complete)
+            let on_disk = read.files().total_bytes;
+            reasons(&described, recommendation, goal, on_disk, as_set.as_deref(), read.complete)
         });
         if is_view && better.is_some() {
             reasons.push_str(VIEW);
