@@ -62,7 +62,7 @@ pub struct CheckArgs {
     /// Check contents too, by their types
     ///
     /// The types are text, jsonb, numeric, arrays, composite types, ranges, enums, hstore, tsvector and others; see
-    /// toastctl-damage(7). Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
+    /// toastctl help damage. Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
     #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,
           default_missing_value = "UTF8")]
     deep: Option<String>,

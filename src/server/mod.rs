@@ -111,6 +111,7 @@ pub(crate) mod probe;
 pub(crate) mod sampled;
 pub(crate) mod scan;
 pub mod select;
+pub(crate) mod similar;
 pub mod sink;
 pub mod snapshot;
 pub(crate) mod sqlstate;
