@@ -241,7 +241,11 @@ struct CheckOutput {
 impl CheckOutput {
     fn new(args: &CheckArgs, ui: &Ui, server: Option<ServerReport>) -> CheckOutput {
         let database = server.as_ref().map(|server| server.database.clone()).unwrap_or_default();
-        let writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
+        let names_salvage = args.salvage.is_none() && server.is_some();
+        let mut writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
+        if names_salvage {
+            writer.names_salvage();
+        }
         CheckOutput {
             ui: ui.clone(),
             format: args.format,

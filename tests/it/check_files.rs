@@ -294,6 +294,7 @@ fn rows_of_refused_pages_are_saved_from_files() {
             .args(["check", "--checksums", "--relation-file", "heap", "--toast-file", "toast"])
             .args(["--columns", COLUMNS, "--salvage", name]));
         assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+        assert!(found.stderr.contains("repair.sql for why there is no SQL"), "{}", found.stderr);
         let read = |file: &str| std::fs::read_to_string(temp.path().join(name).join(file)).unwrap();
         let rows = read("rows.sql");
         let rows = rows.split("FROM stdin;\n").nth(1).unwrap_or_default();
