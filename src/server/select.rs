@@ -263,13 +263,26 @@ pub(crate) async fn select_within(
     }
     selection.lacks_tables =
         reach == Reach::NodesAndCatalogs && wanted.is_empty() && selection.found.len() == catalogs;
+    let mut unmatched = Vec::new();
     for want in wanted {
         let before = selection.found.len();
-        select_one(connection, database, want, &citus, &mut selection).await?;
+        match select_one(connection, database, want, &citus, &mut selection).await {
+            Err(LiveError::NoMatch(text)) => unmatched.push(text),
+            selected => selected?,
+        }
         let found = selection.found.get(before..).unwrap_or_default();
         let oids: Vec<String> = found.iter().map(|found| found.oid.0.to_string()).collect();
         let relations = if oids.len() == 1 { "relation" } else { "relations" };
         tracing::debug!("{want}: {} {relations}, OID {}", oids.len(), oids.join(", "));
+    }
+    // of tables of Citus, shards may be hidden
+    let is_all = unmatched.len() == wanted.len() && citus.tables.is_empty();
+    match (unmatched.into_iter().next(), wanted.first()) {
+        (Some(text), Some(first)) if is_all => {
+            return Err(LiveError::NothingMatches { text, pattern: quoted(first) });
+        }
+        (Some(text), _) => return Err(LiveError::NoMatch(text)),
+        (None, _) => {}
     }
     let oids: Vec<Oid> = selection.citus.iter().map(|(oid, _)| *oid).collect();
     if !oids.is_empty() {
