@@ -222,7 +222,7 @@ pub const PERMISSIONS: Topic = Topic {
          owner. Files, saved output and --datum need no privileges.",
         "Managed services (RDS, Aurora, Cloud SQL, Azure) grant no superuser, and so no pageinspect: \
          check is not possible, and the other verbs use SQL functions.",
-        "Tables with functions in SQL or PL/pgSQL: as app_owner; see toastctl help safety.",
+        "Tables with SQL or PL/pgSQL functions: as app_owner; see toastctl help safety.",
     ],
     items: &[
         (
