@@ -82,12 +82,15 @@ pub struct Message {
     /// May contain values of rows.
     pub(crate) detail: Option<String>,
     pub(crate) hints: Vec<String>,
+    /// The quoted pattern of which it says that no table of the database matches it. Other databases may have such tables.
+    pub(crate) no_match: Option<String>,
 }
 
 impl Message {
     pub(crate) fn new(severity: Severity, text: impl Into<String>) -> Message {
         let text = text.into();
-        Message { severity, at: Box::default(), text, detail: None, hints: Vec::new() }
+        let hints = Vec::new();
+        Message { severity, at: Box::default(), text, detail: None, hints, no_match: None }
     }
 
     pub(crate) fn error(text: impl Into<String>) -> Message {

@@ -292,7 +292,7 @@ pub(crate) fn named_columns(
             }
         };
         let table = relation.display_name();
-        let allowed = relation.toastable_hint();
+        let allowed = relation.toastable_hint(name);
         return Err(AdviseError::column(name, &table, &why, &allowed));
     }
     Ok(found)

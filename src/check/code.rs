@@ -279,6 +279,11 @@ impl Code {
         }
     }
 
+    /// Whether `--salvage` saves what is left of the value.
+    pub fn is_saved(self) -> bool {
+        [POINTER, RELATION, CHUNKS, STREAM].contains(&self.entry().hint)
+    }
+
     /// Whether the index of the TOAST relation is what is damaged.
     pub(super) fn is_of_index(self) -> bool {
         matches!(self, Code::IndexEntryMissing | Code::IndexEntryWrong | Code::IndexUnreadable)

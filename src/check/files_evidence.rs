@@ -11,6 +11,7 @@ use super::evidence::Evidence;
 use super::finding::{CheckError, Finding};
 use super::relation_run::RelationRun;
 use super::repair_comments::commented;
+use super::repair_script::RepairScript;
 use super::salvage_dir::SavedRelation;
 use super::salvage_rows::Salvage;
 use super::subject::{Subject, Which};
@@ -166,7 +167,7 @@ pub(super) fn save(
     // what SQL reads, and what an UPDATE would delete, is not known without a server
     let comments = run.damage.left_over(|_, _| false);
     if !comments.is_empty() {
-        dir.repair(vec![commented(IN_FILES)])?;
+        dir.repair(RepairScript::only(vec![commented(IN_FILES)]))?;
     }
-    Ok(dir.repair(comments)?)
+    Ok(dir.repair(RepairScript::only(comments))?)
 }

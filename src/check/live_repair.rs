@@ -15,7 +15,7 @@ use super::reading::{ValueReading, is_read, is_sound};
 use super::relation_run::TableDamage;
 use super::repair::{RepairFacts, Unread, may_crash_at_pglz};
 use super::repair_comments::commented;
-use super::repair_script;
+use super::repair_script::{self, RepairScript};
 use super::salvage::RowFindings;
 use super::subject::Which;
 use super::value::{ChunkForm, uses_all};
@@ -30,7 +30,7 @@ use toast_format::model::toaster::chunks::Fate;
 /// Statements, and comments that say why there are none.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
-    pub(super) script: Vec<String>,
+    pub(super) script: RepairScript,
     /// Why values could be lost when the TOAST index is rebuilt.
     pub(super) risk: Option<String>,
 }
@@ -59,11 +59,12 @@ impl LiveCheck {
             return Ok(Repairs::default());
         }
         if self.has_wrong_toast {
-            let script = damage.left_over(|code, _| code != Code::ToastCatalog);
-            return Ok(Repairs { script, risk: None });
+            let comments = damage.left_over(|code, _| code != Code::ToastCatalog);
+            return Ok(Repairs { script: RepairScript::only(comments), risk: None });
         }
         if let Some(why) = self.no_statement() {
-            return Ok(Repairs { script: vec![commented(&why)], risk: Some(why) });
+            let script = RepairScript::only(vec![commented(&why)]);
+            return Ok(Repairs { script, risk: Some(why) });
         }
         let repairs = self
             .reading_rows(async |check, standing| {
@@ -133,7 +134,7 @@ impl LiveCheck {
             facts.index.risk = self.risk_of_reindex(&rows, &miscounted, &facts);
         }
         let mut script = repair_script::script(&facts, &rows);
-        script.extend(self.left_over(damage, &rows, &facts));
+        script.statements.extend(self.left_over(damage, &rows, &facts));
         Ok(Repairs { script, risk: facts.index.risk })
     }
 

@@ -16,21 +16,37 @@ use toast_format::model::toaster::chunks::Fate;
 /// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
 const FROZEN: u32 = 2;
 
+/// Statements, with comments, and what they cost.
+#[derive(Debug, Default)]
+pub(super) struct RepairScript {
+    pub(super) statements: Vec<String>,
+    /// Values that they set to NULL.
+    pub(super) nulls: usize,
+}
+
+impl RepairScript {
+    /// What repairs nothing by itself, such as comments that say why there is no statement.
+    pub(super) fn only(statements: Vec<String>) -> RepairScript {
+        RepairScript { statements, nulls: 0 }
+    }
+}
+
 /// The SQL for these rows, in order. Statements that undelete chunks come first: a VACUUM between other statements
 /// would remove these chunks.
-pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Vec<String> {
+pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> RepairScript {
     let mut script = Script {
         facts,
         remedies: Remedies::new(facts, rows),
         has_surgery: false,
         stored_anew: HashSet::new(),
         deleted: HashSet::new(),
+        nulls: 0,
         out: Vec::new(),
     };
     script.begin(!rows.is_empty());
     if facts.is_catalog {
         script.catalog_rows(rows);
-        return script.out;
+        return script.ended();
     }
     script.revive(rows);
     // VACUUM may fail at rows that the server refuses
@@ -40,7 +56,7 @@ pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Vec<
         script.row(row);
     }
     script.zero_pages();
-    script.out
+    script.ended()
 }
 
 /// The statements so far.
@@ -52,10 +68,16 @@ struct Script<'f> {
     /// Values whose sound rows store them anew, and values whose chunks were deleted.
     stored_anew: HashSet<u64>,
     deleted: HashSet<u64>,
+    /// Values that are set to NULL.
+    nulls: usize,
     out: Vec<String>,
 }
 
 impl<'f> Script<'f> {
+    fn ended(self) -> RepairScript {
+        RepairScript { statements: self.out, nulls: self.nulls }
+    }
+
     /// `has_rows`: whether rows follow that are damaged by themselves.
     fn begin(&mut self, has_rows: bool) {
         let RepairFacts { table, index, unread, .. } = self.facts;
@@ -319,6 +341,7 @@ impl<'f> Script<'f> {
             self.freeze(&why, &facts.table, &[(row.ctid, [row.xmin, row.xmax])]);
             xmin = FROZEN;
         }
+        self.nulls += columns.len();
         conditions.splice(0..0, row.guard.iter().cloned());
         let place = where_row(row.ctid, xmin, &conditions);
         self.out.push(format!(
@@ -616,6 +639,7 @@ impl<'f> Script<'f> {
             self.facts.surgery("heap_force_kill", table, row.ctid),
         );
         let surgery = self.surgery();
+        self.nulls += lost_names.len();
         self.out.push(format!(
             "{}{surgery}CREATE TABLE {copy} AS SELECT {copied} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
@@ -662,6 +686,10 @@ mod tests {
     use toast_format::disk::pointer::ToastPointer;
     use toast_format::disk::{BlockNumber, ByteOrder, Oid, ValueId, ValueIdType};
     use toast_format::model::sql::fresh;
+
+    fn script(facts: &RepairFacts, rows: &[DamagedRow]) -> Vec<String> {
+        super::script(facts, rows).statements
+    }
 
     const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
 

@@ -13,6 +13,7 @@ use super::code::Code;
 use super::content::check_content;
 use super::finding::{Checked, Finding};
 use super::repair_comments::is_of_content;
+use super::repair_script::RepairScript;
 use super::salvage::{
     ByteRuns, Cell, RowFindings, SalvagedRow, SalvagedValue, StoredShape, damaged_row_of,
 };
@@ -157,6 +158,10 @@ pub struct SalvageDir {
     /// Values to which no row that could be read refers.
     without_row: u64,
     shown: Vec<String>,
+    /// Values that they set to NULL.
+    nulls: usize,
+    /// Whether there are statements, and not only comments.
+    has_sql: bool,
 }
 
 const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
@@ -199,6 +204,8 @@ impl SalvageDir {
             all: 0,
             without_row: 0,
             shown: Vec::new(),
+            nulls: 0,
+            has_sql: false,
         })
     }
 
@@ -284,8 +291,11 @@ impl SalvageDir {
     }
 
     /// Writes the SQL that repairs a relation.
-    pub(super) fn repair(&mut self, statements: Vec<String>) -> io::Result<()> {
-        for statement in statements {
+    pub(super) fn repair(&mut self, script: RepairScript) -> io::Result<()> {
+        self.nulls += script.nulls;
+        for statement in script.statements {
+            self.has_sql |=
+                statement.lines().any(|line| !line.is_empty() && !line.starts_with("--"));
             self.sql.append(format!("{statement}\n").as_bytes())?;
             if self.shown.len() < MAX_SHOWN {
                 self.shown.push(statement);
@@ -296,7 +306,15 @@ impl SalvageDir {
 
     /// Says what is in the files, and the first statements.
     pub fn finish(self) -> (String, Vec<String>) {
-        let SalvageDir { dir, saved, all, without_row, shown, .. } = self;
+        let SalvageDir { dir, saved, all, without_row, mut shown, nulls, has_sql, .. } = self;
+        let sql = dir.join("repair.sql");
+        if has_sql {
+            let values = if nulls == 1 { "value" } else { "values" };
+            let cost =
+                if nulls > 0 { format!("sets {nulls} {values} to NULL; ") } else { String::new() };
+            // what follows can be pasted with it
+            shown.insert(0, format!("-- To repair ({cost}read {} first):", sql.display()));
+        }
         let s = if all == 1 { "" } else { "s" };
         let more = match without_row {
             0 => String::new(),
@@ -306,10 +324,11 @@ impl SalvageDir {
         if all == 0 && without_row == 0 {
             return ("no damaged values: nothing to save".to_owned(), shown);
         }
+        let what = if has_sql { "for the SQL" } else { "for why there is no SQL" };
         let text = format!(
-            "saved parts of {saved} of {all} damaged value{s}{more}: see {}, and {} for the SQL",
+            "saved parts of {saved} of {all} damaged value{s}{more}: see {}, and {} {what}",
             dir.join("manifest.jsonl").display(),
-            dir.join("repair.sql").display()
+            sql.display()
         );
         (text, shown)
     }

@@ -62,7 +62,7 @@ pub struct CheckArgs {
     /// Check contents too, by their types
     ///
     /// The types are text, jsonb, numeric, arrays, composite types, ranges, enums, hstore, tsvector and others; see
-    /// toastctl-damage(7). Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
+    /// toastctl help damage. Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
     #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,
           default_missing_value = "UTF8")]
     deep: Option<String>,
@@ -241,7 +241,11 @@ struct CheckOutput {
 impl CheckOutput {
     fn new(args: &CheckArgs, ui: &Ui, server: Option<ServerReport>) -> CheckOutput {
         let database = server.as_ref().map(|server| server.database.clone()).unwrap_or_default();
-        let writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
+        let names_salvage = args.salvage.is_none() && server.is_some();
+        let mut writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
+        if names_salvage {
+            writer.names_salvage();
+        }
         CheckOutput {
             ui: ui.clone(),
             format: args.format,

@@ -11,7 +11,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCan
 use super::Cli;
 use super::connect::{ConnectionArgs, PlainHelpFlag};
 use super::exit::{Exit, Failure};
-use super::manual::topics::TOPICS;
+use super::help;
 use super::terminal::{self, Ui};
 use super::{fail_on, settings};
 use crate::server::connect::{Connection, SessionOptions};
@@ -198,7 +198,7 @@ fn fixed(values: impl IntoIterator<Item = impl Into<OsString>>) -> ArgValueCandi
 fn topics() -> Vec<CompletionCandidate> {
     let verbs = Cli::command();
     let verbs = verbs.get_subcommands().map(|verb| verb.get_name().to_owned());
-    let topics = TOPICS.iter().map(|topic| topic.name.to_owned());
+    let topics = help::topics().map(|(name, _)| name.to_owned());
     verbs.chain(topics).map(CompletionCandidate::new).collect()
 }
 

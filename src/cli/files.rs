@@ -99,14 +99,16 @@ impl FileArgs {
         let page_size = page_size(heap);
         let toast = self.toast_file.as_deref();
         let id_type = toast.map_or(ValueIdType::Oid, |path| toastfile::id_type(path, page_size));
-        Ok(Some(File {
+        let file = File {
             heap,
             toast,
             desc: TupleDesc { id_type, ..self.columns()? },
             page_size,
             flavor: self.flavor,
             xact: self.xact.as_deref().map(open_xact).transpose()?,
-        }))
+        };
+        file.check_columns()?;
+        Ok(Some(file))
     }
 
     /// The columns of `--columns`.
@@ -135,6 +137,20 @@ pub(super) struct File<'a> {
 }
 
 impl File<'_> {
+    /// Refuses a list of columns that ends before the rows do.
+    fn check_columns(&self) -> Result<(), Failure> {
+        let Some(attributes) = self.target(None).attributes_beyond_columns() else {
+            return Ok(());
+        };
+        let named = self.desc.attributes.len();
+        let heap = self.heap.display();
+        let text =
+            format!("{heap}: rows have {attributes} attributes, but --columns names {named}");
+        Err(Failure::usage(text).hint(
+            "Dropped columns count too: the query under \"Files\" of toastctl help check prints all columns.",
+        ))
+    }
+
     /// What is read: all of it, or a sample.
     pub(super) fn target(&self, sampling: Option<Sampling>) -> FileTarget<'_> {
         FileTarget {

@@ -146,6 +146,8 @@ struct FleetTarget {
 struct DatabaseOutcome {
     name: String,
     exit: Exit,
+    /// Whether there was nothing to do, because no table matches.
+    lacks_tables: bool,
     error: Option<String>,
     kept: Kept,
     took: Duration,
@@ -235,8 +237,7 @@ impl Fleet<'_> {
             waiting.clear();
         }
         let stop = CancellationToken::new();
-        let shared =
-            Shared { found: HashMap::new(), clusters: Arc::default(), finished, skipped: 0 };
+        let shared = Shared { finished, ..Shared::default() };
         let visits = Visits { fleet: self, ui, verb, stop: &stop, shared: Mutex::new(shared) };
         let interrupt = async {
             ui.stopped(self.writes.as_ref().and_then(|writes| writes.max_time)).await;
@@ -269,6 +270,10 @@ impl Fleet<'_> {
             ui.progress(format!("stopped; to continue: {}", command_line()));
         }
         let mut shared = visits.shared.lock();
+        if let Some(message) = shared.matches_nowhere() {
+            ui.tell(message);
+            printer.worst = printer.worst.max(Exit::Incomplete);
+        }
         if printer.worst == Exit::Ok
             && printer.error.is_none()
             && let Some(finished) = shared.finished.take()
@@ -301,6 +306,7 @@ impl Fleet<'_> {
 }
 
 /// What the visits to all targets share.
+#[derive(Default)]
 struct Shared {
     /// The databases of servers, of which each is visited once: their names, by identity.
     found: HashMap<String, String>,
@@ -308,6 +314,10 @@ struct Shared {
     finished: Option<Finished>,
     /// Databases that an earlier run has finished.
     skipped: u64,
+    /// The first pattern, if there is a database in which none matches anything.
+    no_match: Option<String>,
+    /// Whether there is a database of which this is not so.
+    has_matched: bool,
 }
 
 /// A database that has another name too.
@@ -318,6 +328,13 @@ struct KnownDatabase {
 }
 
 impl Shared {
+    /// The error that the patterns match nothing in any database.
+    fn matches_nowhere(&self) -> Option<Message> {
+        let pattern = self.no_match.as_ref()?;
+        let text = format!("no table matches {pattern} in any of the databases");
+        (!self.has_matched && self.skipped == 0).then(|| Message::error(text))
+    }
+
     /// Keeps the databases that are not visited under another name, and returns the others. Those with the same name are
     /// no news.
     fn retain_new(&mut self, databases: &mut Vec<Pending<FleetTarget>>) -> Vec<KnownDatabase> {
@@ -370,6 +387,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         }
         let outcome = self.outcome(target, &ui);
         if outcome.exit == Exit::Ok
+            && !outcome.lacks_tables
             && let Some(finished) = &mut self.shared.lock().finished
             && let Err(error) = finished.add(&target.name)
         {
@@ -436,9 +454,21 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
             connection: target.connection.clone(),
             checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
         };
+        let mut lacks_tables = false;
         let (exit, failed) = match (self.verb)(&database) {
-            Ok(exit) => (exit, None),
+            Ok(exit) => {
+                self.shared.lock().has_matched = true;
+                (exit, None)
+            }
+            // another database may have such tables
+            Err(Failure { message: Message { no_match: Some(pattern), .. }, .. }) => {
+                ui.tell(Message::notice(format!("no table matches {pattern}")));
+                self.shared.lock().no_match.get_or_insert(pattern);
+                lacks_tables = true;
+                (Exit::Ok, None)
+            }
             Err(failure) => {
+                self.shared.lock().has_matched = true;
                 ui.tell(failure.message.clone());
                 (failure.exit, Some(failure.message.to_string()))
             }
@@ -451,7 +481,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         });
         let name = target.name.clone();
         let took = began.elapsed();
-        DatabaseOutcome { name, exit, error, kept, took }
+        DatabaseOutcome { name, exit, lacks_tables, error, kept, took }
     }
 }
 
@@ -591,7 +621,9 @@ impl DatabaseOutcome {
         if exit != Exit::Stopped {
             ui.tell(message.of_target(&name));
         }
-        DatabaseOutcome { name, exit, error, kept: Kept::default(), took: Duration::ZERO }
+        let kept = Kept::default();
+        let took = Duration::ZERO;
+        DatabaseOutcome { name, exit, lacks_tables: false, error, kept, took }
     }
 
     /// The run was stopped before any work on it.
@@ -611,7 +643,7 @@ struct Printer<W: io::Write> {
 impl<W: io::Write> Printer<W> {
     /// Whether it is still read.
     fn print(&mut self, outcome: DatabaseOutcome) -> bool {
-        let DatabaseOutcome { name, exit, error, kept, took } = outcome;
+        let DatabaseOutcome { name, exit, error, kept, took, .. } = outcome;
         self.worst = self.worst.max(exit);
         let mut printed = TargetOutput { text: kept.report, ..TargetOutput::default() };
         if let Some(mut overview) = kept.overview {

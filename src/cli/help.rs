@@ -8,21 +8,22 @@ use clap::{Arg, ArgAction, Args, Command, CommandFactory};
 
 use super::connect::PlainHelpFlag;
 use super::exit::{Exit, Failure};
+use super::manual::pages::PAGES;
 use super::manual::topics::{MANAGED, TOPICS};
 use super::manual::verbs::manual;
 use super::manual::{Item, Topic};
 use super::terminal::Ui;
 use crate::report::schema::{SCHEMAS, schema};
 use crate::report::table::wrapped;
-use crate::server::select::similar;
+use crate::server::similar::similar;
 
 /// Arguments of `help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
     /// A verb, or a topic
     ///
-    /// Topics are policies, forms, findings, alarms, damage, settings, throttle, exit-codes, permissions and json. json followed
-    /// by a verb prints the JSON Schema of that verb.
+    /// Topics are policies, forms, findings, low-findings, alarms, damage, settings, throttle, exit-codes, permissions, json,
+    /// runbooks, safety and limits. json followed by a verb prints the JSON Schema of that verb.
     #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
     about: Vec<String>,
 
@@ -36,6 +37,8 @@ const WIDEST: usize = 80;
 const EXAMPLES: usize = 3;
 /// The room for an option in the short help.
 const HEAD: usize = 26;
+/// What stands before a hint: "HINT:" and two blanks.
+const HINT: usize = 7;
 /// The heading of the options of every connection.
 pub(super) const CONNECTION: &str = "Connection options";
 
@@ -135,13 +138,20 @@ fn overall(root: &Command) -> String {
         let _ = writeln!(text, "  {:<18}{about}", verb.get_name());
     }
     text.push_str("Topics of toastctl help:\n");
-    for topic in TOPICS {
-        let _ = writeln!(text, "  {:<18}{}", topic.name, topic.about);
+    for (name, about) in topics() {
+        let _ = writeln!(text, "  {name:<18}{about}");
     }
     text.push_str(
         "toastctl VERB -? lists the options of a verb; toastctl help VERB explains them.",
     );
     text
+}
+
+/// The words other than verbs that help explains, each in a line.
+pub(super) fn topics() -> impl Iterator<Item = Item> {
+    let pages = PAGES.iter().filter(|page| TOPICS.iter().all(|topic| topic.name != page.name));
+    let topics = TOPICS.iter().map(|topic| (topic.name, topic.about));
+    topics.chain(pages.map(|page| (page.name, page.about())))
 }
 
 /// Commands with which a new user may begin.
@@ -191,17 +201,27 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     if let ("json", Some(verb)) = (about, verb) {
         return schema(verb)
             .map(str::to_owned)
-            .ok_or_else(|| unknown("schema", verb, &SCHEMAS.map(|(verb, _)| verb)));
+            .ok_or_else(|| unknown("schema", verb, &SCHEMAS.map(|(verb, _)| verb), width));
     }
-    if let Some(topic) = TOPICS.iter().find(|topic| topic.name == about) {
-        return Ok(topic_text(topic, width));
+    let topic = TOPICS.iter().find(|topic| topic.name == about);
+    let page = PAGES.iter().find(|page| page.name == about);
+    match (topic, page) {
+        (Some(topic), None) => return Ok(topic_text(topic, width)),
+        (None, Some(page)) => {
+            return Ok(format!("{}: {}\n\n{}", page.name, page.about(), page.text(width)));
+        }
+        // the short text first, such as a list of codes
+        (Some(topic), Some(page)) => {
+            return Ok(format!("{}\n{}", topic_text(topic, width), page.text(width)));
+        }
+        (None, None) => {}
     }
     let verbs: Vec<String> =
         root.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     let Some(command) = root.find_subcommand_mut(about) else {
-        let topics = TOPICS.iter().map(|topic| topic.name);
+        let topics = topics().map(|(name, _)| name);
         let known: Vec<&str> = verbs.iter().map(String::as_str).chain(topics).collect();
-        return Err(unknown("verb or topic", about, &known));
+        return Err(unknown("verb or topic", about, &known, width));
     };
     let mut text = command.render_long_help().to_string();
     if let Some(manual) = manual(about) {
@@ -221,12 +241,17 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     Ok(text)
 }
 
-fn unknown(what: &str, given: &str, known: &[&str]) -> Failure {
+fn unknown(what: &str, given: &str, known: &[&str], width: usize) -> Failure {
     let failure = Failure::usage(format!("there is no {what} \"{given}\""));
     let names: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
     match similar(given, &names).first() {
         Some(near) => failure.hint(format!("Perhaps you meant {near}.")),
-        None => failure.hint(format!("Available: {}.", known.join(", "))),
+        None => {
+            let names = format!("Available: {}.", known.join(", "));
+            let indented = format!("\n{:HINT$}", "");
+            failure
+                .hint(wrapped(&names, Some(width.saturating_sub(HINT)), 0).replace('\n', &indented))
+        }
     }
 }
 
@@ -289,11 +314,34 @@ mod tests {
 
     #[test]
     fn every_topic_fits_a_terminal() {
-        for topic in TOPICS {
-            let text = text(Some(topic.name), None, WIDEST).unwrap();
+        for topic in &TOPICS {
+            let text = topic_text(topic, WIDEST);
             assert!(text.lines().all(|line| line.chars().count() <= WIDEST), "{text}");
             assert!(text.lines().count() <= 24, "{} lines\n{text}", text.lines().count());
             assert!(text.is_ascii(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_word_that_help_lists_is_explained() {
+        let about = text(Some("help"), None, WIDEST).unwrap();
+        for (name, _) in topics() {
+            assert!(text(Some(name), None, WIDEST).is_ok(), "{name}");
+            assert!(about.contains(name), "{name} is not in {about}");
+        }
+        for (name, said) in [
+            ("runbooks", "\nRETURN FREE SPACE\n"),
+            ("safety", "safety: what toastctl changes"),
+            ("limits", "limits: what toastctl cannot do"),
+            ("damage", "TC080"),
+            ("damage", "\nWHAT TO DO\n"),
+        ] {
+            let page = text(Some(name), None, WIDEST).unwrap();
+            assert!(page.contains(said), "{page}");
+        }
+        // pages that a program installed by cargo does not have
+        for topic in TOPICS.iter().map(|topic| topic_text(topic, WIDEST)) {
+            assert!(!topic.contains("(7)"), "{topic}");
         }
     }
 
@@ -336,6 +384,7 @@ mod tests {
         let none =
             "there is no verb or topic \"orders\"\nHINT:  Available: inspect, check, value, keys";
         assert!(said("orders").starts_with(none), "{}", said("orders"));
+        assert!(said("orders").lines().all(|line| line.len() <= WIDEST), "{}", said("orders"));
         let all = text(None, None, WIDEST).unwrap();
         assert!(all.contains("policies") && all.contains("retoast"), "{all}");
         let schema = text(Some("json"), Some("retoast"), WIDEST).unwrap();

@@ -60,7 +60,7 @@ struct OverviewArgs {
     #[arg(long, value_enum, value_name = "BY", conflicts_with_all = NOT_OVERVIEW)]
     sort: Option<SortBy>,
 
-    /// Show this many tables and columns [default: 4]
+    /// Tables, columns and findings shown [default: 4,4,3]
     ///
     /// Of each, the remaining ones are added up in one line. Markdown has 15 by default, and html 60. json, jsonl and csv list
     /// all by default. openmetrics has series of this many tables, columns and findings.

@@ -28,7 +28,7 @@ use crate::report::overview::{self, View};
 use crate::report::table::printable;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
-use crate::server::select::similar;
+use crate::server::similar::similar;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::value::rows::RowWriter;
 use toast_format::disk::ByteOrder;

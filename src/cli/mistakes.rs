@@ -137,7 +137,9 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
                     .then(|| format!("A verb comes first, as in: toastctl inspect {word}"))
             })
         }
-        ErrorKind::UnknownArgument => unknown_option(argument, verb),
+        ErrorKind::UnknownArgument => {
+            before_verb(argument, verb, words).or_else(|| unknown_option(argument, verb))
+        }
         ErrorKind::MissingRequiredArgument if text.contains("--columns") => Some(
             "A file has no names and types: --columns 'id int4, doc jsonb' gives them.".to_owned(),
         ),
@@ -165,6 +167,28 @@ fn context(error: &clap::Error, kind: ContextKind) -> &str {
 fn other_verb(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     OTHER_VERBS.iter().find(|(verbs, _)| verbs.contains(&word.as_str())).map(|(_, hint)| *hint)
+}
+
+/// The command with the verb first, where an option that the verb has stands before it.
+fn before_verb(option: &str, verb: &str, words: &[String]) -> Option<String> {
+    let at = words.iter().position(|word| word == verb)?;
+    let before = words.get(..at)?;
+    let after = words.get(at + 1..)?;
+    let name = option.split(['=', ' ']).next()?.trim_start_matches('-');
+    let root = Cli::command();
+    let has_option = root.find_subcommand(verb)?.get_arguments().any(|known| {
+        known.get_long() == Some(name)
+            || known.get_short().is_some_and(|short| name.starts_with(short))
+    });
+    if !has_option || !before.iter().any(|word| word.starts_with(option)) {
+        return None;
+    }
+    // other words may be connection strings with passwords
+    let shown = before.iter().chain(after).map(|word| {
+        let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if is_plain { format!(" {word}") } else { " ...".to_owned() }
+    });
+    Some(format!("Options follow the verb: toastctl {verb}{}", shown.collect::<String>()))
 }
 
 /// What to write instead of an option that a verb does not have.

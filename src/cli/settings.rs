@@ -21,7 +21,7 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::run::request::{Assignment, Request};
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::about::Access;
-use crate::server::select::similar;
+use crate::server::similar::similar;
 use crate::testing;
 use toast_format::fill::file_model::MAX_BLOAT;
 

@@ -1,5 +1,6 @@
 //! A relation file to read, with what is needed to read it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -7,15 +8,19 @@ use std::path::Path;
 use super::control::{Checksums, ControlFile, Ids};
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
-use toast_format::disk::ByteOrder;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::TupleDesc;
 use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::wrong_checksum;
+use toast_format::disk::{BlockNumber, ByteOrder};
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
-use toast_format::heap::scan::Visitor;
+use toast_format::heap::scan::{Visitor, each_tuple};
+use toast_format::model::visibility::Visibility;
+
+/// The most blocks in which rows are compared with the columns.
+const ATTRIBUTE_BLOCKS: u32 = 64;
 
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +83,35 @@ impl FileTarget<'_> {
     /// The end of the WAL, if it is below the control file of a server that was shut down.
     pub(crate) fn wal_end(&self) -> Option<u64> {
         ControlFile::above(self.heap, self.page_size).wal_end
+    }
+
+    /// How many attributes most rows have, if that is more than there are columns: then columns are missing from the list,
+    /// and the rows are not damaged. Blocks that cannot be read are left to whoever reads all of them.
+    pub fn attributes_beyond_columns(&self) -> Option<usize> {
+        let mut file = RelationFile::open(self.heap, self.page_size).ok()?;
+        let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+        let mut page = vec![0; self.page_size.bytes()];
+        let mut rows = 0_usize;
+        let mut longer: BTreeMap<usize, usize> = BTreeMap::new();
+        let step = total.div_ceil(ATTRIBUTE_BLOCKS).max(1);
+        for block in (0..total).step_by(step as usize).map(BlockNumber) {
+            if !matches!(file.read(block, &mut page), Ok(true)) {
+                continue;
+            }
+            each_tuple(block, &page, &self.xact, |_, tuple, _, seen| {
+                // an aborted transaction may have added a column
+                if seen == Visibility::Dead {
+                    return;
+                }
+                rows += 1;
+                let attributes = tuple.attribute_count();
+                if attributes > self.desc.attributes.len() {
+                    *longer.entry(attributes).or_default() += 1;
+                }
+            });
+        }
+        let (attributes, most) = longer.into_iter().max_by_key(|(_, rows)| *rows)?;
+        (most >= 2 && most * 2 > rows).then_some(attributes)
     }
 
     /// Passes the pages of these blocks of one of its files to a visitor, together with the problems of the pages and

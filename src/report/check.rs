@@ -22,6 +22,8 @@ const CSV_HEAD: [&str; 12] = [
 
 /// Findings, tables and statements that a page has; the rest is counted.
 const ON_PAGE: usize = 1000;
+/// Tables that a command names; with more of them it has a placeholder.
+const MOST_NAMED: usize = 3;
 
 /// Writes findings, then what was looked at.
 pub struct CheckWriter<W: Write> {
@@ -41,6 +43,8 @@ pub struct CheckWriter<W: Write> {
     /// For a page: the first findings, and what is to be run.
     on_page: Vec<FindingReport>,
     statements: Vec<String>,
+    /// Tables with values that `--salvage` would save; `None` where it was given, and for files.
+    to_save: Option<BTreeSet<String>>,
 }
 
 impl<W: Write> CheckWriter<W> {
@@ -66,6 +70,28 @@ impl<W: Write> CheckWriter<W> {
             sound: None,
             on_page: Vec::new(),
             statements: Vec::new(),
+            to_save: None,
+        }
+    }
+
+    /// Ends the report with the command that saves damaged values.
+    pub fn names_salvage(&mut self) {
+        self.to_save = Some(BTreeSet::new());
+    }
+
+    /// The command that saves damaged values, if there are any.
+    fn salvage(&self) -> Option<String> {
+        let tables: Vec<&str> = self.to_save.iter().flatten().map(String::as_str).collect();
+        // names as reports show them are not quoted
+        let are_plain = tables.iter().all(|name| {
+            name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.".contains(&b))
+        });
+        match tables.len() {
+            0 => None,
+            1..=MOST_NAMED if are_plain => {
+                Some(format!("toastctl check {} --salvage DIR", tables.join(" ")))
+            }
+            _ => Some("toastctl check TABLE --salvage DIR".to_owned()),
         }
     }
 
@@ -74,6 +100,11 @@ impl<W: Write> CheckWriter<W> {
         let report = FindingReport::of(finding, self.has_toasters);
         self.codes.insert((finding.code, report.hint));
         self.repairs.extend(finding.sql.clone());
+        if finding.code.is_saved()
+            && let Some(tables) = &mut self.to_save
+        {
+            tables.insert(finding.place.source.clone());
+        }
         if self.output.format == Format::Html {
             self.output.written += 1;
             if self.on_page.len() < ON_PAGE {
@@ -155,6 +186,7 @@ impl<W: Write> CheckWriter<W> {
         if self.output.format == Format::Html {
             return self.finish_page();
         }
+        let salvage = self.salvage();
         let CheckWriter { output, server, codes, repairs, relations, any_line, sound, .. } = self;
         let sound = sound.map(|(sound, number)| match (number, any_line) {
             (1, _) => summary(&sound, true),
@@ -182,8 +214,11 @@ impl<W: Write> CheckWriter<W> {
                     if let Some(sound) = &sound {
                         document.line(sound, 2);
                     }
-                    for (code, hint) in &codes {
-                        document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
+                    for (names, hint) in hints(&codes) {
+                        document.line(&format!("HINT ({names}):  {hint}"), 2);
+                    }
+                    if let Some(command) = &salvage {
+                        document.line(&format!("  {command}"), 4);
                     }
                     for sql in &repairs {
                         document.lines(&format!("  {}\n", statement(sql)));
@@ -210,6 +245,7 @@ impl<W: Write> CheckWriter<W> {
 
     /// Writes the page: the verdict, the findings, what to do, and what was looked at.
     fn finish_page(self) -> io::Result<()> {
+        let salvage = self.salvage();
         let CheckWriter { output, codes, repairs, mut relations, any_line, .. } = self;
         let found = output.written;
         let shown = self.on_page;
@@ -249,8 +285,11 @@ impl<W: Write> CheckWriter<W> {
                 if !codes.is_empty() {
                     document.heading("What to do", 2);
                 }
-                for (code, hint) in &codes {
-                    document.item(&format!("{}: {hint}", code.name()));
+                for (names, hint) in hints(&codes) {
+                    document.item(&format!("{names}: {hint}"));
+                }
+                if let Some(command) = &salvage {
+                    document.item(command);
                 }
                 repairs.iter().chain(&statements).take(ON_PAGE).for_each(|sql| document.sql(sql));
                 let commands = repairs.len() + statements.len();
@@ -259,6 +298,18 @@ impl<W: Write> CheckWriter<W> {
             Vec::new,
         )
     }
+}
+
+/// The hints in the order of their codes, each once, with the names of its codes.
+fn hints(codes: &BTreeSet<(Code, &'static str)>) -> Vec<(String, &'static str)> {
+    let mut hints: Vec<(String, &'static str)> = Vec::new();
+    for (code, hint) in codes {
+        match hints.iter_mut().find(|(_, known)| known == hint) {
+            Some((names, _)) => names.push_str(&format!(", {}", code.name())),
+            None => hints.push((code.name().to_owned(), hint)),
+        }
+    }
+    hints
 }
 
 /// Counts what a page has no room for, and names the format that has it.
@@ -410,4 +461,17 @@ fn looked(checked: &Checked) -> String {
         text.push_str(&format!("; {values} decompressed to {}", size(looked.raw_bytes)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_of_several_codes_is_printed_once() {
+        let found = [Code::Jsonb, Code::NoChunks, Code::ChunkMissing];
+        let codes = found.map(|code| (code, code.hint(false))).into_iter().collect();
+        let names: Vec<String> = hints(&codes).into_iter().map(|(names, _)| names).collect();
+        assert_eq!(names, ["TC050, TC051", "TC070"]);
+    }
 }

@@ -9,6 +9,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::about::Server;
 use super::connect::Client;
+use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, letter_in, numbers};
 use toast_format::codec::Method;
@@ -182,17 +183,19 @@ impl Relation {
         })
     }
 
-    /// A hint for a user who has named another column.
-    pub(crate) fn toastable_hint(&self) -> String {
-        let names: Vec<String> = self
-            .toastable()
-            .filter_map(|index| self.desc.attributes.get(index))
-            .map(|column| format!("\"{}\"", column.name))
-            .collect();
-        if names.is_empty() {
-            "The relation has no column that can be toasted.".into()
-        } else {
-            format!("Columns that can be toasted are {}.", names.join(", "))
+    /// A hint for a user who has named another column, as `given`.
+    pub(crate) fn toastable_hint(&self, given: &str) -> String {
+        let columns = self.toastable().filter_map(|index| self.desc.attributes.get(index));
+        let names: Vec<String> = columns.map(|column| column.name.clone()).collect();
+        // one letter is near to any other
+        let near = similar(given, &names).first().copied();
+        let near = near.filter(|near| given.chars().count() > 2 && *near != given);
+        match (near, names.is_empty()) {
+            (Some(near), _) => format!("Perhaps you meant \"{near}\"."),
+            (None, true) => "The relation has no column that can be toasted.".into(),
+            (None, false) => {
+                format!("Columns that can be toasted are \"{}\".", names.join("\", \""))
+            }
         }
     }
 }

@@ -111,6 +111,7 @@ pub(crate) mod probe;
 pub(crate) mod sampled;
 pub(crate) mod scan;
 pub mod select;
+pub(crate) mod similar;
 pub mod sink;
 pub mod snapshot;
 pub(crate) mod sqlstate;
@@ -154,6 +155,14 @@ pub enum LiveError {
     /// No relation matches a pattern, which is quoted; a hint may follow on a separate line.
     #[error("no table matches {0}")]
     NoMatch(String),
+    /// None of the patterns that were given matches a relation.
+    #[error("no table matches {text}")]
+    NothingMatches {
+        /// The first pattern, quoted; a hint may follow on a separate line.
+        text: String,
+        /// The same without a hint.
+        pattern: String,
+    },
     #[error("{0}")]
     Pattern(String),
     /// A name qualified with another database.
@@ -202,6 +211,10 @@ impl From<&LiveError> for Message {
                 Some(said) => said_by_server(said),
                 None => Message::error(error.to_string()),
             },
+            LiveError::NothingMatches { pattern, .. } => {
+                let no_match = Some(pattern.clone());
+                Message { no_match, ..Message::error(error.to_string()) }
+            }
             other => Message::error(other.to_string()),
         }
     }

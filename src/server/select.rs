@@ -10,6 +10,7 @@ use super::LiveError;
 use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
+use super::similar::similar;
 use super::sink::{Failed, Kind, Sink};
 use crate::command::{name_words, schema_words, shell_quoted, table_words};
 use crate::message::Message;
@@ -262,13 +263,26 @@ pub(crate) async fn select_within(
     }
     selection.lacks_tables =
         reach == Reach::NodesAndCatalogs && wanted.is_empty() && selection.found.len() == catalogs;
+    let mut unmatched = Vec::new();
     for want in wanted {
         let before = selection.found.len();
-        select_one(connection, database, want, &citus, &mut selection).await?;
+        match select_one(connection, database, want, &citus, &mut selection).await {
+            Err(LiveError::NoMatch(text)) => unmatched.push(text),
+            selected => selected?,
+        }
         let found = selection.found.get(before..).unwrap_or_default();
         let oids: Vec<String> = found.iter().map(|found| found.oid.0.to_string()).collect();
         let relations = if oids.len() == 1 { "relation" } else { "relations" };
         tracing::debug!("{want}: {} {relations}, OID {}", oids.len(), oids.join(", "));
+    }
+    // of tables of Citus, shards may be hidden
+    let is_all = unmatched.len() == wanted.len() && citus.tables.is_empty();
+    match (unmatched.into_iter().next(), wanted.first()) {
+        (Some(text), Some(first)) if is_all => {
+            return Err(LiveError::NothingMatches { text, pattern: quoted(first) });
+        }
+        (Some(text), _) => return Err(LiveError::NoMatch(text)),
+        (None, _) => {}
     }
     let oids: Vec<Oid> = selection.citus.iter().map(|(oid, _)| *oid).collect();
     if !oids.is_empty() {
@@ -513,58 +527,6 @@ fn wrong_kind(relkind: &str, name: &str) -> LiveError {
     LiveError::WrongKind { name: name.to_owned(), kind, hint: hint.into() }
 }
 
-/// The maximum number of suggestions.
-const SHOWN: usize = 3;
-
-/// The `names` that differ from `wanted` in few letters, the most similar first.
-pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
-    let wanted = without_schema(&wanted.replace('"', ""));
-    let allowed = (wanted.chars().count() / 3).max(1);
-    let mut found: Vec<(usize, &str)> = names
-        .iter()
-        .map(|name| (distance(&wanted, &without_schema(name)), name.as_str()))
-        .collect();
-    if found.iter().any(|(distance, _)| *distance <= allowed) {
-        found.retain(|(distance, _)| *distance <= allowed);
-    } else {
-        // An unquoted name that contains a blank ends at the blank.
-        let begin = format!("{wanted} ");
-        found.retain(|(_, name)| without_schema(name).starts_with(&begin));
-    }
-    found.sort_unstable();
-    found.into_iter().take(SHOWN).map(|(_, name)| name).collect()
-}
-
-fn without_schema(name: &str) -> String {
-    name.rsplit('.').next().unwrap_or(name).to_lowercase()
-}
-
-/// The number of letters to insert, remove, change or swap with their neighbor to turn one word into the other.
-fn distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().collect();
-    let other: Vec<char> = other.chars().collect();
-    let mut last: Vec<usize> = Vec::new();
-    let mut line: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let mut least = (letters_at(&line, j) + usize::from(a != b))
-                .min(letters_at(&line, j + 1) + 1)
-                .min(letters_at(&next, j) + 1);
-            if i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a) {
-                least = least.min(letters_at(&last, j - 1) + 1);
-            }
-            next.push(least);
-        }
-        last = std::mem::replace(&mut line, next);
-    }
-    line.last().copied().unwrap_or(0)
-}
-
-fn letters_at(line: &[usize], index: usize) -> usize {
-    line.get(index).copied().unwrap_or(usize::MAX / 2)
-}
-
 /// A hint for words that were given as one.
 const SEVERAL_TABLES: &str = "Several tables are separate words; a name with a blank is quoted twice, as in '\"Order Items\"'.";
 
@@ -736,29 +698,5 @@ mod tests {
         selection.foreign = (0..13).map(|n| format!("s.f{n:02}")).collect();
         let notices = selection.notices();
         assert!(notices[0].contains("s.f09 and 3 more are foreign tables"), "{notices:?}");
-    }
-
-    #[test]
-    fn slips_of_the_keyboard_are_understood() {
-        let names = ["orders", "order_items", "app.customers", "log"].map(str::to_owned);
-        assert_eq!(similar("ordres", &names), ["orders"]);
-        assert_eq!(similar("public.Orders", &names), ["orders"]);
-        assert_eq!(similar("custmers", &names), ["app.customers"]);
-        assert_eq!(similar("logs", &names), ["log"]);
-        assert_eq!(similar("images", &names), [""; 0]);
-    }
-
-    #[test]
-    fn distances() {
-        for (one, other, letters) in [
-            ("", "", 0),
-            ("abc", "abc", 0),
-            ("abc", "", 3),
-            ("ab", "ba", 1),
-            ("kitten", "sitting", 3),
-        ] {
-            assert_eq!(distance(one, other), letters, "{one} {other}");
-            assert_eq!(distance(other, one), letters, "{other} {one}");
-        }
     }
 }

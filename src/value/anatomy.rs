@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::contents::{Md5Sink, TextForm, md5_hex, put_pieces, write_text};
 use super::rows::ValueRow;
 use crate::server::catalog::VIRTUAL;
-use crate::server::select::similar;
+use crate::server::similar::similar;
 use toast_format::codec::Method;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::TupleDesc;

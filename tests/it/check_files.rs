@@ -7,7 +7,7 @@ use toastctl::offline::control::ControlFile;
 
 use crate::support::check_cases::{COLUMNS, Files, On, apply, cases, create, paths, set_word};
 use crate::support::checked::{check, told, with_checksums, write};
-use crate::support::command::{run, toastctl};
+use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::Printed;
 use crate::support::server::{self, Options, Server};
 use crate::support::standin;
@@ -254,6 +254,35 @@ fn findings_in_every_format() {
     }
 }
 
+/// A verb on the files that `write` has written.
+fn read(dir: &Path, verb: &str, columns: &str) -> Run {
+    let mut command = toastctl();
+    command.current_dir(dir).args([verb, "--relation-file", "heap", "--columns", columns]);
+    run(command.args(["--toast-file", "toast"]))
+}
+
+#[test]
+fn a_list_of_columns_that_ends_before_the_rows_is_refused_and_one_longer_row_is_damage() {
+    let (_database, mut files) = Files::fresh("check_few_columns");
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &files);
+    for verb in ["check", "inspect", "keys", "value"] {
+        let found = read(dir.path(), verb, "id int4, ext text");
+        assert_eq!((found.code, found.stdout.as_str()), (Some(2), ""), "{verb}");
+        let (said, hint) = found.stderr.split_once("HINT:").unwrap();
+        assert!(said.contains("heap: rows have 10 attributes, but --columns names 2"), "{said}");
+        assert!(hint.contains("toastctl help check"), "{hint}");
+    }
+    // one more than the others
+    let infomask2 = files.row(2) + 18;
+    assert_eq!(files.heap[infomask2] & 0x0f, 10);
+    files.heap[infomask2] += 1;
+    write(dir.path(), &files);
+    let found = read(dir.path(), "check", COLUMNS);
+    assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+    assert_eq!(found.stdout.matches("TC021").count(), 2, "{}", found.stdout);
+}
+
 #[test]
 fn rows_of_refused_pages_are_saved_from_files() {
     let (_database, files) = Files::fresh("check_refused");
@@ -265,6 +294,7 @@ fn rows_of_refused_pages_are_saved_from_files() {
             .args(["check", "--checksums", "--relation-file", "heap", "--toast-file", "toast"])
             .args(["--columns", COLUMNS, "--salvage", name]));
         assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+        assert!(found.stderr.contains("repair.sql for why there is no SQL"), "{}", found.stderr);
         let read = |file: &str| std::fs::read_to_string(temp.path().join(name).join(file)).unwrap();
         let rows = read("rows.sql");
         let rows = rows.split("FROM stdin;\n").nth(1).unwrap_or_default();

@@ -75,9 +75,16 @@ fn what_is_left_is_saved_and_the_sql_makes_the_rows_readable() {
     let dir = temp.path().join("left");
     let check =
         |more: &[&str]| run(toastctl().args(["check", "-d", &database.url(), "t"]).args(more));
+    let found = check(&[]);
+    let command = "  toastctl check public.t --salvage DIR\n";
+    assert!(found.stdout.contains(command), "{}", found.stdout);
     let found = check(&["--salvage", dir.to_str().unwrap()]);
     assert_eq!(found.code, Some(5), "{}", found.stderr);
     assert!(found.stderr.contains("saved parts of 2 of 2 damaged values"), "{}", found.stderr);
+    assert!(found.stderr.contains("repair.sql for the SQL"), "{}", found.stderr);
+    assert!(!found.stdout.contains("--salvage DIR"), "{}", found.stdout);
+    let heading = "-- To repair (sets 2 values to NULL; read ";
+    assert!(found.stdout.contains(heading), "{}", found.stdout);
     is_theirs(&dir, &ext, &cmp);
     let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
     assert!(sql.contains("\"id\"::text = '2'") && sql.contains("\"nul\" IS NULL"), "{sql}");

@@ -253,6 +253,28 @@ fn all_databases_of_a_server_that_allow_connections_are_visited_by_every_verb() 
 }
 
 #[test]
+fn a_pattern_that_matches_nothing_in_one_database_is_a_notice_and_an_error_if_it_matches_nowhere() {
+    let server = server();
+    let one = with_table(&server, "one");
+    let two = server.create_database("two");
+    two.psql("CREATE TABLE other (v text); CREATE EXTENSION pageinspect");
+    let targets = [one.url(), two.url()];
+    for arguments in [&["compact"][..], &["inspect"], &["check"], &["advise-threshold"]] {
+        let run = on(&targets, &[arguments, &["t*"]].concat());
+        assert_eq!(run.code, Some(0), "{arguments:?}: {}", run.stderr);
+        let notice = format!("notice: {}: no table matches \"t*\"\n", named(&two));
+        assert!(run.stderr.contains(&notice), "{arguments:?}: {}", run.stderr);
+        let nowhere = on(&targets, &[arguments, &["z*"]].concat());
+        assert_eq!(nowhere.code, Some(1), "{arguments:?}: {}", nowhere.stderr);
+        let error = "error: no table matches \"z*\" in any of the databases\n";
+        assert!(nowhere.stderr.contains(error), "{arguments:?}: {}", nowhere.stderr);
+    }
+    // where another pattern matches, this one may be a slip
+    let run = on(&targets, &["compact", "t*", "o*"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+}
+
+#[test]
 fn one_server_under_two_names_is_counted_once() {
     let server = server();
     let one = with_table(&server, "one");

@@ -296,8 +296,27 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let convert = ["retoast", "orders", "-c", "doc"];
     let name = database.name().to_owned();
     let url = format!("postgres://joe:open-sesame@localhost/{name}");
-    let cases: [(i32, &[&str], &str); 34] = [
+    let cases: [(i32, &[&str], &str); 41] = [
         (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
+        (
+            2,
+            &["-d", "shop", "inspect", "orders"],
+            "HINT:  Options follow the verb: toastctl inspect -d shop orders",
+        ),
+        (2, &["-d", &url, "check"], "HINT:  Options follow the verb: toastctl check -d ...\n"),
+        (2, &["inspect", "--sort", "size"], "stored, raw, unused, read, dead, name"),
+        (2, &[&convert[..], &["--toaster", "lz5"]].concat(), "HINT:  Perhaps you meant lz4."),
+        (2, &[&convert[..], &["--toaster", "zstd"]].concat(), "HINT:  --toaster accepts pglz, lz4"),
+        (
+            2,
+            &["retoast", "orders", "-c", "docs", "--toaster", "lz4"],
+            "HINT:  Perhaps you meant \"doc\".",
+        ),
+        (
+            2,
+            &["retoast", "orders", "-c", "payload", "--toaster", "lz4"],
+            "HINT:  Columns that can be toasted are \"doc\".",
+        ),
         (2, &["--limit", "3"], "HINT:  A verb comes first, as in: toastctl inspect --limit"),
         (2, &["inspect", "orders", "--json"], "HINT:  --format json prints JSON."),
         (2, &["inspect", "-f", "q.sql"], "HINT:  toastctl runs no SQL"),

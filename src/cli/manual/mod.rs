@@ -1,5 +1,6 @@
 //! What the manual pages and `toastctl help` say beside the options.
 
+pub mod pages;
 pub mod topics;
 pub mod verbs;
 

@@ -222,7 +222,7 @@ pub const PERMISSIONS: Topic = Topic {
     about: "what the role needs, verb by verb",
     intro: &[
         "dba connects, to database shop; app_owner owns the tables in schema app, and must itself run verbs on those with \
-         functions in SQL or PL/pgSQL: see toastctl-safety(7). Files, saved output and --datum need no privileges.",
+         functions in SQL or PL/pgSQL: see toastctl help safety. Files, saved output and --datum need no privileges.",
         "Managed services (RDS, Aurora, Cloud SQL, Azure) have no pageinspect: check and value are not possible, and the \
          other verbs use SQL functions.",
     ],

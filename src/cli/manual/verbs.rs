@@ -249,7 +249,7 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders -c doc --policy chunk-saving --method lz4",
         ),
         (
-            "the same every night for new values (toastctl-runbooks(7) has the crontab entry)",
+            "the same every night for new values (toastctl help runbooks has the crontab entry)",
             "toastctl retoast orders -c doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --max-time 3h",
         ),
         (

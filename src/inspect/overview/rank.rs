@@ -27,12 +27,10 @@ use toast_format::model::sql::without_public;
 pub enum SortBy {
     /// By size on disk
     #[default]
-    #[value(alias = "size")]
     Stored,
     /// By uncompressed size
     Raw,
     /// By free space and dead rows of the table and its TOAST relation (both are shown)
-    #[value(alias = "wasted")]
     Unused,
     /// By rows of the table that were read through indexes, according to the statistics; sequential scans and
     /// toastctl's own reads are not included

@@ -41,7 +41,7 @@ pub(crate) async fn targets(
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
             let text = format!("column \"{wanted}\" of relation \"{name}\" does not exist");
-            let message = Message::error(text).hint(relation.toastable_hint());
+            let message = Message::error(text).hint(relation.toastable_hint(wanted));
             return Err(RetoastError::Usage(message));
         };
         if targets.iter().any(|target| target.index == index) {

@@ -361,6 +361,7 @@ impl TablesRun<'_, '_> {
                 Err(
                     LiveError::NoSuchRelation { .. }
                     | LiveError::NoMatch(_)
+                    | LiveError::NothingMatches { .. }
                     | LiveError::AllElsewhere(_),
                 ) => continue,
                 Err(error) => return not_known(Failed::of(&error, &[connection]).await),

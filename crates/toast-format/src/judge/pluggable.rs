@@ -10,7 +10,7 @@ use crate::disk::desc::Storage;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
 use crate::judge::goal::{Goal, Pluggable};
-use crate::judge::toaster::{Changes, ToasterChange};
+use crate::judge::toaster::{Changes, Toaster, ToasterChange};
 use crate::model::sql::Shape;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table as Model;
@@ -34,10 +34,7 @@ const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of repl
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The server is a stock server.
-    #[error(
-        "there is no toaster \"{0}\": this server does not have pluggable TOAST\n\
-         HINT:  --toaster accepts {STOCK_NAMES} here."
-    )]
+    #[error("there is no toaster \"{0}\" on this server\nHINT:  {hint}", hint = stock_hint(.0))]
     NotPluggable(String),
     /// `pg_toaster` has no such row.
     #[error(
@@ -74,6 +71,26 @@ pub enum PlanError {
          HINT:  Name the toaster whose values should go back to the default."
     )]
     IsDefault(String),
+}
+
+/// What may have been meant on a stock server, or what it has.
+fn stock_hint(given: &str) -> String {
+    let near = Toaster::ALL.map(Toaster::name).into_iter().find(|name| is_near(given, name));
+    match near {
+        Some(near) => format!("Perhaps you meant {near}."),
+        None => format!("--toaster accepts {STOCK_NAMES} here."),
+    }
+}
+
+/// Whether the words differ in one place, by at most one letter of each.
+fn is_near(one: &str, other: &str) -> bool {
+    let one: Vec<char> = one.to_lowercase().chars().collect();
+    let other: Vec<char> = other.chars().collect();
+    let begin = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let one = &one[begin..];
+    let other = &other[begin..];
+    let end = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    one.len() - end <= 1 && other.len() - end <= 1
 }
 
 /// The rule by which a column's values are judged.

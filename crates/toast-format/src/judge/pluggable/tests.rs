@@ -136,9 +136,14 @@ fn refusals_say_what_there_is() {
     let all = toasters();
     let becomes = |name: &str| Goal::Pluggable(Pluggable::Becomes(name.into()));
     insta::assert_snapshot!(refused(None, becomes("bytea_toaster"), &text), @r#"
-    there is no toaster "bytea_toaster": this server does not have pluggable TOAST
+    there is no toaster "bytea_toaster" on this server
     HINT:  --toaster accepts pglz, lz4, external, main, extended or plain here.
     "#);
+    for (given, meant) in [("lz5", "lz4"), ("PGLZ ", "pglz"), ("externl", "external")] {
+        let hint = format!("Perhaps you meant {meant}.");
+        assert!(refused(None, becomes(given), &text).ends_with(&hint), "{given}");
+    }
+    assert!(!refused(None, becomes("zstd"), &text).contains("Perhaps"));
     insta::assert_snapshot!(refused(Some(&all), becomes("zstd"), &text), @r#"
     toaster "zstd" does not exist
     HINT:  This database has deftoaster, bytea_toaster, dummy_toaster, jsonb_toaster, My "Toaster"; every server accepts pglz, lz4, external, main, extended or plain.
