@@ -394,8 +394,10 @@ impl<'a> ColumnSample<'a> {
                 after = self.after_command(then, today);
                 // files that this user cannot compact keep their size: the values are judged
                 if CompactedFiles::possible(self.subject.server).are_both() {
-                    let own = || self.growth(then, today);
-                    growth = Some(joined.map_or_else(own, |joined| joined.growth));
+                    growth = match joined {
+                        Some(joined) => Some(joined.growth),
+                        None => Some(self.growth(then, today)),
+                    };
                 }
             }
             let exclusion = if is_today {

@@ -121,8 +121,10 @@ fn help_is_found_where_psql_has_the_host_and_by_topic() {
 fn a_word_that_is_no_toaster_is_answered_with_those_that_are() {
     let database = with_pageinspect("words");
     database.psql("CREATE TABLE t (v text)");
-    let run = retoast(&database, &["t", "-c", "v", "--toaster", "lz5"]);
-    refused(&run, 2, "\"lz5\"");
+    let near = retoast(&database, &["t", "-c", "v", "--toaster", "lz5"]);
+    refused(&near, 2, "there is no toaster \"lz5\" on this server\nHINT:  Perhaps you meant lz4.");
+    let run = retoast(&database, &["t", "-c", "v", "--toaster", "zstd"]);
+    refused(&run, 2, "\"zstd\"");
     for word in ["pglz", "lz4", "external", "main", "extended", "plain"] {
         assert!(run.stderr.contains(word), "{}", run.stderr);
     }

@@ -390,8 +390,8 @@ impl Conversion<'_> {
         });
         let mut sizes = UncompressedSizes::default();
         for row in asked.await? {
-            let (ctid, size): (ItemPointer, i64) = (address(row.try_get(0)?)?, row.try_get(1)?);
-            let size = size.unsigned_abs();
+            let ctid = address(row.try_get(0)?)?;
+            let size = row.try_get::<_, i64>(1)?.unsigned_abs();
             sizes.stored += some.get(&ctid).copied().unwrap_or(0);
             sizes.uncompressed += size;
             sizes.by_row.insert(ctid, size);
