@@ -244,7 +244,7 @@ impl CheckOutput {
         let names_salvage = args.salvage.is_none() && server.is_some();
         let mut writer = CheckWriter::new(ui.report_out(), ui.format, ui.width, server);
         if names_salvage {
-            writer.names_salvage();
+            writer.names_salvage(ui.place());
         }
         CheckOutput {
             ui: ui.clone(),

@@ -166,8 +166,13 @@ impl Ui {
     /// The same for a line, unless it is a statement.
     pub(super) fn lead_line_here(&self, command: &mut String) {
         if command.starts_with("toastctl ") && !self.place.is_empty() {
-            *command = format!("{command} {}", shell_line(&self.place));
+            *command = format!("{command} {}", self.place());
         }
+    }
+
+    /// The connection options of commands, as text.
+    pub(super) fn place(&self) -> String {
+        shell_line(&self.place)
     }
 
     /// The same for the run on one of several targets.

@@ -45,6 +45,8 @@ pub struct CheckWriter<W: Write> {
     statements: Vec<String>,
     /// Tables with values that `--salvage` would save; `None` where it was given, and for files.
     to_save: Option<BTreeSet<String>>,
+    /// The connection options of the command that does.
+    place: String,
 }
 
 impl<W: Write> CheckWriter<W> {
@@ -71,12 +73,14 @@ impl<W: Write> CheckWriter<W> {
             on_page: Vec::new(),
             statements: Vec::new(),
             to_save: None,
+            place: String::new(),
         }
     }
 
-    /// Ends the report with the command that saves damaged values.
-    pub fn names_salvage(&mut self) {
+    /// Ends the report with the command that saves damaged values, with these connection options.
+    pub fn names_salvage(&mut self, place: String) {
         self.to_save = Some(BTreeSet::new());
+        self.place = place;
     }
 
     /// The command that saves damaged values, if there are any.
@@ -86,13 +90,12 @@ impl<W: Write> CheckWriter<W> {
         let are_plain = tables.iter().all(|name| {
             name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.".contains(&b))
         });
-        match tables.len() {
-            0 => None,
-            1..=MOST_NAMED if are_plain => {
-                Some(format!("toastctl check {} --salvage DIR", tables.join(" ")))
-            }
-            _ => Some("toastctl check TABLE --salvage DIR".to_owned()),
-        }
+        let tables = match tables.len() {
+            0 => return None,
+            1..=MOST_NAMED if are_plain => tables.join(" "),
+            _ => "TABLE".to_owned(),
+        };
+        Some(format!("toastctl check {tables} --salvage DIR {}", self.place).trim_end().to_owned())
     }
 
     /// Writes a finding, so that whoever reads has it at once.

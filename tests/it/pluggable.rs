@@ -314,8 +314,8 @@ fn a_stock_server_says_that_it_has_no_such_toasters() {
     ] {
         let refused = retoast(&database, arguments);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-        let expected = "there is no toaster \"bytea_toaster\": this server does not have pluggable TOAST\n\
-            HINT:  --toaster accepts pglz, lz4, external, main, extended or plain here.";
+        let expected = "there is no toaster \"bytea_toaster\" on this server\n\
+            HINT:  It does not have pluggable TOAST: --toaster accepts pglz, lz4, external, main, extended or plain here.";
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
     let nothing = retoast(&database, &["t", "-c", "a"]);

@@ -281,7 +281,7 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
     refused(
         &unknown,
         2,
-        "no toaster \"zstd\": this server does not have pluggable TOAST\nHINT:  --toaster accepts pglz, lz4, external",
+        "no toaster \"zstd\" on this server\nHINT:  --toaster accepts pglz, lz4, external",
     );
 
     database.psql("CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()");

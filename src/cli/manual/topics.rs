@@ -256,7 +256,7 @@ pub const JSON: Topic = Topic {
     name: "json",
     about: "output for programs",
     intro: &[
-        "--format json prints one document, --format jsonl one document per line. Each has a field \
+        "--format json prints one document, --format jsonl (and json about several databases) one per line. Each has a field \
               \"schema\" with name and version. Fields may be added, but are never removed. Sizes are \
               integers in bytes; unknown values are null or absent.",
     ],

@@ -377,8 +377,9 @@ impl Conversion<'_> {
         }
         let mut bytes = 0;
         let some = drawn(rows, ROWS).take_while(|row| {
+            let is_first = bytes == 0;
             bytes += row.bytes;
-            bytes <= BYTES
+            is_first || bytes <= BYTES
         });
         let some: HashMap<ItemPointer, u64> = some.map(|row| (row.ctid, row.stored)).collect();
         let ctids: Vec<String> = some.keys().map(ToString::to_string).collect();
@@ -582,9 +583,12 @@ struct UncompressedSizes {
 impl UncompressedSizes {
     /// Of this row; of one that was not looked at, as much larger as the others are.
     fn of_row(&self, row: &Row) -> u64 {
-        let times = self.uncompressed as f64 / (self.stored as f64).max(1.0);
-        let others = (row.stored as f64 * times) as u64;
-        self.by_row.get(&row.ctid).copied().unwrap_or(others)
+        let known = self.by_row.get(&row.ctid).copied();
+        let stored = row.stored as f64;
+        match self.stored {
+            0 => known.unwrap_or(row.stored),
+            others => known.unwrap_or((stored * self.uncompressed as f64 / others as f64) as u64),
+        }
     }
 }
 

@@ -78,6 +78,9 @@ fn stock_hint(given: &str) -> String {
     let near = Toaster::ALL.map(Toaster::name).into_iter().find(|name| is_near(given, name));
     match near {
         Some(near) => format!("Perhaps you meant {near}."),
+        None if given.ends_with("toaster") => {
+            format!("It does not have pluggable TOAST: --toaster accepts {STOCK_NAMES} here.")
+        }
         None => format!("--toaster accepts {STOCK_NAMES} here."),
     }
 }

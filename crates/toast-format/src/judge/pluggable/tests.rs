@@ -137,7 +137,7 @@ fn refusals_say_what_there_is() {
     let becomes = |name: &str| Goal::Pluggable(Pluggable::Becomes(name.into()));
     insta::assert_snapshot!(refused(None, becomes("bytea_toaster"), &text), @r#"
     there is no toaster "bytea_toaster" on this server
-    HINT:  --toaster accepts pglz, lz4, external, main, extended or plain here.
+    HINT:  It does not have pluggable TOAST: --toaster accepts pglz, lz4, external, main, extended or plain here.
     "#);
     for (given, meant) in [("lz5", "lz4"), ("PGLZ ", "pglz"), ("externl", "external")] {
         let hint = format!("Perhaps you meant {meant}.");
