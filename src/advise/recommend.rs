@@ -302,10 +302,12 @@ impl Exclusion {
     pub(super) fn of_growth(figures: &Figures, growth: Interval, goal: &Goal) -> Option<Exclusion> {
         let Goal { optimize, others, .. } = *goal;
         let limit = optimize.growth_limit();
-        let before = today(&figures.files.total_bytes).max(1.0);
-        let growth = growth.scaled(before / (before + others.added).max(1.0));
-        let larger = part(figures.files.total_bytes.change, ESTIMATE) - 1.0;
-        let larger = larger * before / (before + others.added).max(1.0);
+        let total = &figures.files.total_bytes;
+        let before = today(total).max(1.0);
+        // as a part of the table as the commands for other columns leave it
+        let scale = before / (before + others.added).max(1.0);
+        let growth = growth.scaled(scale);
+        let larger = (part(total.change, ESTIMATE) - 1.0) * scale;
         let grows = larger.max(growth.estimate);
         // files that are larger with these settings, not only loose
         let may_grow = matches!(optimize, Optimize::Read | Optimize::Write) && larger > 0.0;
@@ -466,7 +468,7 @@ impl Weighed {
         let elsewhere = if more > 0.0 { (others.excess + others.added).max(0.0) } else { 0.0 };
         let larger = (more + elsewhere) / (defaults.total - others.excess).max(1.0);
         let heap = self.heap / defaults.heap.max(1.0);
-        let widens = heap > 2.0 && self.total - defaults.total > defaults.heap - self.heap;
+        let widens = heap > 2.0 && more > defaults.heap - self.heap;
         let slower = self.score.read / defaults.score.read;
         let exclusion = match optimize {
             Optimize::Size if slower > 4.0 => Exclusion::Slow(slower),
@@ -943,14 +945,14 @@ mod tests {
     #[test]
     fn columns_share_what_the_table_may_grow_by() {
         let goal = goal(Optimize::Read);
-        let beside =
+        let with_others =
             |added, excess| Goal { others: OtherColumns { added, excess, joined: None }, ..goal };
         // within a tenth of the table as the command for another column leaves it
         let figures = entry(1.104, 0.5, 0.5, 1).figures;
         let none = Interval::default();
         let excluded = |goal| Exclusion::of_growth(&figures, none, &goal);
         assert!(matches!(excluded(goal), Some(Exclusion::Grows(_))));
-        assert_eq!(excluded(beside(9.0 * MEGABYTE, 0.0)), None);
+        assert_eq!(excluded(with_others(9.0 * MEGABYTE, 0.0)), None);
 
         // and all of them within a tenth of what the defaults store, before that command and after it
         let defaults = weighed(&[entry(1.0, 1.0, 1.0, 0)], &goal)[0];
@@ -960,9 +962,9 @@ mod tests {
             all[1].exclusion
         };
         assert_eq!(larger(1.06, goal), None);
-        for beside in [beside(9.0 * MEGABYTE, 0.0), beside(0.0, 9.0 * MEGABYTE)] {
-            assert!(matches!(larger(1.06, beside), Some(Exclusion::Larger(_))));
-            assert_eq!(larger(0.99, beside), None);
+        for goal in [with_others(9.0 * MEGABYTE, 0.0), with_others(0.0, 9.0 * MEGABYTE)] {
+            assert!(matches!(larger(1.06, goal), Some(Exclusion::Larger(_))));
+            assert_eq!(larger(0.99, goal), None);
         }
     }
 

@@ -107,7 +107,7 @@ struct Candidate<'a> {
     weighed: Weighed,
 }
 
-/// The report on one column, beside the others of its table.
+/// The report on one column. `others`: what the other columns of the table take, and what is advised for them.
 pub(super) fn column_report(sample: ColumnSample<'_>, others: OtherColumns) -> Report {
     let ColumnSample { subject, variants, calibrated, .. } = sample;
     let relation = subject.relation;

@@ -1,5 +1,5 @@
-//! Columns of a table that are advised on together: each is judged by what the commands for the others leave, and those that
-//! get the same settings are one command (pure).
+//! Columns of a table that are advised on together: each is judged by the files that the commands for the others leave, and
+//! columns that get the same settings share one command (pure).
 
 use super::compaction::AfterCommand;
 use super::estimate::{Figure, figures};
@@ -11,7 +11,7 @@ use toast_format::model::cost::Pricing;
 use toast_format::model::interval::Interval;
 use toast_format::model::settings::Settings;
 
-/// How often each column is judged beside the others, if their commands keep changing.
+/// How often each column is judged again, if the advice for the others keeps changing.
 const MOST_ROUNDS: usize = 3;
 
 /// The command for several columns.
@@ -38,18 +38,19 @@ pub(super) fn reports(samples: &[ColumnSample<'_>]) -> Vec<Report> {
     let mut reports: Vec<Report> =
         samples.iter().map(|sample| column_report(*sample, alone)).collect();
     if samples.len() > 1 && reports.iter().any(|report| report.wanted().is_some()) {
-        judge_beside_others(samples, &mut reports);
+        judge_again(samples, &mut reports);
     }
     join(samples, &mut reports);
     reports
 }
 
-/// Judges each column once more, as it is after the commands for those before it, until nothing changes.
-fn judge_beside_others(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
+/// Judges each column again, as it will be after the commands for the others, until no advice changes.
+fn judge_again(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
     let excess: Vec<f64> =
         samples.iter().zip(&*reports).map(|(sample, report)| report.excess(sample)).collect();
     let all_excess: f64 = excess.iter().sum();
     let mut advised = vec![Advised::default(); samples.len()];
+    let mut judged = vec![OtherColumns::default(); samples.len()];
     for _ in 0..MOST_ROUNDS {
         let before = advised.clone();
         for (at, sample) in samples.iter().enumerate() {
@@ -60,11 +61,17 @@ fn judge_beside_others(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
             let joined = common_settings(&others).and_then(|settings| {
                 Some(AllColumns::new(samples, &settings)?.without(added, settings))
             });
-            let report = column_report(*sample, OtherColumns { added, excess, joined });
-            if let (Some(place), Some(known)) = (reports.get_mut(at), advised.get_mut(at)) {
-                *known = report.advised(sample);
-                *place = report;
+            let others = OtherColumns { added, excess, joined };
+            let (Some(report), Some(judged), Some(advised)) =
+                (reports.get_mut(at), judged.get_mut(at), advised.get_mut(at))
+            else {
+                continue;
+            };
+            if *judged != others {
+                *report = column_report(*sample, others);
+                *judged = others;
             }
+            *advised = report.advised(sample);
         }
         if advised == before {
             break;
@@ -166,9 +173,9 @@ impl Report {
 
     fn advised(&self, sample: &ColumnSample<'_>) -> Advised {
         let Some(wanted) = self.wanted() else { return Advised::default() };
-        let variants = sample.tally.tallies().iter().filter_map(|one| one.variant.settings);
+        let mut variants = sample.tally.tallies().iter().filter_map(|one| one.variant.settings);
         Advised {
-            settings: variants.into_iter().find(|one| SettingsReport::from(one) == wanted.settings),
+            settings: variants.find(|one| SettingsReport::from(one) == wanted.settings),
             added: bytes(Some(wanted)) - bytes(self.candidates.first()),
         }
     }

@@ -1,4 +1,6 @@
-//! Names that differ from a mistyped one in few letters.
+//! Names that differ from a mistyped one in few letters: these are inserted, removed, changed or swapped with a neighbor.
+
+use strsim::osa_distance;
 
 /// The maximum number of suggestions.
 const SHOWN: usize = 3;
@@ -9,7 +11,7 @@ pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
     let allowed = (wanted.chars().count() / 3).max(1);
     let mut found: Vec<(usize, &str)> = names
         .iter()
-        .map(|name| (distance(&wanted, &without_schema(name)), name.as_str()))
+        .map(|name| (osa_distance(&wanted, &without_schema(name)), name.as_str()))
         .collect();
     if found.iter().any(|(distance, _)| *distance <= allowed) {
         found.retain(|(distance, _)| *distance <= allowed);
@@ -24,32 +26,6 @@ pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
 
 fn without_schema(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).to_lowercase()
-}
-
-/// The number of letters to insert, remove, change or swap with their neighbor to turn one word into the other.
-fn distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().collect();
-    let other: Vec<char> = other.chars().collect();
-    let mut last: Vec<usize> = Vec::new();
-    let mut line: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let mut least = (letters_at(&line, j) + usize::from(a != b))
-                .min(letters_at(&line, j + 1) + 1)
-                .min(letters_at(&next, j) + 1);
-            if i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a) {
-                least = least.min(letters_at(&last, j - 1) + 1);
-            }
-            next.push(least);
-        }
-        last = std::mem::replace(&mut line, next);
-    }
-    line.last().copied().unwrap_or(0)
-}
-
-fn letters_at(line: &[usize], index: usize) -> usize {
-    line.get(index).copied().unwrap_or(usize::MAX / 2)
 }
 
 #[cfg(test)]
@@ -75,8 +51,8 @@ mod tests {
             ("ab", "ba", 1),
             ("kitten", "sitting", 3),
         ] {
-            assert_eq!(distance(one, other), letters, "{one} {other}");
-            assert_eq!(distance(other, one), letters, "{other} {one}");
+            assert_eq!(osa_distance(one, other), letters, "{one} {other}");
+            assert_eq!(osa_distance(other, one), letters, "{other} {one}");
         }
     }
 }

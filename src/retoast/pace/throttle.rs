@@ -42,6 +42,8 @@ const OTHERS_FOR: Duration = Duration::from_secs(10);
 const GROWTH_FLOOR: u64 = 4 << 20;
 /// Old row versions that remain at the end are reported if they have at least this number of bytes.
 const WORTH_NOTING: u64 = 1 << 20;
+/// Why the free space of the server is not known.
+const OUT_OF_SIGHT: &str = "the data directory is not on this machine, or this user may not see it";
 /// The default of max-replica-lag.
 pub const REPLICA_LAG: Lag = Lag::Time(Duration::from_secs(10));
 
@@ -696,14 +698,13 @@ impl<'a> Throttle<'a> {
             if self.options.space_given && !self.options.dry_run {
                 return refused_table(
                     &name,
-                    "free space cannot be determined: the data directory is not on this machine, or this user may not see it\n\
-                     HINT:  Use --set disk-limit=SIZE; toastctl help permissions lists what the user needs.",
+                    format!(
+                        "free space cannot be determined: {OUT_OF_SIGHT}\n\
+                         HINT:  Use --set disk-limit=SIZE; toastctl help permissions lists what the user needs."
+                    ),
                 );
             }
-            return Ok(Some(
-                "not watching free space: the data directory is not on this machine, or this user may not see it"
-                    .to_owned(),
-            ));
+            return Ok(Some(format!("not watching free space: {OUT_OF_SIGHT}")));
         }
         let parts = needs.iter().map(|need| need.place.parts).fold(0, u64::saturating_add);
         let wal = match expected {

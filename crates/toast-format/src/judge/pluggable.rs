@@ -3,6 +3,8 @@
 //! [`plan`] determines from catalog rows which settings must be changed and by which [`ToasterRule`] each column's values are
 //! judged. The servers do not check the conditions that a toaster's authors state, so they are enforced here.
 
+use strsim::levenshtein;
+
 use super::stock::{Compliance, CompressedSize, by_model};
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
@@ -75,7 +77,9 @@ pub enum PlanError {
 
 /// What may have been meant on a stock server, or what it has.
 fn stock_hint(given: &str) -> String {
-    let near = Toaster::ALL.map(Toaster::name).into_iter().find(|name| is_near(given, name));
+    let word = given.to_lowercase();
+    let names = Toaster::ALL.map(Toaster::name);
+    let near = names.into_iter().find(|name| levenshtein(&word, name) <= 1);
     match near {
         Some(near) => format!("Perhaps you meant {near}."),
         None if given.ends_with("toaster") => {
@@ -83,17 +87,6 @@ fn stock_hint(given: &str) -> String {
         }
         None => format!("--toaster accepts {STOCK_NAMES} here."),
     }
-}
-
-/// Whether the words differ in one place, by at most one letter of each.
-fn is_near(one: &str, other: &str) -> bool {
-    let one: Vec<char> = one.to_lowercase().chars().collect();
-    let other: Vec<char> = other.chars().collect();
-    let begin = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
-    let one = &one[begin..];
-    let other = &other[begin..];
-    let end = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
-    one.len() - end <= 1 && other.len() - end <= 1
 }
 
 /// The rule by which a column's values are judged.
