@@ -88,16 +88,8 @@ pub fn command(
     (present, wanted): (&Settings, &Settings),
     options: &[&str],
 ) -> Vec<String> {
-    let table = table_pattern(target.schema, target.table);
-    let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table];
-    for column in [target.column].iter().chain(besides) {
-        // A word that begins with a hyphen would be parsed as an option.
-        if column.starts_with('-') {
-            out.push(format!("--column={column}"));
-        } else {
-            out.extend(["--column".to_owned(), (*column).to_owned()]);
-        }
-    }
+    let columns: Vec<&str> = [target.column].iter().chain(besides).copied().collect();
+    let mut out = retoast(target.schema, target.table, &columns);
     if wanted.is_stock() {
         let toaster = match (wanted.storage, wanted.method) {
             (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
@@ -117,6 +109,32 @@ pub fn command(
         out.extend(["--target".to_owned(), wanted.target.to_string()]);
     }
     out.extend(options.iter().map(|&option| option.to_owned()));
+    out
+}
+
+/// The command that re-toasts the values of columns as their settings say, which have this storage.
+pub(crate) fn to_storage(
+    schema: &str,
+    table: &str,
+    columns: &[&str],
+    storage: Storage,
+) -> Vec<String> {
+    let mut out = retoast(schema, table, columns);
+    out.extend(["--toaster".to_owned(), storage.name().to_owned()]);
+    out
+}
+
+/// The words of a command that re-toasts the values of columns, without what they become.
+fn retoast(schema: &str, table: &str, columns: &[&str]) -> Vec<String> {
+    let mut out = vec!["toastctl".to_owned(), "retoast".to_owned(), table_pattern(schema, table)];
+    for column in columns {
+        // A word that begins with a hyphen would be parsed as an option.
+        if column.starts_with('-') {
+            out.push(format!("--column={column}"));
+        } else {
+            out.extend(["--column".to_owned(), (*column).to_owned()]);
+        }
+    }
     out
 }
 

@@ -616,7 +616,10 @@ pub(super) fn reasons(
         |best| best.why_not(goal, is_complete),
     );
     match as_set {
-        None => format!("Keep the present settings: {why}."),
+        None => {
+            let present = all.first().map(|today| format!(" ({})", today.settings.spelled_out()));
+            format!("Keep the present settings{}: {why}.", present.unwrap_or_default())
+        }
         Some(settings) => format!(
             "Leave the stored values as they are: {why}. The present settings, {settings}, apply to new values."
         ),
@@ -1125,9 +1128,9 @@ mod tests {
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
-        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings: the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
-        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings: external grows the table by 31 %.");
-        insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings: none of the others costs less.");
+        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings (storage extended, compression lz4): the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
+        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4): external grows the table by 31 %.");
+        insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings (storage extended, compression lz4): none of the others costs less.");
         let [today, changed] = [0, 1].map(|at| Described {
             name: "",
             settings: &lz4,
@@ -1141,7 +1144,7 @@ mod tests {
         let mixture = reasons(&[today, changed], chosen, &goal, ON_DISK, as_set, true);
         insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, for stored values too, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
         let none = Recommendation { choice: 0, best: None, tied: None };
-        insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings: no others suit the values.");
+        insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4): no others suit the values.");
         insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
         insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may grow by at most 5 %.");
         let workload = Workload { source: WorkloadSource::Statements(3), ..goal.workload };

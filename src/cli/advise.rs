@@ -124,7 +124,12 @@ struct WeightArgs {
     ///
     /// Of a GB of files a month, an hour of CPU time and a GB of WAL, for --optimize balanced: disk=0.10,cpu=0.05,wal=0.02, or
     /// some of them. Only their proportions decide.
-    #[arg(long, value_name = "NAME=PRICE,...", help_heading = "Recommendation")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "NAME=PRICE,...",
+        help_heading = "Recommendation"
+    )]
     prices: Option<PriceList>,
 
     /// Rows read per row written
@@ -144,14 +149,26 @@ struct CalibrationArgs {
     /// default, it is left out wherever that is not possible: on a standby, where transactions are read-only by
     /// default, without the TEMPORARY privilege, for some types, if the sample has too few long values, and if time
     /// runs out. With always, each of these is an error.
-    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", help_heading = "Sample")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Sample"
+    )]
     calibrate: Calibrate,
 
     /// Keep this server's CPU times in a file
     ///
     /// If the file exists, its times are used instead of new ones; if not, those of the first column that is calibrated
     /// are used for all columns, and kept. A file of another server is refused.
-    #[arg(long = "calibration", value_name = "FILE", help_heading = "Sample")]
+    #[arg(
+        hide_short_help = true,
+        long = "calibration",
+        value_name = "FILE",
+        help_heading = "Sample"
+    )]
     file: Option<PathBuf>,
 }
 
@@ -203,7 +220,8 @@ async fn tables(args: &AdviseArgs, database: &Database) -> Result<Exit, Failure>
     let connection = database.connected(&args.allow.session("advise-threshold")).await?;
     let advisor = Advisor::open(connection, options(args), ReadingProgress::new(ui)).await?;
     let kept = use_calibration(args, &advisor).await?;
-    let shown = Shown { extraction: false, details: args.details.details };
+    let asked = !args.toaster.is_empty() || !args.target.is_empty() || args.policy.is_given();
+    let shown = Shown { extraction: false, details: args.details.details, asked };
     let server = ServerReport::new(&advisor.server, advisor.connection.address());
     let mut output = AdviseOutput::new(ui, args.emit, shown, server, None);
     let interrupt = ui.interrupted();

@@ -109,7 +109,7 @@ pub struct PolicyArgs {
     /// pglz, lz4 or either (the smaller) [default: as set]
     ///
     /// With either, the smaller result is kept for each value.
-    #[arg(long, value_name = "METHOD")]
+    #[arg(hide_short_help = true, long, value_name = "METHOD")]
     method: Vec<MethodChoice>,
 }
 
@@ -176,7 +176,7 @@ pub struct ExactArg {
     ///
     /// In a temporary table, in case its liblz4 differs from the version that toastctl imitates. Without pageinspect, the
     /// server always compresses the sample.
-    #[arg(long, help_heading = "Sample")]
+    #[arg(hide_short_help = true, long, help_heading = "Sample")]
     pub(super) exact: bool,
 }
 
@@ -222,7 +222,13 @@ pub struct SourceArg {
     ///
     /// Pages are read with the extension pageinspect, which requires a superuser; figures are then exact, or estimates
     /// if only a sample is read. SQL functions such as pg_column_size require only SELECT on the tables.
-    #[arg(long, value_enum, default_value_t, help_heading = "Reading a server")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        default_value_t,
+        help_heading = "Reading a server"
+    )]
     pub(super) source: Access,
 }
 
@@ -232,7 +238,7 @@ pub struct JobsArg {
     /// Number of connections [default: 2; of retoast: 1]
     ///
     /// Each connection runs one transaction at a time. retoast allows at most 16.
-    #[arg(short, long, value_name = "N", help_heading = "Reading a server",
+    #[arg(hide_short_help = true, short, long, value_name = "N", help_heading = "Reading a server",
           value_parser = count::<u16, 1, 64>, allow_negative_numbers = true)]
     pub(super) jobs: Option<u16>,
 }

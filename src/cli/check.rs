@@ -70,7 +70,7 @@ pub struct CheckArgs {
     /// Do not decompress values
     ///
     /// Chunks are only counted and measured.
-    #[arg(long, conflicts_with = "deep")]
+    #[arg(hide_short_help = true, long, conflicts_with = "deep")]
     no_decompress: bool,
 
     /// Save the readable parts of damaged values
@@ -89,6 +89,7 @@ pub struct CheckArgs {
     ///
     /// If a TOAST relation is not read completely, only the chunks that rows refer to are checked, and the report says so.
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "WHEN",
         value_enum,

@@ -41,6 +41,8 @@ const HEAD: usize = 26;
 const HINT: usize = 7;
 /// The heading of the options of every connection.
 pub(super) const CONNECTION: &str = "Connection options";
+/// The heading of the options with which files are read.
+const OF_FILES: &str = "Without a server";
 
 /// The command line, whose `-?` is the short help.
 pub fn command(root: Command) -> Command {
@@ -94,22 +96,24 @@ fn short(verb: &Command) -> String {
     {
         let _ = writeln!(text, "  {command:<44}  # {what}");
     }
-    let mut headings: Vec<Option<&str>> = Vec::new();
-    for option in verb.get_arguments().filter(|argument| !argument.is_positional()) {
-        let heading = option.get_help_heading();
-        if !is_common(option) && !headings.contains(&heading) {
-            headings.push(heading);
-        }
-    }
-    headings.sort_by_key(Option::is_some);
-    for heading in headings {
-        let _ = writeln!(text, "{}:", heading.unwrap_or("Options"));
-        let of_it = verb.get_arguments().filter(|option| {
-            !option.is_positional() && !is_common(option) && option.get_help_heading() == heading
-        });
-        for option in of_it {
+    text.push_str("Options:\n");
+    let mut more = String::new();
+    let mut of_files = String::new();
+    for option in verb.get_arguments().filter(|option| !option.is_positional()) {
+        let name = option.get_long().unwrap_or_default();
+        if option.get_help_heading() == Some(OF_FILES) {
+            let _ = write!(of_files, ", --{name}");
+        } else if option.is_hide_short_help_set() && !is_common(option) {
+            let _ = write!(more, ", --{name}");
+        } else if !is_common(option) {
             let about = option.get_help().cloned().unwrap_or_default();
             let _ = writeln!(text, "{:<HEAD$}  {about}", head(option));
+        }
+    }
+    for (what, options) in [("More", more), ("Without a server", of_files)] {
+        if let Some(options) = options.strip_prefix(", ") {
+            let line = format!("{what}: {options}");
+            let _ = writeln!(text, "{}", wrapped(&line, Some(WIDEST), 2));
         }
     }
     if verb.get_arguments().any(|option| option.get_id() == "schemas") {
@@ -137,10 +141,9 @@ fn overall(root: &Command) -> String {
         let about = verb.get_about().cloned().unwrap_or_default();
         let _ = writeln!(text, "  {:<18}{about}", verb.get_name());
     }
-    text.push_str("Topics of toastctl help:\n");
-    for (name, about) in topics() {
-        let _ = writeln!(text, "  {name:<18}{about}");
-    }
+    let names: Vec<&str> = topics().map(|(name, _)| name).collect();
+    let line = format!("Topics of toastctl help: {}", names.join(", "));
+    let _ = writeln!(text, "{}", wrapped(&line, Some(WIDEST), 2));
     text.push_str(
         "toastctl VERB -? lists the options of a verb; toastctl help VERB explains them.",
     );
@@ -197,7 +200,12 @@ fn paged(text: &str) -> Option<()> {
 fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String, Failure> {
     let mut root = super::Cli::command();
     root.build();
-    let Some(about) = about else { return Ok(overall(&root) + "\n") };
+    let Some(about) = about else {
+        let mut text = overall(&root) + "\n\n";
+        let topics: Vec<Item> = topics().collect();
+        items(&mut text, &topics, width);
+        return Ok(text);
+    };
     if let ("json", Some(verb)) = (about, verb) {
         return schema(verb)
             .map(str::to_owned)
@@ -358,7 +366,7 @@ mod tests {
         for verb in root.get_subcommands() {
             let text = short(verb);
             let lines: Vec<&str> = text.lines().collect();
-            assert!(lines.len() <= 40, "{} lines\n{text}", lines.len());
+            assert!(lines.len() <= 24, "{} lines\n{text}", lines.len());
             let wide: Vec<&&str> = lines.iter().filter(|line| line.chars().count() > 80).collect();
             assert!(wide.is_empty(), "{wide:#?}");
             let own =
@@ -366,7 +374,7 @@ mod tests {
             assert!(own.count() <= 22, "{text}");
         }
         let text = overall(&root);
-        assert!(text.lines().count() <= 40 && text.lines().all(|line| line.len() <= 80), "{text}");
+        assert!(text.lines().count() <= 24 && text.lines().all(|line| line.len() <= 80), "{text}");
     }
 
     #[test]

@@ -72,7 +72,7 @@ struct OverviewArgs {
     /// Show partitions one by one
     ///
     /// By default, partitions and inheritance children are added up.
-    #[arg(long, conflicts_with_all = NOT_OVERVIEW)]
+    #[arg(hide_short_help = true, long, conflicts_with_all = NOT_OVERVIEW)]
     parts: bool,
 
     /// Stop reading after this long [default: 10s]

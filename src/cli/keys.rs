@@ -187,7 +187,7 @@ async fn extraction(
 ) -> Result<Exit, Failure> {
     let ui = &database.ui;
     let advisor = advisor(args, database).await?;
-    let shown = Shown { extraction: true, details: args.details.details };
+    let shown = Shown { extraction: true, details: args.details.details, asked: false };
     let server = ServerReport::new(&advisor.server, advisor.connection.address());
     let mut output = AdviseOutput::new(ui, args.emit, shown, server, Some(extract));
     let interrupt = ui.interrupted();

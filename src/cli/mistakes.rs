@@ -138,7 +138,7 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
             })
         }
         ErrorKind::UnknownArgument => {
-            before_verb(argument, verb, words).or_else(|| unknown_option(argument, verb))
+            before_verb(argument, verb, words).or_else(|| unknown_option(argument, verb, words))
         }
         ErrorKind::MissingRequiredArgument if text.contains("--columns") => Some(
             "A file has no names and types: --columns 'id int4, doc jsonb' gives them.".to_owned(),
@@ -183,16 +183,22 @@ fn before_verb(option: &str, verb: &str, words: &[String]) -> Option<String> {
     if !has_option || !before.iter().any(|word| word.starts_with(option)) {
         return None;
     }
-    // other words may be connection strings with passwords
-    let shown = before.iter().chain(after).map(|word| {
-        let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        if is_plain { format!(" {word}") } else { " ...".to_owned() }
-    });
-    Some(format!("Options follow the verb: toastctl {verb}{}", shown.collect::<String>()))
+    let shown = shown(before.iter().chain(after));
+    Some(format!("Options follow the verb: toastctl {verb}{shown}"))
+}
+
+/// Words of a command line to be repeated; those that may be connection strings with passwords are left out.
+fn shown<'a>(words: impl Iterator<Item = &'a String>) -> String {
+    words
+        .map(|word| {
+            let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+            if is_plain { format!(" {word}") } else { " ...".to_owned() }
+        })
+        .collect()
 }
 
 /// What to write instead of an option that a verb does not have.
-fn unknown_option(option: &str, verb: &str) -> Option<String> {
+fn unknown_option(option: &str, verb: &str, words: &[String]) -> Option<String> {
     let found = OTHER_OPTIONS
         .iter()
         .find(|(name, verbs, _)| *name == option && (verbs.is_empty() || verbs.contains(&verb)));
@@ -213,7 +219,7 @@ fn unknown_option(option: &str, verb: &str) -> Option<String> {
             || known.get_short().is_some_and(|short| name == short.to_string())
     });
     (verb.is_empty() && is_of_inspect)
-        .then(|| format!("A verb comes first, as in: toastctl inspect {option}"))
+        .then(|| format!("A verb comes first, as in: toastctl inspect{}", shown(words.iter())))
 }
 
 fn capitalized(text: &str) -> String {

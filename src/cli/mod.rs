@@ -30,6 +30,7 @@ pub mod verbose;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::message::Message;
@@ -102,7 +103,8 @@ fn parse() -> Cli {
         Cli::from_arg_matches(&matches)
     });
     parsed.unwrap_or_else(|error| {
-        if !error.use_stderr() {
+        let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        if !error.use_stderr() || is_bare {
             error.exit();
         }
         end_as_unusable(mistakes::mistake(&error, &words), &words)

@@ -54,7 +54,7 @@ pub struct RetoastArgs {
     ///
     /// Converts everything that this pluggable toaster (of the catalog pg_toaster) stores, in all tables or in the named
     /// ones, and then verifies that nothing refers to the toaster any more.
-    #[arg(long, value_name = "TOASTER", conflicts_with_all = ["toaster", "policy", "columns", "target",
+    #[arg(hide_short_help = true, long, value_name = "TOASTER", conflicts_with_all = ["toaster", "policy", "columns", "target",
           "checkpoint", "since", "compact", "reindex", "undo"])]
     from_toaster: Option<String>,
 
@@ -65,7 +65,13 @@ pub struct RetoastArgs {
     ///
     /// FILE is written when all values comply with the policy. The next run does not try again to compress values that
     /// this one left uncompressed.
-    #[arg(long, value_name = "FILE", requires = "policy", help_heading = "Policy")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        requires = "policy",
+        help_heading = "Policy"
+    )]
     since: Option<PathBuf>,
 
     /// Then compact: toast, heap or all

@@ -23,7 +23,9 @@ use crate::report::table::{printable, printable_json};
 use crate::report::units::utc;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
-use crate::retoast::result::{CitusReport, DepartureReport, Report, SCHEMA, SkippedRow};
+use crate::retoast::result::{
+    CitusReport, DepartureReport, Report, SCHEMA, SkippedRow, TableReport,
+};
 use crate::retoast::run::results::Swept;
 use crate::retoast::verdict::of_run;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -63,7 +65,11 @@ impl RetoastOutput {
         // what was requested is no error
         self.failed.retain(|failed| *failed != Failed::stopped());
         self.tables.sort_by_key(|swept| swept.position);
-        let tables = self.tables.into_iter().map(|swept| swept.report).collect();
+        let mut tables: Vec<TableReport> =
+            self.tables.into_iter().map(|swept| swept.report).collect();
+        for table in &mut tables {
+            self.ui.lead_here(&mut table.converted.undo_command);
+        }
         let worst = self.failed.iter().map(|failed| Exit::from(failed.kind)).max();
         let mut report = Report {
             schema: SCHEMA,

@@ -42,7 +42,7 @@ pub struct RunArgs {
     ///
     /// A server newer than the newest version that toastctl is tested with may store values in ways that toastctl does
     /// not know. Without this option, the run ends before it changes anything.
-    #[arg(long, help_heading = "Safety")]
+    #[arg(hide_short_help = true, long, help_heading = "Safety")]
     untested_server: bool,
 
     /// Stop after this long, for example 2h
@@ -56,7 +56,7 @@ pub struct RunArgs {
     ///
     /// It runs once a second in a read-only session. `toastctl help throttle` has queries for active sessions, WAL, old
     /// snapshots, the time of day, and the existence of a file or of rows in a table.
-    #[arg(long, value_name = "SQL", help_heading = "Pace")]
+    #[arg(hide_short_help = true, long, value_name = "SQL", help_heading = "Pace")]
     throttle_query: Option<String>,
 
     /// Remember progress in this file
@@ -65,13 +65,13 @@ pub struct RunArgs {
     /// resumes from there; the final scan of retoast still reads the whole table. The file is removed when everything is
     /// done. With --all or --targets, it records which databases are done, and each other database has a file of its own
     /// next to it.
-    #[arg(long, value_name = "FILE", help_heading = "Pace")]
+    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Pace")]
     pub(super) checkpoint: Option<PathBuf>,
 
     /// Change a setting: toastctl help settings
     ///
     /// Can be repeated.
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Pace")]
+    #[arg(hide_short_help = true, long, value_name = "NAME=VALUE", help_heading = "Pace")]
     set: Vec<String>,
 
     #[command(flatten)]

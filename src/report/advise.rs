@@ -27,6 +27,8 @@ pub struct Shown {
     pub extraction: bool,
     /// What terms mean, the caveats of every candidate, and all notes; else those of the recommended one.
     pub details: bool,
+    /// Whether the user has named the candidates.
+    pub asked: bool,
 }
 
 /// Writes reports as they come; on a terminal several are one ranking, which has to wait for the last.
@@ -86,7 +88,7 @@ impl<W: Write> Writer<W> {
         let told = &mut self.told;
         self.output.section(
             || report,
-            |document| column_section(report, has_toasters, told, document),
+            |document| column_section(report, shown.asked, has_toasters, told, document),
             || csv_rows(report),
         )
     }
@@ -98,13 +100,13 @@ impl<W: Write> Writer<W> {
 
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
-        let Writer { output, mut told, held, has_toasters, .. } = self;
+        let Writer { output, shown, mut told, held, has_toasters } = self;
         output.finish(
             None::<&()>,
             |document| match &held[..] {
                 [] => {}
                 [_] if document.is_html() => {}
-                [report] => column_section(report, has_toasters, &mut told, document),
+                [report] => column_section(report, shown.asked, has_toasters, &mut told, document),
                 several => ranked(several, document),
             },
             Vec::new,
@@ -152,19 +154,8 @@ fn terms(left_out: &[&'static str], told: &mut HashSet<String>) -> Vec<&'static 
         .collect()
 }
 
-/// What the table means, and what it leaves out.
-fn explained(
-    report: &Report,
-    left_out: &[&'static str],
-    told: &mut HashSet<String>,
-    document: &mut Document,
-) {
-    for line in folded(report) {
-        document.paragraph(&line);
-    }
-    if !left_out.is_empty() {
-        document.paragraph(&format!("(hidden at this width: {})", left_out.join(", ")));
-    }
+/// What the table means.
+fn explained(left_out: &[&'static str], told: &mut HashSet<String>, document: &mut Document) {
     if told.insert(MARKS.to_owned()) {
         document.paragraph(MARKS);
     }
@@ -182,6 +173,7 @@ fn heading(report: &Report, document: &mut Document) {
 
 fn column_section(
     report: &Report,
+    asked: bool,
     has_toasters: bool,
     told: &mut HashSet<String>,
     document: &mut Document,
@@ -199,11 +191,20 @@ fn column_section(
     }
     let name = format!("Settings: {}.{}", report.table.relation, report.column);
     let left_out = document.grid(&name, &grid(report, details));
+    if details {
+        document.hidden(&left_out);
+    }
+    // what was asked for is there
+    if details || asked {
+        for line in folded(report, if details { usize::MAX } else { NAMED }) {
+            document.paragraph(&line);
+        }
+    }
     if document.is_markdown() {
         document.gap();
     }
     if details {
-        explained(report, &left_out, told, document);
+        explained(&left_out, told, document);
     } else {
         let terms = terms(&[&left_out[..], &DETAILED].concat(), told);
         document.paragraph(&[&[BRIEFLY], &terms[..]].concat().join(" "));
@@ -530,8 +531,8 @@ fn is_folded(candidate: &CandidateReport) -> bool {
     candidate.marks.same_as.is_some() && !candidate.marks.recommended
 }
 
-/// The candidates that store every value as another does.
-fn folded(report: &Report) -> Vec<String> {
+/// The candidates that store every value as another does, of which so many are named.
+fn folded(report: &Report, shown: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (index, first) in report.candidates.iter().enumerate() {
         let same: Vec<String> = report
@@ -541,7 +542,9 @@ fn folded(report: &Report) -> Vec<String> {
             .map(|c| printable(&c.name))
             .collect();
         if !same.is_empty() {
-            lines.push(format!("Same as {}: {}.", printable(&first.name), same.join(", ")));
+            let named = same.get(..shown).unwrap_or(&same).join(", ");
+            let more = and_more(same.len(), shown);
+            lines.push(format!("Same as {}: {named}{more}.", printable(&first.name)));
         }
     }
     lines

@@ -15,9 +15,12 @@ use super::table::{
     Grid, Style, Tone, command_line, continued, printable, printable_json, printable_lines,
     scrolled, statement_lines, wrapped, wrapped_statement,
 };
-use super::units::counted;
+use super::units::{and_more, counted};
 use crate::server::about::ServerReport;
 use toast_format::heap::problem::Problems;
+
+/// Columns that did not fit and are named; the rest is counted.
+const HIDDEN_NAMED: usize = 4;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -179,6 +182,15 @@ impl Document {
     /// Adds a short text, which is not wrapped.
     pub(super) fn unbroken(&mut self, words: &str) {
         if self.is_html() { self.line(words, 0) } else { self.lines(&format!("{words}\n")) }
+    }
+
+    /// Names the first columns that did not fit into a grid.
+    pub(super) fn hidden(&mut self, left_out: &[&str]) {
+        if !left_out.is_empty() {
+            let named = left_out.get(..HIDDEN_NAMED).unwrap_or(left_out).join(", ");
+            let more = and_more(left_out.len(), HIDDEN_NAMED);
+            self.line(&format!("(hidden at this width: {named}{more})"), 1);
+        }
     }
 
     /// Adds words followed by a statement, whose names and literals are not broken.

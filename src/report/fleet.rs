@@ -7,6 +7,7 @@ use anstream::adapter::strip_str;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::charts::Tile;
 use super::document::{Document, Format, OutputFormat, csv_records};
 use super::html::Page;
 use super::intervals::about_size;
@@ -233,14 +234,25 @@ impl<W: Write> Writer<W> {
     fn summary(&mut self, skipped: u64, document: &mut Document) {
         let server = common_server(self.databases.iter().map(|database| database.name.as_str()));
         if let Some(overview) = &mut self.overview {
-            document.heading("Databases", 2);
+            if !document.is_html() {
+                document.heading("Databases", 2);
+            }
             document.grid("Databases", &databases(&mut self.databases, &server));
             if let more @ 1.. = self.databases.len().saturating_sub(LISTED) {
                 document.line(&format!("({more} more)"), 0);
             }
             document.gap();
             overview.leave_out_server(&server);
-            overview::text(overview, self.limit, None, document);
+            let tiles: Option<Vec<Tile>> = document.is_html().then(|| {
+                let databases = self.databases.iter();
+                databases
+                    .filter_map(|database| {
+                        let name = database.name.strip_prefix(&server).unwrap_or(&database.name);
+                        Some(overview::database_tile(name, database.bytes()?, overview))
+                    })
+                    .collect()
+            });
+            overview::text(overview, self.limit, tiles.as_deref(), document);
         }
         if self.overview.is_some() || self.has_text {
             document.gap();

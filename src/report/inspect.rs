@@ -15,7 +15,7 @@ use super::intervals::{
 };
 use super::overview;
 use super::table::{Grid, number, printable, text};
-use super::units::{and_more, counted, optional_number, optional_size, percent, size, utc};
+use super::units::{counted, optional_number, optional_size, percent, size, utc};
 use crate::inspect::document as inspect;
 use crate::inspect::overview::rank::Ranking;
 use crate::inspect::overview::{Extent, RelationLine};
@@ -36,9 +36,6 @@ const PROBLEMS_SHOWN: usize = 10;
 
 /// Columns whose sizes a page draws; the rest is counted.
 const DISTRIBUTIONS: usize = 4;
-
-/// Columns that did not fit and are named; the rest is counted.
-const NO_ROOM: usize = 4;
 
 /// Writes the report, relation by relation.
 pub struct Writer<W: Write> {
@@ -181,7 +178,7 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
         if !grid.is_empty() {
             document.gap();
             let left_out = document.grid(&format!("{what}: {name}"), &grid);
-            no_room(&left_out, document);
+            document.hidden(&left_out);
         }
     }
     if document.is_html() {
@@ -242,15 +239,6 @@ fn distribution(
         ],
     );
     document.grid(&format!("Number of values by size: {title}"), &grid);
-}
-
-/// Names the first columns that did not fit into a grid.
-fn no_room(left_out: &[&'static str], document: &mut Document) {
-    if !left_out.is_empty() {
-        let named = left_out.get(..NO_ROOM).unwrap_or(left_out).join(", ");
-        let more = and_more(left_out.len(), NO_ROOM);
-        document.line(&format!("(hidden at this width: {named}{more})"), 1);
-    }
 }
 
 /// Bytes that a column takes, as far as known.

@@ -1,6 +1,7 @@
 //! The overview of many relations in every format.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde_json::json;
@@ -86,13 +87,12 @@ impl<W: Write> Writer<W> {
         comparison: Option<&RunComparison>,
     ) -> io::Result<()> {
         let Writer { output, view } = self;
-        let map = (output.format == Format::Html).then(|| {
-            let largest = ranking.largest(view.limit.unwrap_or(TABLES));
-            let more = ranking.number_of_tables() - largest.len();
-            Map { largest, more }
-        });
+        let largest =
+            (output.format == Format::Html).then(|| ranking.largest(view.limit.unwrap_or(TABLES)));
+        let tables = ranking.number_of_tables();
         let limit = view.shown(output.style());
         let overview = ranking.overview(view.sort, limit);
+        let map = largest.map(|largest| tables_tiles(&largest, tables, &overview.totals));
         let is_empty = output.written == 0 && overview.left_out.is_empty();
         let mut summary = Summary::from(&overview);
         summary.compared = comparison;
@@ -103,7 +103,7 @@ impl<W: Write> Writer<W> {
                     compare::text(comparison, limit, document);
                 }
                 if !is_empty && (comparison.is_none() || document.is_html()) {
-                    text(&overview, view.limit, map.as_ref(), document);
+                    text(&overview, view.limit, map.as_deref(), document);
                 }
             },
             || csv_rows(summary.ranked_tables, &summary.columns, comparison),
@@ -123,28 +123,30 @@ impl View {
     }
 }
 
-/// What is drawn on a page.
-pub(super) struct Map {
-    /// The largest tables, with their columns.
-    largest: Vec<(TableLine, Vec<ColumnLine>)>,
-    /// Tables that are not among them.
-    more: usize,
-}
-
-/// The overview for people. `limit`: findings that are shown; `map`: what is drawn on a page.
+/// The overview for people. `limit`: findings that are shown; `tiles`: what is drawn on a page.
 pub(super) fn text(
     overview: &Overview,
     limit: Option<usize>,
-    map: Option<&Map>,
+    tiles: Option<&[Tile]>,
     document: &mut Document,
 ) {
     findings::ranked(&overview.findings, &overview.totals, limit, document);
     if !findings::is_narrow(document.style) {
         document.gap();
     }
-    ranked_tables(overview, map, document);
-    ranked_columns(overview, document);
-    if map.is_some() {
+    let mut hidden = ranked_tables(overview, tiles, document);
+    hidden.extend(ranked_columns(overview, document));
+    document.hidden(&hidden);
+    if document.is_markdown() {
+        document.gap();
+    }
+    for note in notes(overview) {
+        document.line(&note, 0);
+    }
+    for spread in overview.spread.iter().filter(|spread| !spread.nodes.is_empty()).take(NAMED) {
+        document.line(&printable(&spread_line(spread)), 0);
+    }
+    if tiles.is_some() {
         document.grid("Columns by form", &forms(&overview.columns));
     }
 }
@@ -158,11 +160,17 @@ pub(super) fn largest_columns(ranking: Ranking, document: &mut Document) {
         let title = title(&overview, "columns by stored size");
         document.line(&document.toned(Tone::Heading, &title), 0);
         document.gap();
-        ranked_columns(&overview, document);
+        let hidden = ranked_columns(&overview, document);
+        document.hidden(&hidden);
     }
 }
 
-fn ranked_tables(overview: &Overview, map: Option<&Map>, document: &mut Document) {
+/// Returns the titles of columns that did not fit.
+fn ranked_tables(
+    overview: &Overview,
+    tiles: Option<&[Tile]>,
+    document: &mut Document,
+) -> Vec<&'static str> {
     let by = match overview.by {
         SortBy::Stored => "by size",
         SortBy::Raw => "columns by raw size",
@@ -172,10 +180,11 @@ fn ranked_tables(overview: &Overview, map: Option<&Map>, document: &mut Document
         SortBy::Name => "by name",
     };
     let title = title(overview, by);
-    if let Some(map) = map {
+    if let Some(tiles) = tiles {
         document.heading("Where the space is", 2);
         document.line(&format!("{}.", title.trim_end_matches(':')), 0);
-        map.draw(&overview.totals, document);
+        let databases = if overview.databases > 1 { "Databases, tables" } else { "Tables" };
+        map(&format!("{databases}, columns and forms by size"), tiles, document);
     } else {
         let title = if document.is_html() { title.trim_end_matches(':') } else { &title };
         document.line(&document.toned(Tone::Heading, title), 0);
@@ -184,42 +193,54 @@ fn ranked_tables(overview: &Overview, map: Option<&Map>, document: &mut Document
         }
     }
     let grid = tables_grid(overview);
+    let mut hidden = Vec::new();
     if !grid.is_empty() {
-        document.grid("Tables", &grid);
+        hidden = document.grid("Tables", &grid);
         document.gap();
     }
+    hidden
 }
 
-fn ranked_columns(overview: &Overview, document: &mut Document) {
+/// Returns the titles of columns that did not fit.
+fn ranked_columns(overview: &Overview, document: &mut Document) -> Vec<&'static str> {
     let grid = columns_grid(overview);
-    if !grid.is_empty() {
-        document.grid("Columns", &grid);
-        if document.is_markdown() {
-            document.gap();
-        }
-    }
-    for note in notes(overview) {
-        document.line(&note, 0);
-    }
-    for spread in overview.spread.iter().filter(|spread| !spread.nodes.is_empty()).take(NAMED) {
-        document.line(&printable(&spread_line(spread)), 0);
-    }
+    if grid.is_empty() { Vec::new() } else { document.grid("Columns", &grid) }
 }
 
-impl Map {
-    /// Draws tables, their columns, and the forms of their values.
-    fn draw(&self, totals: &Totals, document: &mut Document) {
-        let tables = self.largest.iter();
-        let mut tiles: Vec<Tile> = tables
-            .map(|(table, columns)| tile(&table.relation, table.figures.bytes(), columns))
-            .collect();
-        let drawn = total_bytes(&tiles);
-        let read = totals.bytes.saturating_sub(totals.left_out_bytes);
-        if self.more > 0 && read > drawn {
-            tiles.push(rest_tile(counted(self.more as u64, "more table"), read - drawn));
-        }
-        map("Tables, columns and forms by size", &tiles, document);
+/// The largest of so many tables, with their columns and the forms of their values.
+fn tables_tiles(
+    largest: &[(TableLine, Vec<ColumnLine>)],
+    tables: usize,
+    totals: &Totals,
+) -> Vec<Tile> {
+    let tables_and_columns = largest.iter();
+    let mut tiles: Vec<Tile> = tables_and_columns
+        .map(|(table, columns)| tile(&table.relation, table.figures.bytes(), columns))
+        .collect();
+    let drawn = total_bytes(&tiles);
+    let read = totals.bytes.saturating_sub(totals.left_out_bytes);
+    let more = tables.saturating_sub(largest.len());
+    if more > 0 && read > drawn {
+        tiles.push(rest_tile(counted(more as u64, "more table"), read - drawn));
     }
+    tiles
+}
+
+/// A database of this size, with its tables among those that are shown.
+pub(super) fn database_tile(name: &str, bytes: u64, overview: &Overview) -> Tile {
+    let tables = overview.tables.iter().filter(|table| table.target.as_deref() == Some(name));
+    let mut parts: Vec<Tile> = tables
+        .map(|table| {
+            let columns = overview
+                .columns
+                .iter()
+                .filter(|one| one.target == table.target && one.line.relation == table.relation);
+            let columns: Vec<ColumnLine> = columns.map(|one| one.line.clone()).collect();
+            tile(&table.relation, table.figures.bytes(), &columns)
+        })
+        .collect();
+    parts.push(rest_tile("rest".to_owned(), bytes.saturating_sub(total_bytes(&parts))));
+    Tile { name: name.to_owned(), bytes: bytes.max(total_bytes(&parts)), class: "rest", parts }
 }
 
 /// Draws tiles, with what they mean.
@@ -326,15 +347,15 @@ fn tables_grid(overview: &Overview) -> Grid {
     let mut grid = Grid::new(&[
         Head::name("Database"),
         Head::name("Table"),
-        Head::number("Size", 6),
-        Head::number("Heap", 1),
+        Head::number("Size", 0),
+        Head::number("Heap", 3),
         Head::number("TOAST", 0),
         Head::number("Indexes", 2),
         Head::number("Free", 0),
-        Head::number("Rows", 5),
+        Head::number("Rows", 6),
         Head::number(counter, 0),
-        Head::number("Vacuum", 4),
-        Head::number("Findings", 3),
+        Head::number("Vacuum", 5),
+        Head::number("Findings", 1),
     ]);
     for table in &overview.tables {
         let TableLine { target, relation, parts, copies, node, figures } = table;
@@ -486,7 +507,6 @@ fn catalogs(catalogs: &CatalogBytes) -> Option<String> {
 /// How new values are compressed, and what the other method did to those that were tried, or what tells it; nothing
 /// without columns to compress.
 fn compression_note(totals: &Totals) -> Option<String> {
-    let columns = counted(totals.compressed_columns, "column");
     let following = totals.compressed_columns - totals.columns_with_method;
     let method = totals.default_compression?;
     let other = method.other().name();
@@ -503,11 +523,15 @@ fn compression_note(totals: &Totals) -> Option<String> {
             "; what {other} would do: toastctl advise-threshold --toaster extended --method {other}"
         ),
     };
+    let mut columns = counted(following, "column");
+    if totals.columns_with_method > 0 {
+        let _ = write!(columns, ", a method of its own in {}", totals.columns_with_method);
+    }
+    if totals.uncompressed_columns > 0 {
+        let _ = write!(columns, ", uncompressed in {}", totals.uncompressed_columns);
+    }
     (totals.compressed_columns > 0).then(|| {
-        format!(
-            "New values: {} (default_toast_compression) in {following} of {columns}{effect}",
-            method.name()
-        )
+        format!("New values: {} (default_toast_compression) in {columns}{effect}", method.name())
     })
 }
 
@@ -803,9 +827,9 @@ mod tests {
             };
             compression_note(&totals).unwrap()
         };
-        insta::assert_snapshot!(note(Some(tried(1262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 of 3 columns; lz4 makes the 12 values tried 26 % larger (by column 5 % smaller to 31 % larger)");
-        insta::assert_snapshot!(note(Some(tried(1001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 of 3 columns; lz4 makes the 12 values tried no smaller");
-        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 of 3 columns; what lz4 would do: toastctl advise-threshold --toaster extended --method lz4");
+        insta::assert_snapshot!(note(Some(tried(1262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried 26 % larger (by column 5 % smaller to 31 % larger)");
+        insta::assert_snapshot!(note(Some(tried(1001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried no smaller");
+        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; what lz4 would do: toastctl advise-threshold --toaster extended --method lz4");
         assert_eq!(compression_note(&Totals::default()), None);
     }
 }

@@ -9,6 +9,7 @@ use super::retoast_course::course;
 use super::table::{Grid, Head, Style, Tone, number, printable, text};
 use super::units::{counted, duration, rough_duration, size};
 use super::{retoast_compact, retoast_indexes};
+use crate::command::shell_line;
 use crate::retoast::plan::{Forecast, Plan};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
@@ -232,6 +233,7 @@ fn joined(report: &Report) -> Vec<TableReport> {
             counted(citus.nodes, "node")
         );
         (table.converted.alter, table.converted.undo, table.converted.plan) = (None, None, None);
+        table.converted.undo_command.clear();
         table.converted.predicted = None;
         if !citus.missing.is_empty() {
             let is_stopped = citus.missing.iter().all(|missing| missing.reason == NOT_BEGUN);
@@ -344,6 +346,9 @@ fn settings_lines(table: &TableReport, document: &mut Document) {
     if let Some(undo) = &converted.undo {
         let what = if converted.undone { "restored: " } else { "to restore: " };
         document.line_of_sql(what, undo, 5);
+    }
+    if !converted.undo_command.is_empty() {
+        document.unbroken(&format!("  and the values: {}", shell_line(&converted.undo_command)));
     }
     if let Some(alter) = &converted.alter_after {
         document.line_of_sql("set at the end: ", alter, 5);

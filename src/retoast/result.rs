@@ -396,6 +396,9 @@ pub struct Converted {
     pub undo: Option<String>,
     /// Whether the statement in undo was run.
     pub undone: bool,
+    /// The command that converts the values after that statement, as a list of words. Empty if nothing was converted, if
+    /// columns had different storages, or if the statement was run.
+    pub undo_command: Vec<String>,
     /// The statement that changes the settings for new values at the end, if they differ.
     pub alter_after: Option<String>,
     /// The outcome covers rows inserted by transactions before this one; only with a policy.

@@ -251,3 +251,50 @@ fn former_settings_are_said_before_they_are_changed_and_kept_in_the_checkpoint()
     database.psql(undo);
     assert_eq!(database.psql(THREE), "e|p|");
 }
+
+#[test]
+fn what_is_printed_as_undo_brings_settings_and_values_back() {
+    let database = with_pageinspect("undone_by_hand");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text COMPRESSION lz4, \"B b\" text, \"-c\" text);
+         ALTER TABLE t ALTER \"-c\" SET STORAGE MAIN;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300), repeat(md5(i::text), 90), repeat(md5(i::text), 200)
+         FROM generate_series(1, 300) AS i",
+    );
+    let stored = "SELECT attname::text AS v, attstorage::text, attcompression::text FROM pg_attribute WHERE attrelid = 't'::regclass
+            AND attnum > 0 UNION ALL
+        SELECT v, '', count(*)::text FROM t, LATERAL (VALUES ('a' || pg_column_compression(a)),
+            ('b' || pg_column_compression(\"B b\")), ('c' || pg_column_compression(\"-c\"))) AS c (v)
+        GROUP BY v ORDER BY 1";
+    let before = database.psql(stored);
+    // columns whose storage was the same, and one alone; a command names both, or is not printed
+    let cases: [(&[&str], usize); 3] =
+        [(&["-c", "a", "-c", "B b"], 2), (&["--column=-c"], 1), (&["-c", "a", "--column=-c"], 0)];
+    for (columns, named) in cases {
+        let run = retoast(&database, &[&["t"], columns, &["--toaster", "external"]].concat());
+        let table = done(&run);
+        assert_ne!(database.psql(stored), before);
+        database.psql(table.undo.as_deref().unwrap());
+        let words: Vec<&str> = table.undo_command.iter().map(String::as_str).collect();
+        let columns_named = words.iter().filter(|word| word.starts_with("--column"));
+        assert_eq!(columns_named.count(), named, "{columns:?}: {words:?}");
+        if named == 0 {
+            for column in ["a", "-c"] {
+                let storage = if column == "a" { "extended" } else { "main" };
+                let column = format!("--column={column}");
+                done(&retoast(&database, &["t", &column, "--toaster", storage]));
+            }
+        } else {
+            done(&retoast(&database, &words[2..]));
+        }
+        assert_eq!(database.psql(stored), before, "{columns:?}");
+    }
+    let text = run(toastctl()
+        .args(["retoast", "-d", &database.url(), "t", "-c", "B b"])
+        .args(["--toaster", "external"]));
+    let said = "  and the values: toastctl retoast public.t --column 'B b' --toaster extended";
+    assert!(text.stdout.contains(said), "{}", text.stdout);
+    // where nothing was converted there is nothing to convert back
+    let again = retoast(&database, &["t", "-c", "B b", "--toaster", "external"]);
+    assert!(done(&again).undo_command.is_empty());
+}

@@ -319,7 +319,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
             &["retoast", "orders", "-c", "payload", "--toaster", "lz4"],
             "HINT:  Columns that can be toasted are \"doc\".",
         ),
-        (2, &["--limit", "3"], "HINT:  A verb comes first, as in: toastctl inspect --limit"),
+        (2, &["--limit", "3"], "HINT:  A verb comes first, as in: toastctl inspect --limit 3"),
         (2, &["inspect", "orders", "--json"], "HINT:  --format json prints JSON."),
         (2, &["inspect", "-f", "q.sql"], "HINT:  toastctl runs no SQL"),
         (2, &["inspect", "orders", "--dry-run"], "HINT:  This verb changes nothing;"),

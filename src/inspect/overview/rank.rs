@@ -88,6 +88,8 @@ pub struct Totals {
     pub compressed_columns: u64,
     /// Those of them with a method of their own.
     pub columns_with_method: u64,
+    /// Columns whose new values are not compressed (storage external), of the same relations.
+    pub uncompressed_columns: u64,
     /// What the method that default_toast_compression does not name would do to values of columns that follow it; null if
     /// none was tried.
     pub other_method: Option<OtherMethod>,
@@ -308,6 +310,7 @@ impl Totals {
             (&mut self.toast_bytes, other.toast_bytes),
             (&mut self.compressed_columns, other.compressed_columns),
             (&mut self.columns_with_method, other.columns_with_method),
+            (&mut self.uncompressed_columns, other.uncompressed_columns),
         ];
         self.other_method = both(self.other_method, other.other_method);
         if self.default_compression != other.default_compression {
@@ -519,9 +522,13 @@ impl Ranking {
             *sum = sum.saturating_add(figures.bytes());
         }
         for column in &relation.columns {
-            if matches!(column.storage, Some(Storage::Extended | Storage::Main)) {
-                self.counted.compressed_columns += 1;
-                self.counted.columns_with_method += u64::from(column.compression.is_some());
+            match column.storage {
+                Some(Storage::Extended | Storage::Main) => {
+                    self.counted.compressed_columns += 1;
+                    self.counted.columns_with_method += u64::from(column.compression.is_some());
+                }
+                Some(Storage::External) => self.counted.uncompressed_columns += 1,
+                _ => {}
             }
             let trial = relation.trial(&column.column).and_then(OtherMethod::of_column);
             self.counted.other_method = both(self.counted.other_method, trial);

@@ -397,6 +397,21 @@ impl Settings {
         }
         (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
     }
+
+    /// The columns of which these settings differ from `now`, and the storage that they have here; `None` if it is not the
+    /// same for all.
+    pub(crate) fn restored_columns(&self, now: &Settings) -> Option<(Vec<&str>, Storage)> {
+        let differ =
+            self.columns.iter().zip(&now.columns).filter(|(then, now)| {
+                (then.storage, then.own_method) != (now.storage, now.own_method)
+            });
+        let differ: Vec<&ColumnDefinition> = differ.map(|(then, _)| then).collect();
+        let storage = differ.first()?.storage;
+        differ
+            .iter()
+            .all(|column| column.storage == storage && !column.dropped)
+            .then(|| (differ.iter().map(|column| column.name.as_str()).collect(), storage))
+    }
 }
 
 /// A statement that fails ([`has_changed`]) if the definition was updated since it was read, or was never read, or if the

@@ -4,6 +4,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::guard::{DefinitionState, Guard, SentChange};
+use crate::command;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
@@ -201,6 +202,13 @@ impl Guard<'_> {
         let altered = state.altered;
         *self.known.lock() = state;
         let Some(mut undo) = goal.restore(&table, now.settings()) else { return };
+        if common.rows.stored > 0
+            && let Some((columns, storage)) = goal.restored_columns(now.settings())
+        {
+            let relation = &self.ready.relation;
+            let (schema, name) = (&relation.schema, &relation.name);
+            report.undo_command = command::to_storage(schema, name, &columns, storage);
+        }
         let Ok(marked) = self.marked().await else { return };
         if let Some(unmark) = settings::unmark(&table, &marked) {
             undo = format!("{undo}; {unmark}");
@@ -217,6 +225,7 @@ impl Guard<'_> {
             match tries.alter(self.session.writer(), &undo).await {
                 Ok((Tried::Done(()), _)) => {
                     report.undone = true;
+                    report.undo_command.clear();
                     // The next session must begin as the first one did.
                     *self.known.lock() = DefinitionState::default();
                 }

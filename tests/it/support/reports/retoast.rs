@@ -72,6 +72,7 @@ pub(crate) struct Table {
     pub(crate) altered: bool,
     pub(crate) undo: Option<String>,
     pub(crate) undone: bool,
+    pub(crate) undo_command: Vec<String>,
     pub(crate) alter_after: Option<String>,
     pub(crate) rows_written_since: u64,
     pub(crate) forms_before: Vec<FormReport>,
