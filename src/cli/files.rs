@@ -43,7 +43,7 @@ pub struct FileArgs {
     /// pg_xact, for rows without hint bits
     ///
     /// A file of pg_xact, or the directory; it holds the commit status of transactions.
-    #[arg(long, value_name = "FILE", requires = "relation_file")]
+    #[arg(hide_short_help = true, long, value_name = "FILE", requires = "relation_file")]
     xact: Option<PathBuf>,
 
     /// The columns, such as 'id int4, doc jsonb'
@@ -54,7 +54,7 @@ pub struct FileArgs {
     file_columns: Option<String>,
 
     /// Layout of the pointers of pluggable toasters (tag 4)
-    #[arg(long, value_parser = flavors(), default_value = "auto")]
+    #[arg(hide_short_help = true, long, value_parser = flavors(), default_value = "auto")]
     pub(super) flavor: CustomFlavor,
 }
 
@@ -222,7 +222,7 @@ pub struct OrderArg {
     /// Bytes come from a big-endian machine
     ///
     /// For --datum and --pageinspect. For relation files, the byte order is detected from the page headers.
-    #[arg(long, conflicts_with = "relation_file")]
+    #[arg(hide_short_help = true, long, conflicts_with = "relation_file")]
     big_endian: bool,
 }
 

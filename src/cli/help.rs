@@ -101,10 +101,10 @@ fn short(verb: &Command) -> String {
     let mut of_files = String::new();
     for option in verb.get_arguments().filter(|option| !option.is_positional()) {
         let name = option.get_long().unwrap_or_default();
-        if option.get_help_heading() == Some(OF_FILES) {
-            let _ = write!(of_files, ", --{name}");
-        } else if option.is_hide_short_help_set() && !is_common(option) {
+        if option.is_hide_short_help_set() && !is_common(option) {
             let _ = write!(more, ", --{name}");
+        } else if option.get_help_heading() == Some(OF_FILES) {
+            let _ = write!(of_files, ", --{name}");
         } else if !is_common(option) {
             let about = option.get_help().cloned().unwrap_or_default();
             let _ = writeln!(text, "{:<HEAD$}  {about}", head(option));

@@ -206,8 +206,8 @@ impl Guard<'_> {
             && let Some((columns, storage)) = goal.restored_columns(now.settings())
         {
             let relation = &self.ready.relation;
-            let (schema, name) = (&relation.schema, &relation.name);
-            report.undo_command = command::to_storage(schema, name, &columns, storage);
+            report.undo_command =
+                command::to_storage(&relation.schema, &relation.name, &columns, storage);
         }
         let Ok(marked) = self.marked().await else { return };
         if let Some(unmark) = settings::unmark(&table, &marked) {
