@@ -257,6 +257,9 @@ impl Goal {
     }
 }
 
+/// How many values of other columns, for each row, a candidate may move out of line.
+const MOST_MOVED: f64 = 0.05;
+
 /// Why a candidate is not advised, however good its figures are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Exclusion {
@@ -274,6 +277,8 @@ pub(super) enum Exclusion {
     MayGrow(f64),
     /// It gains nothing once values of other columns are stored otherwise than now.
     OtherColumns,
+    /// It moves values of other columns out of line, this many a row.
+    MovesOthers(f64),
     /// It is read more slowly, by this part.
     ReadsSlower(f64),
     /// It writes more WAL, by this part.
@@ -296,6 +301,12 @@ impl Exclusion {
         } else {
             None
         }
+    }
+
+    /// `moved`: values of other columns that it moves out of line, for each row. Their reads are in no figure of the column.
+    pub(super) fn of_moves(moved: f64, goal: &Goal) -> Option<Exclusion> {
+        let is_read = goal.optimize != Optimize::Size;
+        (is_read && moved > MOST_MOVED).then_some(Exclusion::MovesOthers(moved))
     }
 
     /// Whether the table grows by more than `goal` takes.
@@ -324,6 +335,7 @@ impl Exclusion {
             self,
             Exclusion::Grows(_)
                 | Exclusion::MayGrow(_)
+                | Exclusion::MovesOthers(_)
                 | Exclusion::ReadsSlower(_)
                 | Exclusion::WritesMore(_)
         )
@@ -349,6 +361,11 @@ impl fmt::Display for Exclusion {
             Exclusion::OtherColumns => {
                 f.write_str("gains only because of how values of other columns are stored now")
             }
+            Exclusion::MovesOthers(values) => write!(
+                f,
+                "moves values of other columns out of line, {} in 100 rows",
+                (values * 100.0).ceil()
+            ),
             Exclusion::ReadsSlower(part) => {
                 write!(f, "takes {} % more CPU time per read", (part * 100.0).ceil())
             }
@@ -581,6 +598,8 @@ pub(super) struct Described<'a> {
     pub(super) weighed: &'a Weighed,
     /// The heap as the command leaves it, as a part of its file today.
     pub(super) heap_part: f64,
+    /// Bytes of the files as the command leaves them.
+    pub(super) after_bytes: u64,
 }
 
 /// Why this candidate, or why none, in sentences. `on_disk`: bytes of the files as they are. `as_set`: the present settings,
@@ -663,7 +682,7 @@ impl Described<'_> {
         let figures = self.figures;
         let read = &figures.read_cpu_ns.figure;
         let mut parts = vec![
-            change_of_space(&figures.files.total_bytes, on_disk as f64),
+            change_of_space(&figures.files.total_bytes, on_disk as f64, self.after_bytes as f64),
             format!("{} per read", words(read, "CPU time")),
             format!("{} per UPDATE", words(&figures.update_wal_bytes, "WAL")),
         ];
@@ -709,16 +728,32 @@ impl Described<'_> {
     }
 }
 
-/// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated.
-fn change_of_space(total: &Figure, on_disk: f64) -> String {
+/// Free space that is mentioned, as a part of the files.
+const LOOSE: f64 = 0.02;
+
+/// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated. What the
+/// command leaves, if that is notably more.
+fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
     let before = today(total).min(on_disk);
-    let less = before - total.value.estimate;
+    let after = total.value.estimate;
+    let loose = if left > after + before * LOOSE && left > on_disk {
+        let left = size_change(before, left, "");
+        format!("; {left} with the free space that the command leaves")
+    } else {
+        String::new()
+    };
+    format!("{}{loose}", size_change(before, after, " on disk"))
+}
+
+/// `12 MB less (9 %)`, with the place after the first words.
+fn size_change(before: f64, after: f64, place: &str) -> String {
+    let less = before - after;
     let part = less.abs() / before.max(1.0);
     if part < 0.005 {
-        return "as much on disk".to_owned();
+        return format!("as much{place}");
     }
     let direction = if less > 0.0 { "less" } else { "more" };
-    format!("{} {direction} on disk ({:.0} %)", size(less.abs() as u64), part * 100.0)
+    format!("{} {direction}{place} ({:.0} %)", size(less.abs() as u64), part * 100.0)
 }
 
 /// `12 % less WAL`.
@@ -1088,12 +1123,39 @@ mod tests {
     #[test]
     fn no_more_is_saved_than_there_is() {
         fn said(on_disk: f64) -> String {
-            change_of_space(&part_of(100.0 * MEGABYTE, 0.2), on_disk)
+            change_of_space(&part_of(100.0 * MEGABYTE, 0.2), on_disk, 0.0)
         }
         assert_eq!(said(130.0 * MEGABYTE), "76 MB less on disk (80 %)");
         assert_eq!(said(50.0 * MEGABYTE), "29 MB less on disk (60 %)");
         assert_eq!(said(20.0 * MEGABYTE), "as much on disk");
         assert_eq!(said(10.0 * MEGABYTE), "9766 kB more on disk (100 %)");
+    }
+
+    #[test]
+    fn free_space_that_a_command_leaves_is_said() {
+        let total = part_of(100.0 * MEGABYTE, 1.02);
+        let said = |left| change_of_space(&total, 100.0 * MEGABYTE, left);
+        assert_eq!(said(102.0 * MEGABYTE), "1953 kB more on disk (2 %)");
+        assert_eq!(
+            said(108.0 * MEGABYTE),
+            "1953 kB more on disk (2 %); 7813 kB more (8 %) with the free space that the command leaves"
+        );
+        // smaller than today, though not as small as without free space
+        let total = part_of(100.0 * MEGABYTE, 0.2);
+        let said = change_of_space(&total, 100.0 * MEGABYTE, 30.0 * MEGABYTE);
+        assert_eq!(said, "76 MB less on disk (80 %)");
+    }
+
+    #[test]
+    fn values_of_other_columns_are_not_moved_out_of_line() {
+        let of_moves = |moved, optimize| Exclusion::of_moves(moved, &goal(optimize));
+        assert_eq!(of_moves(0.3, Optimize::Read), Some(Exclusion::MovesOthers(0.3)));
+        assert_eq!(of_moves(0.02, Optimize::Write), None);
+        assert_eq!(of_moves(0.3, Optimize::Size), None);
+        assert_eq!(
+            Exclusion::MovesOthers(0.3).to_string(),
+            "moves values of other columns out of line, 30 in 100 rows"
+        );
     }
 
     #[test]
@@ -1121,6 +1183,7 @@ mod tests {
                     figures: &entries[at].figures,
                     weighed: &all[at],
                     heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
+                    after_bytes: 0,
                 })
                 .collect();
             reasons(&described, chosen, &goal, ON_DISK, None, is_complete)
@@ -1137,6 +1200,7 @@ mod tests {
             figures: &entries[at].figures,
             weighed: &all[at],
             heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
+            after_bytes: 0,
         });
         let as_set = Some("storage extended, compression lz4");
         let mixture = reasons(&[today, today], kept, &goal, ON_DISK, as_set, true);

@@ -405,7 +405,11 @@ impl<'a> ColumnSample<'a> {
             } else if tally.refused > 0.0 {
                 Some(Exclusion::Refused)
             } else {
-                Exclusion::new(&judged, growth.unwrap_or_default(), goal)
+                // the present settings do that to new rows anyway
+                let is_own_choice = kind != CandidateKind::AsSet && joined.is_none();
+                let moved = if is_own_choice { tally.moved_values() } else { 0.0 };
+                Exclusion::of_moves(moved, goal)
+                    .or_else(|| Exclusion::new(&judged, growth.unwrap_or_default(), goal))
             };
             let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
             if let Some(growth) = growth {
@@ -442,6 +446,7 @@ impl Candidate<'_> {
             figures: &self.figures,
             weighed: &self.weighed,
             heap_part: self.after.heap_bytes / (heap_bytes as f64).max(1.0),
+            after_bytes: self.after.bytes.estimate,
         }
     }
 

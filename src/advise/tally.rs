@@ -47,6 +47,8 @@ pub struct Sums {
     pub new_values: f64,
     pub new_chunks: f64,
     pub new_toast_bytes: f64,
+    /// Values of columns that the command does not name, which it moves out of line.
+    pub moved_values: f64,
     /// Reading the column's values, after an update in place: without pages of the heap and of the index.
     pub read: ReadWork,
     /// The same of their first [`PREFIX_BYTES`].
@@ -72,6 +74,7 @@ impl Sums {
         self.new_values += other.new_values * weight;
         self.new_chunks += other.new_chunks * weight;
         self.new_toast_bytes += other.new_toast_bytes * weight;
+        self.moved_values += other.moved_values * weight;
         self.read = self.read.plus(other.read.scaled(weight));
         self.prefix = self.prefix.plus(other.prefix.scaled(weight));
         self.pglz_refused += other.pglz_refused * weight;
@@ -615,6 +618,12 @@ impl VariantTally {
         self.clusters.iter().map(|sums| sums.values).sum()
     }
 
+    /// Values of other columns that the command moves out of line, for each row.
+    pub(super) fn moved_values(&self) -> f64 {
+        let sums = Sums::total(&self.clusters);
+        sums.moved_values / sums.rows.max(1.0)
+    }
+
     /// The sums of the rows that fill both.
     pub fn put(&self) -> &Sums {
         &self.put
@@ -679,6 +688,10 @@ impl VariantTally {
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
             self.block.toast_bytes += bytes;
             self.block.chunks += f64::from(value.chunks);
+            let was_outside = now.get(index).copied().flatten().is_some();
+            if is_new && external && !was_outside && !variant.named.contains(&index) {
+                self.block.moved_values += 1.0;
+            }
             if is_written {
                 self.block.new_values += f64::from(u8::from(external));
                 self.block.new_chunks += f64::from(value.chunks);

@@ -191,6 +191,9 @@ fn column_section(
     }
     let name = format!("Settings: {}.{}", report.table.relation, report.column);
     let left_out = document.grid(&name, &grid(report, details));
+    if document.is_markdown() {
+        document.gap();
+    }
     if details {
         document.hidden(&left_out);
     }
@@ -199,9 +202,6 @@ fn column_section(
         for line in folded(report, if details { usize::MAX } else { NAMED }) {
             document.paragraph(&line);
         }
-    }
-    if document.is_markdown() {
-        document.gap();
     }
     if details {
         explained(&left_out, told, document);
