@@ -130,7 +130,7 @@ impl Message {
 /// All of it but the severity, in lines as psql prints them.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.at, self.text)?;
+        write!(f, "{}{}", self.at, without_os_codes(&self.text))?;
         if let Some(detail) = &self.detail {
             write!(f, "\nDETAIL:  {detail}")?;
         }
@@ -141,9 +141,29 @@ impl fmt::Display for Message {
     }
 }
 
+/// The text without what Rust adds to errors of the operating system: " (os error 2)".
+pub(crate) fn without_os_codes(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_of_the_operating_system_are_left_out() {
+        for (code, text) in [(2, "No such file or directory"), (17, "File exists")] {
+            let error = std::io::Error::from_raw_os_error(code);
+            let message = Message::error(format!("\"x\": {error}: {error}"));
+            assert_eq!(message.to_string(), format!("\"x\": {text}: {text}"));
+        }
+        assert_eq!(without_os_codes("a (b) (os error "), "a (b)");
+    }
 
     #[test]
     fn the_place_comes_first_and_hints_come_last() {

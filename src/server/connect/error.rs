@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::resolved::{Host, HostPlace, Resolved};
+use crate::message::without_os_codes;
 
 /// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -71,11 +72,7 @@ pub fn server_message(error: &DbError) -> String {
 
 /// An operating system error without Rust's suffix "(os error 2)".
 pub(crate) fn os_message(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
+    without_os_codes(&error.to_string())
 }
 
 /// The message about a server that is not PostgreSQL.
