@@ -63,7 +63,8 @@ struct OverviewArgs {
     /// Tables, columns and findings shown [default: 4,4,3]
     ///
     /// Of each, the remaining ones are added up in one line. Markdown has 15 by default, and html 60. json, jsonl and csv list
-    /// all by default. openmetrics has series of this many tables, columns and findings.
+    /// all by default. openmetrics has series of this many tables, columns and findings. With --all and --targets, a terminal lists 10
+    /// databases by default.
     #[arg(long, value_name = "N",
           value_parser = count::<u32, 1, UNLIMITED>, allow_negative_numbers = true,
           conflicts_with_all = NOT_OVERVIEW)]

@@ -13,16 +13,18 @@ use super::html::Page;
 use super::intervals::about_size;
 use super::nagios::{self, Service, State};
 use super::openmetrics::{self, Family};
-use super::overview;
+use super::overview::{self, View};
 use super::table::{Grid, Head, Style, Tone, printable, printable_json};
 use super::units::{counted, optional_number, optional_size};
-use crate::inspect::overview::rank::{Overview, Totals};
+use crate::inspect::overview::rank::{Overview, SortBy, Totals};
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.fleet/1";
 
-/// Databases whose problems are listed at the end; the rest is counted.
+/// Databases whose problems are listed at the end, and those that a page lists; the rest is counted.
 const LISTED: usize = 200;
+/// Databases that are listed on a terminal without --limit.
+const SHOWN_ON_TERMINAL: usize = 10;
 
 /// One line of --format json or jsonl with --all or --targets: one database. Fields are only ever added.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -64,6 +66,11 @@ impl DatabaseLine {
     fn bytes(&self) -> Option<u64> {
         self.totals.map(|(totals, _)| totals.database_bytes.unwrap_or(totals.bytes))
     }
+
+    /// What is unused in it, by estimate.
+    fn unused_bytes(&self) -> Option<u64> {
+        self.totals.and_then(|(totals, _)| totals.unused_bytes).map(|unused| unused.estimate)
+    }
 }
 
 /// Writes results as they come.
@@ -72,8 +79,7 @@ pub(crate) struct Writer<W: Write> {
     verb: &'static str,
     format: OutputFormat,
     width: Option<usize>,
-    /// Findings that are shown.
-    limit: Option<usize>,
+    view: View,
     overview: Option<Overview>,
     databases: Vec<DatabaseLine>,
     families: Vec<Family>,
@@ -93,14 +99,14 @@ impl<W: Write> Writer<W> {
         verb: &'static str,
         format: OutputFormat,
         width: Option<usize>,
-        limit: Option<usize>,
+        view: View,
     ) -> Writer<W> {
         Writer {
             out,
             verb,
             format,
             width,
-            limit,
+            view,
             overview: None,
             databases: Vec::new(),
             families: Vec::new(),
@@ -237,8 +243,10 @@ impl<W: Write> Writer<W> {
             if !document.is_html() {
                 document.heading("Databases", 2);
             }
-            document.grid("Databases", &databases(&mut self.databases, &server));
-            if let more @ 1.. = self.databases.len().saturating_sub(LISTED) {
+            let listed = listed(self.view, document);
+            order(&mut self.databases, self.view.sort);
+            document.grid("Databases", &databases(self.databases.iter().take(listed), &server));
+            if let more @ 1.. = self.databases.len().saturating_sub(listed) {
                 document.line(&format!("({more} more)"), 0);
             }
             document.gap();
@@ -252,7 +260,7 @@ impl<W: Write> Writer<W> {
                     })
                     .collect()
             });
-            overview::text(overview, self.limit, tiles.as_deref(), document);
+            overview::text(overview, self.view.limit, tiles.as_deref(), document);
         }
         if self.overview.is_some() || self.has_text {
             document.gap();
@@ -289,9 +297,29 @@ fn common_server<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The largest databases, and how the run on each ended.
-fn databases(databases: &mut [DatabaseLine], server: &str) -> Grid {
-    databases.sort_by_key(|database| (Reverse(database.bytes()), database.name.clone()));
+/// How many databases are listed.
+fn listed(view: View, document: &Document) -> usize {
+    match document.style {
+        Style::Terminal(_) => view.limit.unwrap_or(SHOWN_ON_TERMINAL),
+        Style::Markdown | Style::Html => LISTED.max(view.limit.unwrap_or(0)),
+    }
+}
+
+/// Puts databases in order: the largest first, unless the order is one of databases. Those that are equal are in the order
+/// of their names.
+fn order(databases: &mut [DatabaseLine], by: SortBy) {
+    databases.sort_by_key(|database| database.name.clone());
+    match by {
+        SortBy::Name => {}
+        SortBy::Unused => databases.sort_by_key(|database| Reverse(database.unused_bytes())),
+        SortBy::Stored | SortBy::Raw | SortBy::Read | SortBy::Dead => {
+            databases.sort_by_key(|database| Reverse(database.bytes()));
+        }
+    }
+}
+
+/// These databases, and how the run on each ended.
+fn databases<'a>(databases: impl Iterator<Item = &'a DatabaseLine>, server: &str) -> Grid {
     let mut grid = Grid::new(&[
         Head::name("Database"),
         Head::number("Size", 0),
@@ -300,7 +328,7 @@ fn databases(databases: &mut [DatabaseLine], server: &str) -> Grid {
         Head::number("Findings", 0),
         Head::text("State", 0),
     ]);
-    for database in databases.iter().take(LISTED) {
+    for database in databases {
         let totals = database.totals;
         // what was not read may have more
         let toast = totals.filter(|(totals, _)| totals.read >= totals.relations);
@@ -353,6 +381,7 @@ fn with_first(first: &str, fields: &csv::StringRecord) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toast_format::model::interval::Interval;
 
     fn report(target: &str, exit_code: u8, error: Option<&str>) -> TargetReport {
         TargetReport {
@@ -368,7 +397,7 @@ mod tests {
     fn printed(format: Format) -> String {
         let mut out = Vec::new();
         let shape = OutputFormat::Report(format);
-        let mut writer = Writer::new(&mut out, "check", shape, Some(80), None);
+        let mut writer = Writer::new(&mut out, "check", shape, Some(80), View::default());
         let printed = |text: &[u8]| TargetOutput { text: text.to_vec(), ..TargetOutput::default() };
         let text: [&[u8]; 2] = match format {
             Format::Csv => [b"a,b\n1,\"x,\ny\"\n", b"a,b\n2,z\n"],
@@ -381,6 +410,45 @@ mod tests {
         writer.target(report("down:1/c", 3, Some("refused")), printed(b"")).unwrap();
         writer.finish(1).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    fn line(name: &str, sizes: Option<(u64, u64)>) -> DatabaseLine {
+        let totals = sizes.map(|(bytes, unused)| {
+            let unused_bytes = Some(Interval::exact(unused));
+            (Totals { database_bytes: Some(bytes), unused_bytes, ..Totals::default() }, 0)
+        });
+        DatabaseLine { name: name.to_owned(), exit_code: 0, totals }
+    }
+
+    fn ordered(by: SortBy) -> Vec<String> {
+        let mut lines = vec![
+            line("down", None),
+            line("small", Some((10, 2))),
+            line("large", Some((30, 1))),
+            line("loose", Some((20, 3))),
+        ];
+        order(&mut lines, by);
+        lines.into_iter().map(|line| line.name).collect()
+    }
+
+    #[test]
+    fn databases_are_in_the_order_that_was_asked_for() {
+        assert_eq!(ordered(SortBy::Stored), ["large", "loose", "small", "down"]);
+        assert_eq!(ordered(SortBy::Dead), ["large", "loose", "small", "down"]);
+        assert_eq!(ordered(SortBy::Unused), ["loose", "small", "large", "down"]);
+        assert_eq!(ordered(SortBy::Name), ["down", "large", "loose", "small"]);
+    }
+
+    #[test]
+    fn a_terminal_lists_few_databases_and_more_on_request() {
+        let limited = View { limit: Some(40), ..View::default() };
+        for (style, few, more) in
+            [(Style::Terminal(None), 10, 40), (Style::Markdown, 200, 200), (Style::Html, 200, 200)]
+        {
+            let document = Document::new(style, false);
+            assert_eq!(listed(View::default(), &document), few);
+            assert_eq!(listed(limited, &document), more);
+        }
     }
 
     #[test]

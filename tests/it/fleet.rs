@@ -170,6 +170,8 @@ fn monitoring_and_pages_have_all_databases_and_names_without_the_server_that_the
         assert!(text.contains(&format!("\n {} ", database.name())), "{text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let limited = all(&["inspect", "--sort", "name", "--limit", "2"], 0);
+    assert!(limited.contains("\n(1 more)\n"), "{limited}");
     // a page names more tables than a screen has room for
     let many = (1..=6).map(|i| format!("CREATE TABLE many_{i} (v int);"));
     one.psql(&many.collect::<String>());
