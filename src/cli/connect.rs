@@ -1,7 +1,12 @@
 //! The connection options that every verb has, as psql has them.
 
+use crate::server::about;
 pub use crate::server::connect::*;
+use crate::server::similar::similar;
 use std::fmt;
+
+/// The database in which the names of the others are read.
+const MAINTENANCE: &str = "postgres";
 
 /// Options to flatten into a verb's arguments. They take `-h`, so the command must be built with
 /// `disable_help_flag` and [`HelpFlag`].
@@ -127,11 +132,29 @@ impl ConnectionArgs {
             }
         }
         let may_ask = !self.no_password && !self.password;
-        connect(&resolved, session, &mut |user: &str| {
+        let connected = connect(&resolved, session, &mut |user: &str| {
             if may_ask { ask_on_terminal(user) } else { None }
         })
-        .await
+        .await;
+        match connected {
+            Err(ConnectError::NoDatabase { attempts, .. }) => {
+                let near = similar_database(&resolved, session).await;
+                Err(ConnectError::NoDatabase { attempts, near })
+            }
+            made => made,
+        }
     }
+}
+
+/// The database whose name is most like that of one that does not exist; `None` also if the server does not tell.
+async fn similar_database(resolved: &Resolved, session: &SessionOptions) -> Option<String> {
+    let mut maintenance = resolved.clone();
+    maintenance.dbname = MAINTENANCE.to_owned();
+    maintenance.driver.dbname(MAINTENANCE);
+    let connection = connect(&maintenance, session, &mut |_| None).await.ok()?;
+    let asked = connection.reading(async || about::databases(connection.client()).await);
+    let names = asked.await.ok()?;
+    similar(&resolved.dbname, &names).first().map(|name| (*name).to_owned())
 }
 
 /// Asks on the controlling terminal; `None` where there is none.

@@ -47,7 +47,7 @@ impl From<&ConnectError> for Kind {
     fn from(error: &ConnectError) -> Kind {
         match error {
             ConnectError::Usage { .. } => Kind::Usage,
-            ConnectError::Failed { .. } => Kind::Lost,
+            ConnectError::Failed { .. } | ConnectError::NoDatabase { .. } => Kind::Lost,
             ConnectError::Session(_) => Kind::Incomplete,
         }
     }
@@ -71,6 +71,10 @@ impl From<&ConnectError> for Failed {
         let message = match error {
             ConnectError::Usage { message, hint } => {
                 Message { hints: hint.iter().cloned().collect(), ..Message::error(message) }
+            }
+            ConnectError::NoDatabase { near: Some(near), .. } => {
+                let hint = format!("Perhaps you meant the database {near}.");
+                Message::error(error.to_string()).hint(hint)
             }
             other => Message::error(other.to_string()),
         };

@@ -121,6 +121,9 @@ async fn try_targets(resolved: &Resolved) -> Result<(Raw, Host), ConnectError> {
                 match try_address(resolved, target, &address, *wanted, &mut attempts).await {
                     Ok(raw) => return Ok((raw, narrowed(target, address))),
                     Err(RefusalKind::Unreachable | RefusalKind::Unwanted) => {}
+                    Err(RefusalKind::NoDatabase) => {
+                        return Err(ConnectError::NoDatabase { attempts, near: None });
+                    }
                     Err(kind) => {
                         let needs_password = kind == RefusalKind::NeedsPassword;
                         return Err(ConnectError::Failed { attempts, needs_password });
@@ -210,11 +213,10 @@ async fn try_address(
         };
         attempts.push(format!("{}{}", prefix(target, address), refusal.message));
         last = refusal.kind;
+        let is_refused = matches!(last, RefusalKind::Refused | RefusalKind::NoDatabase);
         let again = match encryption {
-            Encryption::IfOffered => {
-                encrypted && matches!(last, RefusalKind::Refused | RefusalKind::Encryption)
-            }
-            Encryption::Never => last == RefusalKind::Refused,
+            Encryption::IfOffered => encrypted && (is_refused || last == RefusalKind::Encryption),
+            Encryption::Never => is_refused,
             Encryption::Always => false,
         };
         if !again {

@@ -28,6 +28,14 @@ pub enum ConnectError {
         /// Whether a server asked for a password and none was given.
         needs_password: bool,
     },
+    /// The server has no such database.
+    #[error("{}", attempts.join("\n"))]
+    NoDatabase {
+        /// One message for each attempt, as printed by psql.
+        attempts: Vec<String>,
+        /// A database that may have been meant.
+        near: Option<String>,
+    },
     /// The connection was made, but the server refused its settings.
     #[error("{0}")]
     Session(String),
@@ -93,6 +101,8 @@ pub(super) enum RefusalKind {
     Unwanted,
     /// The server refused the connection.
     Refused,
+    /// The server refused the connection, because it has no such database.
+    NoDatabase,
     /// The server asked for a password, and none is available.
     NeedsPassword,
     /// Encryption could not be agreed on.
@@ -138,11 +148,12 @@ pub(super) fn refusal(
         {
             message.push_str(&format!("\npassword retrieved from file \"{}\"", path.display()));
         }
-        let later = *said.code() == SqlState::CANNOT_CONNECT_NOW;
-        return Refusal {
-            message,
-            kind: if later { RefusalKind::Unreachable } else { RefusalKind::Refused },
+        let kind = match *said.code() {
+            SqlState::CANNOT_CONNECT_NOW => RefusalKind::Unreachable,
+            SqlState::UNDEFINED_DATABASE => RefusalKind::NoDatabase,
+            _ => RefusalKind::Refused,
         };
+        return Refusal { message, kind };
     }
     // Only the cause is useful; the error kinds of tokio_postgres are internal to it.
     let cause = std::error::Error::source(error);
