@@ -35,6 +35,9 @@ pub struct HelpArgs {
 const WIDEST: usize = 80;
 /// Examples in a verb's short help.
 const EXAMPLES: usize = 3;
+/// Words that are no topics, and what is about them.
+const OTHER_WORDS: [(&[&str], &str); 1] =
+    [(&["undo", "rollback", "revert", "restore"], "runbooks: UNDO A CONVERSION")];
 /// The room for an option in the short help.
 const HEAD: usize = 26;
 /// What stands before a hint: "HINT:" and two blanks.
@@ -252,6 +255,10 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
 fn unknown(what: &str, given: &str, known: &[&str], width: usize) -> Failure {
     let failure = Failure::usage(format!("there is no {what} \"{given}\""));
     let names: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+    let other = OTHER_WORDS.iter().find(|(words, _)| words.contains(&given));
+    if let Some((_, about)) = other {
+        return failure.hint(format!("Perhaps you meant {about}."));
+    }
     match similar(given, &names).first() {
         Some(near) => failure.hint(format!("Perhaps you meant {near}.")),
         None => {

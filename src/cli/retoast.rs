@@ -275,6 +275,10 @@ fn convert(
             return Err(Failure::usage("--compact and --reindex follow a conversion")
                 .hint("toastctl compact TABLE and toastctl reindex TABLE do nothing else."));
         }
+        (None, None) if args.undo => {
+            const ENDED: &str = "A run that has ended is undone by the commands that it printed after \"to restore\" and \"and the values\": toastctl help runbooks, UNDO A CONVERSION.";
+            return Err(Failure::usage("--undo requires --toaster or --policy").hint(ENDED));
+        }
         (None, None) => {
             const COLUMN: &str =
                 "retoast converts values, as in: toastctl retoast TABLE -c COLUMN --toaster lz4";
