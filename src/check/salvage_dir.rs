@@ -179,6 +179,10 @@ impl SalvageDir {
     /// Makes the directory, with its manifest and the files for SQL. One that has files already is refused, for they
     /// may be what an earlier run has saved.
     pub fn create(dir: &Path) -> io::Result<SalvageDir> {
+        if dir.is_file() {
+            let error = format!("\"{}\" is a file: a directory is expected", dir.display());
+            return Err(io::Error::other(error));
+        }
         let is_empty = DirBuilder::new()
             .recursive(true)
             .mode(0o700)

@@ -1,15 +1,17 @@
 //! Mistakes in the command line, as messages that name the cause and what to write instead.
 
+use std::path::Path;
+
 use clap::builder::PossibleValue;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, CommandFactory};
+use clap::{ArgAction, ArgMatches, CommandFactory};
 
 use super::{Cli, settings};
 use crate::message::{Message, Severity};
 use crate::server::connect::begins_connection_string;
 
 /// Verbs that other tools have, each with what does the same here.
-const OTHER_VERBS: [(&[&str], &str); 7] = [
+const OTHER_VERBS: [(&[&str], &str); 8] = [
     (
         &["repack", "squeeze", "shrink", "cluster"],
         "toastctl compact TABLE returns free space in place; toastctl reindex TABLE rebuilds bloated indexes.",
@@ -34,11 +36,16 @@ const OTHER_VERBS: [(&[&str], &str); 7] = [
         &["amcheck", "verify", "validate", "repair", "salvage", "fsck"],
         "toastctl check finds damage; with --salvage it saves what can be read, and the SQL that repairs.",
     ),
+    (
+        &["undo", "rollback", "revert", "restore"],
+        "What undoes a conversion was printed by it: toastctl help runbooks, UNDO A CONVERSION.",
+    ),
     (&["version"], "toastctl -V prints the version."),
 ];
 
-/// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 23] = [
+/// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
+/// stands for the verb that was given.
+const OTHER_OPTIONS: [(&str, &[&str], &str); 42] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -60,8 +67,12 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 23] = [
         &["compact", "reindex"],
         "toastctl retoast TABLE -c COLUMN --policy POLICY converts values.",
     ),
-    ("--table", &[], "Tables are named without an option: toastctl inspect TABLE."),
-    ("-t", &[], "Tables are named without an option: toastctl inspect TABLE."),
+    ("--table", &[], "Tables are named without an option: toastctl VERB TABLE."),
+    ("-t", &[], "Tables are named without an option: toastctl VERB TABLE."),
+    ("-s", &[], "-n SCHEMA selects the tables of a schema."),
+    ("-a", &OF_DATABASES, "--all is for all databases of the server."),
+    ("-l", &[], LISTS),
+    ("--list", &[], LISTS),
     ("--database", &[], "-d names the database."),
     ("--output", &[], "Results are on standard output: > FILE saves them."),
     ("-o", &[], "Results are on standard output: > FILE saves them."),
@@ -94,6 +105,21 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 23] = [
         &["check", "retoast"],
         "toastctl check verifies values; retoast compares row hashes before each commit anyway.",
     ),
+    ("--relation-file", &SERVER_ONLY, FILES),
+    ("--toast-file", &SERVER_ONLY, FILES),
+    ("--pageinspect", &SERVER_ONLY, FILES),
+    ("--jobs", &["compact", "reindex"], JOBS),
+    ("-j", &["compact", "reindex"], JOBS),
+    ("--wait-timeout", &WRITERS, WAITS),
+    ("-T", &WRITERS, WAITS),
+    ("--no-superuser-check", &[], RIGHTS),
+    ("-k", &WRITERS, RIGHTS),
+    ("--concurrently", &["reindex"], "reindex always rebuilds concurrently."),
+    ("--concurrently", &["retoast", "compact"], "VERB always lets others read and write."),
+    ("--heapallindexed", &["check"], INDEXES),
+    ("--parent-check", &["check"], INDEXES),
+    ("--rootdescend", &["check"], INDEXES),
+    ("--undo", &["compact", "reindex"], "VERB changes no settings: there is nothing to undo."),
 ];
 
 /// Verbs that change nothing.
@@ -103,6 +129,30 @@ const ASKS: &str =
     "toastctl never asks: a command does its work at once, and --dry-run shows the plan.";
 const REPAIRS: &str =
     "check changes nothing: --salvage DIR saves what can be read, and repair.sql for you to run.";
+const LISTS: &str = "toastctl inspect --all gives an overview of all databases.";
+/// Verbs that run on several databases.
+const OF_DATABASES: [&str; 7] =
+    ["inspect", "check", "keys", "advise-threshold", "retoast", "compact", "reindex"];
+/// Verbs that change something.
+const WRITERS: [&str; 3] = ["retoast", "compact", "reindex"];
+/// Verbs that read no files.
+const SERVER_ONLY: [&str; 4] = ["advise-threshold", "retoast", "compact", "reindex"];
+const FILES: &str = "VERB needs a server; inspect, check, value and keys read files.";
+const JOBS: &str = "VERB takes one table at a time; --set parallel-tables=N takes several.";
+const WAITS: &str = "--set max-wait=10s stops VERB (exit code 4) after one wait of that time.";
+const RIGHTS: &str =
+    "There is no such check: toastctl help permissions lists the rights that each verb needs.";
+const INDEXES: &str = "pg_amcheck, which comes with PostgreSQL, checks indexes; toastctl check reads tables and TOAST.";
+
+/// Values that an option does not have, each with what was probably meant.
+const OTHER_VALUES: [(&str, &[&str], &str); 2] = [
+    (
+        "--sort",
+        &["waste", "wasted", "free", "free-space", "free_space", "bloat"],
+        "--sort unused is by free space and dead rows.",
+    ),
+    ("--sort", &["size", "total", "bytes", "disk"], "--sort stored is by size on disk."),
+];
 
 /// A command line that cannot be parsed, as a message: what is wrong, and hints.
 pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
@@ -143,6 +193,9 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
         ErrorKind::MissingRequiredArgument if text.contains("--columns") => Some(
             "A file has no names and types: --columns 'id int4, doc jsonb' gives them.".to_owned(),
         ),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            other_value(argument, verb, context(error, ContextKind::InvalidValue))
+        }
         _ => None,
     }
     .map_or(tips, |hint| vec![hint]);
@@ -167,6 +220,28 @@ fn context(error: &clap::Error, kind: ContextKind) -> &str {
 fn other_verb(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     OTHER_VERBS.iter().find(|(verbs, _)| verbs.contains(&word.as_str())).map(|(_, hint)| *hint)
+}
+
+/// What to write instead of a value that an option does not have.
+fn other_value(argument: &str, verb: &str, value: &str) -> Option<String> {
+    let option = argument.split(' ').next()?;
+    let word = value.to_ascii_lowercase();
+    let found = OTHER_VALUES
+        .iter()
+        .find(|(name, words, _)| *name == option && words.contains(&word.as_str()));
+    if let Some((_, _, hint)) = found {
+        return Some((*hint).to_owned());
+    }
+    let root = Cli::command();
+    let mut options = root.find_subcommand(verb)?.get_arguments();
+    let known = options.find(|known| known.get_long() == option.strip_prefix("--"))?;
+    let values: Vec<&str> = value.split(',').map(str::trim).collect();
+    let are_names = values.iter().all(|value| !value.is_empty());
+    if values.len() == 1 || !are_names || !matches!(known.get_action(), ArgAction::Append) {
+        return None;
+    }
+    let repeated: String = values.iter().map(|value| format!(" {option} {value}")).collect();
+    Some(format!("Repeat the option:{repeated}"))
 }
 
 /// The command with the verb first, where an option that the verb has stands before it.
@@ -203,7 +278,8 @@ fn unknown_option(option: &str, verb: &str, words: &[String]) -> Option<String> 
         .iter()
         .find(|(name, verbs, _)| *name == option && (verbs.is_empty() || verbs.contains(&verb)));
     if let Some((_, _, hint)) = found {
-        return Some((*hint).to_owned());
+        let verb = if verb.is_empty() { "inspect" } else { verb };
+        return Some(hint.replace("VERB", verb));
     }
     let name = option.trim_start_matches('-');
     let is_setting =
@@ -237,6 +313,16 @@ pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message>
         let text = "a connection string was given where a table is expected";
         return Some(Message::error(text).hint(format!("-d takes it: toastctl {verb} -d STRING.")));
     }
+    if let Some(file) = tables.iter().find(|table| is_file(table)) {
+        let hint = if SERVER_ONLY.contains(&verb) {
+            FILES.replace("VERB", verb)
+        } else {
+            format!(
+                "toastctl {verb} --relation-file FILE --columns 'id int4, doc jsonb' reads a table's file."
+            )
+        };
+        return Some(Message::error(format!("\"{file}\" is a file, not a table")).hint(hint));
+    }
     let command = Cli::command();
     let options = command.find_subcommand(verb)?.get_arguments();
     for option in options.filter(|option| option.is_require_equals_set()) {
@@ -255,6 +341,11 @@ pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message>
         }
     }
     None
+}
+
+/// Whether a word in the place of a table is the path of a file. A table with such a name can be given in quotes.
+fn is_file(word: &str) -> bool {
+    word.contains('/') && Path::new(word).is_file()
 }
 
 /// The words that a verb takes as tables.

@@ -115,6 +115,9 @@ fn help_is_found_where_psql_has_the_host_and_by_topic() {
         2,
         "there is no verb or topic \"permission\"\nHINT:  Perhaps you meant permissions.",
     );
+    let undo = said(&["help", "undo"]);
+    refused(&undo, 2, "HINT:  Perhaps you meant runbooks: UNDO A CONVERSION.");
+    assert!(said(&["help", "runbooks"]).ok().contains("\nUNDO A CONVERSION\n"));
 }
 
 #[test]
@@ -298,7 +301,11 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let convert = ["retoast", "orders", "-c", "doc"];
     let name = database.name().to_owned();
     let url = format!("postgres://joe:open-sesame@localhost/{name}");
-    let cases: [(i32, &[&str], &str); 41] = [
+    let shop = server::shared().create_database("shop_of_words");
+    let misspelt = shop.url().replace("words", "wrods");
+    let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
+    let unlike = database.url().replace(&name, "zebra");
+    let cases: [(i32, &[&str], &str); 63] = [
         (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
         (
             2,
@@ -346,7 +353,41 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
             "HINT:  --toaster takes storages",
         ),
         (2, &["compact", "orders", "--toaster", "lz4"], "HINT:  toastctl retoast TABLE"),
-        (2, &["inspect", "--table", "orders"], "HINT:  Tables are named without an option"),
+        (2, &["check", "--table", "orders"], "without an option: toastctl check TABLE."),
+        (2, &["retoast", "-t", "orders"], "without an option: toastctl retoast TABLE."),
+        (2, &["-t", "orders"], "without an option: toastctl inspect TABLE."),
+        (2, &["inspect", "-a"], "HINT:  --all is for all databases of the server."),
+        (2, &["inspect", "-l"], "HINT:  toastctl inspect --all gives an overview"),
+        (2, &["inspect", "-s", "app"], "HINT:  -n SCHEMA selects"),
+        (2, &["compact", "orders", "--wait-timeout=10"], "HINT:  --set max-wait=10s stops compact"),
+        (2, &["compact", "--no-superuser-check"], "HINT:  There is no such check"),
+        (2, &["compact", "orders", "-j", "4"], "HINT:  compact takes one table at a time"),
+        (2, &["reindex", "orders", "--jobs=4"], "--set parallel-tables=N takes several."),
+        (2, &["reindex", "--concurrently"], "HINT:  reindex always rebuilds concurrently."),
+        (2, &["check", "--heapallindexed"], "HINT:  pg_amcheck, which comes with PostgreSQL"),
+        (2, &["inspect", "--sort", "waste"], "HINT:  --sort unused is by free space"),
+        (
+            2,
+            &["advise-threshold", "orders", "--toaster", "lz4,pglz"],
+            "HINT:  Repeat the option: --toaster lz4 --toaster pglz\n",
+        ),
+        (
+            2,
+            &["advise-threshold", "--relation-file", "16384"],
+            "HINT:  advise-threshold needs a server; inspect, check, value and keys read files.",
+        ),
+        (2, &["inspect", "/etc/passwd"], "error: \"/etc/passwd\" is a file, not a table\n"),
+        (2, &["check", "/etc/passwd"], "HINT:  toastctl check --relation-file FILE --columns '"),
+        (2, &["compact", "/etc/passwd"], "HINT:  compact needs a server;"),
+        (2, &["retoast", "orders", "--undo"], "HINT:  A run that has ended is undone by"),
+        (2, &["undo", "orders"], "toastctl help runbooks, UNDO A CONVERSION."),
+        (
+            2,
+            &["check", "orders", "--salvage", "/etc/passwd"],
+            "--salvage: \"/etc/passwd\" is a file: a directory is expected\n",
+        ),
+        (3, &["inspect", "-d", &misspelt], &meant),
+        (3, &["inspect", "-d", &unlike], "FATAL:  database \"zebra\" does not exist\n"),
         (1, &["inspect", "app"], "HINT:  That is a schema: 'app.*' selects its tables."),
         (1, &["inspect", &name], "HINT:  That is this database: '*.*' selects"),
         (1, &["check", "postgres"], "HINT:  That is a database: -d postgres connects to it."),
