@@ -54,6 +54,8 @@ pub struct FileArgs {
     file_columns: Option<String>,
 
     /// Layout of the pointers of pluggable toasters (tag 4)
+    ///
+    /// For pointers whose layout is not detected.
     #[arg(hide_short_help = true, long, value_parser = flavors(), default_value = "auto")]
     pub(super) flavor: CustomFlavor,
 }
