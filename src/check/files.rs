@@ -77,7 +77,7 @@ pub fn relation_file(
         depth: options.depth,
         types: &types,
     };
-    let mut run = RelationRun::new(&name, salvage, tell);
+    let mut run = RelationRun::new(&name, options.depth, salvage, tell);
     note_state(target, &mut run.checked);
     run.unjudged = target.is_backup().then_some(0);
     check_heap_and_chunks(target, &subject, options.threads, progress, &mut run)?;

@@ -192,6 +192,8 @@ pub struct Checked {
     /// Whether part of what should have been looked at could not be.
     #[serde(rename = "complete", serialize_with = "negated")]
     pub is_incomplete: bool,
+    /// Whether the contents of values were checked, by their types (--deep).
+    pub contents_checked: bool,
     /// What was not looked at, and why.
     pub notes: Vec<String>,
     /// Chunks that findings of values name.

@@ -58,7 +58,7 @@ pub(super) async fn check_table(
         checked.note("the table is unlogged, and has no rows on a standby");
         return Ok(Some(checked));
     }
-    let mut run = RelationRun::new(&name, salvage, tell);
+    let mut run = RelationRun::new(&name, about.depth, salvage, tell);
     run.damage.index.reindex =
         index.as_ref().map(|name| format!("REINDEX INDEX {};", quote_qualified("pg_toast", name)));
     let mut table = TableCheck {

@@ -10,6 +10,7 @@ use super::repair::ToastIndexState;
 use super::repair_comments::left_over;
 use super::salvage::refuses_page;
 use super::salvage_dir::{SalvageDir, TableSalvage};
+use super::subject::Depth;
 use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::heap::problem::Place;
 
@@ -76,11 +77,12 @@ pub(super) struct RelationRun<'t> {
 impl<'t> RelationRun<'t> {
     pub(super) fn new(
         name: &str,
+        depth: Depth,
         salvage: Option<&'t mut SalvageDir>,
         tell: &'t mut Tell<'t>,
     ) -> RelationRun<'t> {
         RelationRun {
-            checked: Checked::new(name),
+            checked: Checked { contents_checked: depth.content, ..Checked::new(name) },
             rows: CheckedBlocks::default(),
             salvage: TableSalvage::new(salvage),
             damage: TableDamage::default(),

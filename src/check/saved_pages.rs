@@ -27,7 +27,7 @@ pub(crate) fn check(
     depth: Depth,
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
-    let run = RelationRun::new(name, None, tell);
+    let run = RelationRun::new(name, depth, None, tell);
     let mut pages = SavedPagesCheck { name, desc, depth, run, untold: Ok(()) };
     saved::read(text, &mut pages).map_err(CheckError::Text)?;
     let SavedPagesCheck { mut run, untold, .. } = pages;

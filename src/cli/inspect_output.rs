@@ -413,7 +413,8 @@ impl OverviewOutput {
                 if failed || incomplete {
                     writer.incomplete();
                 }
-                let nothing = !found && (failed || incomplete);
+                let is_known = !ranking.left_out.is_empty();
+                let nothing = !found && (failed || incomplete && !is_known);
                 if nothing { Ok(()) } else { writer.finish(ranking, comparison.as_ref()) }
             }),
             OverviewLines::Openmetrics(database, view) => terminal::end(ended, exit, |failed| {

@@ -21,6 +21,7 @@ use toast_format::codec::Method;
 use toast_format::disk::ValueIdType;
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
+use toast_format::fill::dead_values::DeadValues;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::fill::moves::RelatedFiles;
 use toast_format::heap::sample::Sampling;
@@ -205,16 +206,19 @@ impl Inspector {
         };
         let mut failed = None;
         let toast_relation = relation.toast.as_ref();
-        let toast_relation = toast_relation
-            .filter(|toast| sampling.is_none() && toast.layout_is_known(&self.server));
+        let toast_relation = toast_relation.filter(|toast| toast.layout_is_known(&self.server));
         if let Some(toast) = toast_relation {
-            let mut fill = self.toast_fill(toast, moment, scanned).await?;
-            let dead = fill.meter.take_dead_values();
-            let related = RelatedFiles {
-                index_bytes: toast.index_bytes,
-                table: Some((relation.bytes, relation.index_bytes)),
-            };
-            facts.toast = Some(fill.meter.finish(fill.blocks, Some(&related)));
+            let mut dead = DeadValues::default();
+            // how full the TOAST relation is, is not asked of a sample
+            if sampling.is_none() {
+                let mut fill = self.toast_fill(toast, moment, scanned).await?;
+                dead = fill.meter.take_dead_values();
+                let related = RelatedFiles {
+                    index_bytes: toast.index_bytes,
+                    table: Some((relation.bytes, relation.index_bytes)),
+                };
+                facts.toast = Some(fill.meter.finish(fill.blocks, Some(&related)));
+            }
             let attributes = relation.desc.attributes.iter().enumerate();
             for ((index, attribute), contents) in attributes.zip(&mut facts.contents) {
                 let needs_ends = facts.rows.columns.get(index).is_some_and(asks_for_values);

@@ -22,7 +22,7 @@ pub struct Options {
     pub flavor: CustomFlavor,
     /// Whether values are reassembled, and listed with their contents.
     pub contents: Option<ContentOptions>,
-    /// Which blocks are read; `None` for all. A sample needs pages, and TOAST relations are not
+    /// Which blocks are read; `None` for all. A sample needs pages, and of TOAST relations only a few values are
     /// read for it.
     pub sampling: Option<Sampling>,
 }

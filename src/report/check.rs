@@ -452,7 +452,7 @@ fn summary(checked: &Checked, on_terminal: bool) -> String {
 }
 
 fn looked(checked: &Checked) -> String {
-    let looked = &checked.looked;
+    let Checked { looked, contents_checked, .. } = checked;
     let mut text = format!(
         "{}, {} out of line in {}",
         counted(looked.rows + looked.undecided, "row"),
@@ -463,6 +463,11 @@ fn looked(checked: &Checked) -> String {
         let values = counted(looked.decompressed, "value");
         text.push_str(&format!("; {values} decompressed to {}", size(looked.raw_bytes)));
     }
+    text.push_str(if *contents_checked {
+        "; contents checked"
+    } else {
+        "; contents not checked: --deep"
+    });
     text
 }
 

@@ -512,16 +512,17 @@ fn compression_note(totals: &Totals) -> Option<String> {
     let other = method.other().name();
     let effect = match &totals.other_method {
         Some(tried) => format!(
-            "; {other} makes {} {}",
+            "; {other} makes {} of {} {}",
             match tried.values {
                 1 => "the value tried".to_owned(),
                 values => format!("the {values} values tried"),
             },
+            counted(tried.columns, "column"),
             change(tried)
         ),
-        None => format!(
-            "; what {other} would do: toastctl advise-threshold --toaster extended --method {other}"
-        ),
+        None => {
+            format!("; what {other} would do: toastctl advise-threshold TABLE --method {other}")
+        }
     };
     let mut columns = counted(following, "column");
     if totals.columns_with_method > 0 {
@@ -588,7 +589,9 @@ fn left_out_note(left_out: &[LeftOut], bytes: u64) -> Option<String> {
     largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
     let mut named = Vec::new();
     for relation in largest.iter().take(NAMED) {
-        named.push(printable(without_public(&relation.relation)));
+        let bytes = relation.bytes.map(|bytes| format!(" ({})", size(bytes)));
+        let name = printable(without_public(&relation.relation));
+        named.push(name + &bytes.unwrap_or_default());
     }
     let more = and_more(largest.len(), NAMED);
     let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
@@ -827,9 +830,9 @@ mod tests {
             };
             compression_note(&totals).unwrap()
         };
-        insta::assert_snapshot!(note(Some(tried(1262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried 26 % larger (by column 5 % smaller to 31 % larger)");
-        insta::assert_snapshot!(note(Some(tried(1001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried no smaller");
-        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; what lz4 would do: toastctl advise-threshold --toaster extended --method lz4");
+        insta::assert_snapshot!(note(Some(tried(1262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried of 2 columns 26 % larger (by column 5 % smaller to 31 % larger)");
+        insta::assert_snapshot!(note(Some(tried(1001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried of 2 columns no smaller");
+        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; what lz4 would do: toastctl advise-threshold TABLE --method lz4");
         assert_eq!(compression_note(&Totals::default()), None);
     }
 }

@@ -426,11 +426,26 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         let of_what = if of_indexes > 0 { " from heap and TOAST" } else { "" };
         net.push_str(&gives_back(tables, of_what));
     }
-    if of_indexes > 0 {
+    if tables.iter().any(|table| leaves_space(table)) {
+        net.push_str("; toastctl compact --reindex returns free space online");
+    } else if of_indexes > 0 {
         net.push_str(&format!("; toastctl reindex would return {}", size(of_indexes)));
     }
     net.push('.');
     net
+}
+
+/// Free space is worth a hint from this part of the files on.
+const LEAST_FREE: u64 = 10;
+
+/// Whether a conversion has left much space that compaction was not asked to return.
+fn leaves_space(table: &TableReport) -> bool {
+    let Gives { low, .. } = table.gains.rewrite_gives.unwrap_or_default();
+    let least = table.common.after.sum() / LEAST_FREE;
+    table.headed == Headed::Convert
+        && table.compaction.is_empty()
+        && !table.subject.has_toasters
+        && u64::try_from(low).is_ok_and(|low| low > least)
 }
 
 /// What VACUUM and the commands that rewrite a table would return.

@@ -508,7 +508,7 @@ pub(crate) fn resume(files: &mut Vec<FileReport>, earlier: Vec<FileReport>, comm
 }
 
 /// Bytes by which files would be smaller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gives {
     /// The least number of bytes.
     pub low: i64,

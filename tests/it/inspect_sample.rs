@@ -135,7 +135,7 @@ fn the_same_seed_gives_the_same_result_and_everything_is_no_estimate() {
 }
 
 #[test]
-fn only_the_sampled_blocks_are_read() {
+fn only_the_sampled_blocks_and_a_few_values_are_read() {
     let database = table("sample");
     database.psql("VACUUM (FREEZE) t; SELECT pg_stat_force_next_flush()");
     database.psql("SELECT pg_stat_reset()");
@@ -150,13 +150,13 @@ fn only_the_sampled_blocks_are_read() {
             "SELECT heap_blks_read + heap_blks_hit, toast_blks_read + toast_blks_hit
              FROM pg_statio_user_tables WHERE relname = 't'",
         );
-        // once, for the figures and for findings
-        if counted == "37|0" {
+        // once, for the figures and for findings, which also look at a few values
+        let blocks: Vec<u32> = counted.split('|').map(|number| number.parse().unwrap()).collect();
+        if (37..=120).contains(&blocks[0]) && (1..=64).contains(&blocks[1]) {
             break;
         }
         // some of the sessions have ended
-        let heap = counted.strip_suffix("|0").and_then(|heap| heap.parse::<u32>().ok());
-        assert!(heap.is_some_and(|heap| heap < 37), "{counted}");
+        assert!(blocks[0] <= 120 && blocks[1] <= 64, "{counted}");
         assert!(started.elapsed().as_secs() < 30, "{counted}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }

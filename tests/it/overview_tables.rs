@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::overview::TableLine;
-use crate::support::server::{Database, with_pageinspect};
+use crate::support::server::{self, Database, with_pageinspect};
 use crate::support::verbs::{inspect, overview};
 
 /// A table that is mostly free, one with TOAST and one with a large index; a partitioned one in another schema.
@@ -78,7 +78,7 @@ fn the_table_that_takes_the_disk_comes_first_with_what_is_free_and_found() {
     assert!(place("| Findings") < place("| Column"), "{text}");
     let said = "New values: pglz (default_toast_compression) in 3 columns, a method of its own in 1, \
                 uncompressed in 1; what lz4 would do: \
-                toastctl advise-threshold --toaster extended --method lz4";
+                toastctl advise-threshold TABLE --method lz4";
     assert!(in_one_line(&text).contains(said), "{text}");
     // one limit and one order for both
     let first = inspect(&database, &["--limit", "1"]).ok();
@@ -122,7 +122,7 @@ fn what_the_other_method_does_to_values_of_the_default_one_is_tried() {
     assert!(tried.least_ratio <= tried.greatest_ratio, "{tried:?}");
     let text = in_one_line(&inspect(&database, &[]).ok());
     let said = format!(
-        "New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1, uncompressed in 1; lz4 makes the {} values tried ",
+        "New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1, uncompressed in 1; lz4 makes the {} values tried of 2 columns ",
         tried.values
     );
     assert!(text.contains(&said), "{text}");
@@ -236,7 +236,7 @@ fn what_has_grown_and_what_a_conversion_and_compaction_brought_is_shown() {
     );
     let text = compared(&[]).ok();
     for words in
-        ["Since 2", " documents ", " -", " +", "gone", "new", "external -> ", "1 gone finding"]
+        ["Since 2", " documents ", " -", " +", "gone", "new", "external -> ", "2 gone findings"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -314,4 +314,35 @@ fn a_file_that_is_something_else_is_refused_before_tables_are_read() {
             run.stderr
         );
     }
+}
+
+#[test]
+fn a_sample_that_is_asked_for_hides_no_findings_about_contents() {
+    let database = with_pageinspect("sampled_contents");
+    database.psql(
+        "CREATE TABLE t (id int, doc text); ALTER TABLE t ALTER doc SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 1500) AS i; VACUUM t",
+    );
+    for sample in [&[][..], &["--sample", "100%"], &["--sample", "20 blocks"]] {
+        let text = inspect(&database, sample).ok();
+        assert!(text.contains("no-compression t.doc: "), "{sample:?}: {text}");
+    }
+}
+
+#[test]
+fn who_may_read_nothing_sees_which_tables_are_large() {
+    let database = server::shared().create_database("unreadable");
+    let role = database.create_role("may_nothing");
+    database.psql(
+        "CREATE TABLE large AS SELECT repeat('x', 1000) AS v FROM generate_series(1, 2000);
+         CREATE TABLE small AS SELECT 1 AS v",
+    );
+    let run = run(toastctl().args(["inspect", "-d", &database.url_of(&role)]));
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("public.large, public.small: permission denied"), "{}", run.stderr);
+    assert!(run.stdout.contains("2 tables could not be read"), "{}", run.stdout);
+    // and an empty TOAST relation with its index
+    let large: u64 = database.psql("SELECT pg_relation_size('large') + 8192").parse().unwrap();
+    let said = format!(": large ({} kB), small (8192 bytes).", large / 1024);
+    assert!(run.stdout.contains(&said), "{said}: {}", run.stdout);
 }

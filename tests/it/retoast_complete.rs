@@ -338,21 +338,30 @@ fn by_role(database: &Database<'_>, role: &str, arguments: &[&str]) -> Run {
     run(toastctl().args(["retoast", "-d", &database.url_of(role)]).args(arguments))
 }
 
+const LZ4_SET: &str = "ALTER TABLE t ALTER v SET COMPRESSION lz4";
+
 #[test]
 fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
     let database = server::shared().create_database("rights");
     let role = database.create_role("some_of");
     database.psql(TABLE);
-    for (grant, said) in [
-        ("", "has no SELECT privilege on it"),
-        ("SELECT", "has no UPDATE privilege on it"),
-        ("UPDATE", "is not its owner and may not alter it"),
-    ] {
-        if !grant.is_empty() {
-            database.psql(&format!("GRANT {grant} ON t TO {role}"));
-        }
+    let as_it_is = ["--set", "alter=off"];
+    let grant = format!("have the owner GRANT UPDATE ON \"public\".\"t\" TO \"{role}\".");
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("", &[], "is not its owner and may not alter it"),
+        ("", &[], "set the columns, GRANT SELECT, UPDATE ON"),
+        (LZ4_SET, &as_it_is, "has no SELECT and no UPDATE privilege on it"),
+        ("GRANT SELECT ON t TO ROLE", &as_it_is, &grant),
+        (
+            "ALTER TABLE t ALTER v SET COMPRESSION default; GRANT UPDATE ON t TO ROLE",
+            &[],
+            "have the owner set the columns, and use --set alter=off.",
+        ),
+    ];
+    for (sql, options, said) in cases {
+        database.psql(&sql.replace("ROLE", &role));
         for more in [&[][..], &["--dry-run"]] {
-            let run = by_role(&database, &role, &[&LZ4[..], more].concat());
+            let run = by_role(&database, &role, &[&LZ4[..], options, more].concat());
             refused(&run, 1, said);
             assert_eq!(run.stdout, "");
         }
@@ -361,8 +370,8 @@ fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
     planned.args(["retoast", "-d", &database.url(), "--dry-run"]).args(LZ4);
     let text = run(&mut planned).ok();
     assert!(text.contains("\nwould set: ALTER TABLE ONLY") && !text.contains("\nset: "), "{text}");
-    database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
-    let table = by_role(&database, &role, &[&LZ4[..], &["--set", "alter=off"]].concat()).ok();
+    database.psql(LZ4_SET);
+    let table = by_role(&database, &role, &[&LZ4[..], &as_it_is].concat()).ok();
     assert!(table.contains("note: this user may not vacuum it"), "{table}");
     assert_eq!(not_lz4(&database), "0");
 }

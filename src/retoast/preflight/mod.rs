@@ -466,19 +466,28 @@ fn privileges(
     let Some(granted) = granted else { return Ok(None) };
     let Privileges { user, owner, .. } = granted;
     let name = relation.display_name();
-    for (has, right) in [(granted.selects, "SELECT"), (granted.updates, "UPDATE")] {
-        if !has {
-            let text = format!(
-                "role \"{user}\" has no {right} privilege on it\n\
-                 HINT:  Run as its owner, \"{owner}\", or grant the privilege."
-            );
-            return refused_table(&name, text);
-        }
-    }
+    let rights = [(granted.selects, "SELECT"), (granted.updates, "UPDATE")];
+    let missing: Vec<&str> =
+        rights.iter().filter(|(has, _)| !has).map(|(_, right)| *right).collect();
+    let grant = format!(
+        "GRANT {} ON {} TO {}",
+        missing.join(", "),
+        relation.quoted(),
+        quote_identifier(user)
+    );
     if alters && !granted.owns {
+        let also = if missing.is_empty() { String::new() } else { format!(", {grant}") };
         let text = format!(
             "role \"{user}\" is not its owner and may not alter it\n\
-             HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --set alter=off."
+             HINT:  Run as its owner, \"{owner}\", or have the owner set the columns{also}, and use --set alter=off."
+        );
+        return refused_table(&name, text);
+    }
+    if !missing.is_empty() {
+        let text = format!(
+            "role \"{user}\" has no {} privilege on it\n\
+             HINT:  Run as its owner, \"{owner}\", or have the owner {grant}.",
+            missing.join(" and no ")
         );
         return refused_table(&name, text);
     }
