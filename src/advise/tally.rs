@@ -679,7 +679,8 @@ impl VariantTally {
             let external = value.is_outside();
             let is_written = is_new && !value.kept;
             let fresh = if external { self.toast.put(value.stored_size) } else { 0 };
-            let visits = match now.get(index).copied().flatten() {
+            let stored = now.get(index).copied().flatten();
+            let visits = match stored {
                 _ if !external => 0.0,
                 Some((chunks, pages)) if !is_written || chunks == value.chunks => f64::from(pages),
                 Some(_) => pages_in_room(value.chunks).max(f64::from(fresh)),
@@ -688,11 +689,9 @@ impl VariantTally {
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
             self.block.toast_bytes += bytes;
             self.block.chunks += f64::from(value.chunks);
-            let was_outside = now.get(index).copied().flatten().is_some();
-            if is_new && external && !was_outside && !variant.named.contains(&index) {
-                self.block.moved_values += 1.0;
-            }
             if is_written {
+                let is_moved = external && stored.is_none() && !variant.named.contains(&index);
+                self.block.moved_values += f64::from(u8::from(is_moved));
                 self.block.new_values += f64::from(u8::from(external));
                 self.block.new_chunks += f64::from(value.chunks);
                 self.block.new_toast_bytes += bytes;

@@ -145,9 +145,9 @@ pub struct SampleArgs {
     /// Read a random part of each table: 1%, "5000 blocks"
     ///
     /// inspect then reads at least 20 blocks of each table, and of its TOAST relation only a few values, for findings. It
-    /// requires pageinspect, and its figures are estimates with 95 % confidence intervals. Without this option, advise-threshold and keys read 1 % of
-    /// the table (at least 2048 and at most 3000 blocks), and stop after about 3 seconds or 100 MB. The same blocks are
-    /// chosen each time; 1%,seed=7 chooses others.
+    /// requires pageinspect, and its figures are estimates with 95 % confidence intervals. Without this option,
+    /// advise-threshold and keys read 1 % of the table (at least 2048 and at most 3000 blocks), and stop after about 3
+    /// seconds or 100 MB. The same blocks are chosen each time; 1%,seed=7 chooses others.
     #[arg(long, value_name = "PART")]
     sample: Option<Sampling>,
 }

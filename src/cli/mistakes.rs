@@ -343,7 +343,7 @@ pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message>
     None
 }
 
-/// Whether a word in the place of a table is the path of a file. A table with such a name can be given in quotes.
+/// Whether a word given as a table is the path of a file. A table with such a name can still be given, in quotes.
 fn is_file(word: &str) -> bool {
     word.contains('/') && Path::new(word).is_file()
 }

@@ -70,6 +70,17 @@ pub(super) struct ToastFill {
     pub(super) blocks: u64,
 }
 
+impl ToastFill {
+    /// The figures of the whole TOAST relation, which is that of this table.
+    fn finish(self, relation: &Relation, toast: &ToastRelation) -> FileFill {
+        let related = RelatedFiles {
+            index_bytes: toast.index_bytes,
+            table: Some((relation.bytes, relation.index_bytes)),
+        };
+        self.meter.finish(self.blocks, Some(&related))
+    }
+}
+
 /// What was obtained, and the first error of the server that kept the rest back.
 #[derive(Debug)]
 pub(super) struct Partial<T> {
@@ -213,11 +224,7 @@ impl Inspector {
             if sampling.is_none() {
                 let mut fill = self.toast_fill(toast, moment, scanned).await?;
                 dead = fill.meter.take_dead_values();
-                let related = RelatedFiles {
-                    index_bytes: toast.index_bytes,
-                    table: Some((relation.bytes, relation.index_bytes)),
-                };
-                facts.toast = Some(fill.meter.finish(fill.blocks, Some(&related)));
+                facts.toast = Some(fill.finish(relation, toast));
             }
             let attributes = relation.desc.attributes.iter().enumerate();
             for ((index, attribute), contents) in attributes.zip(&mut facts.contents) {

@@ -88,7 +88,7 @@ impl<W: Write> Writer<W> {
         let told = &mut self.told;
         self.output.section(
             || report,
-            |document| column_section(report, shown.asked, has_toasters, told, document),
+            |document| column_section(report, shown, has_toasters, told, document),
             || csv_rows(report),
         )
     }
@@ -106,7 +106,7 @@ impl<W: Write> Writer<W> {
             |document| match &held[..] {
                 [] => {}
                 [_] if document.is_html() => {}
-                [report] => column_section(report, shown.asked, has_toasters, &mut told, document),
+                [report] => column_section(report, shown, has_toasters, &mut told, document),
                 several => ranked(several, document),
             },
             Vec::new,
@@ -173,7 +173,7 @@ fn heading(report: &Report, document: &mut Document) {
 
 fn column_section(
     report: &Report,
-    asked: bool,
+    shown: Shown,
     has_toasters: bool,
     told: &mut HashSet<String>,
     document: &mut Document,
@@ -197,8 +197,8 @@ fn column_section(
     if details {
         document.hidden(&left_out);
     }
-    // what was asked for is there
-    if details || asked {
+    // candidates that the user has named are not left out
+    if details || shown.asked {
         for line in folded(report, if details { usize::MAX } else { NAMED }) {
             document.paragraph(&line);
         }
@@ -531,7 +531,7 @@ fn is_folded(candidate: &CandidateReport) -> bool {
     candidate.marks.same_as.is_some() && !candidate.marks.recommended
 }
 
-/// The candidates that store every value as another does, of which so many are named.
+/// Lines that list candidates under the one that stores every value in the same way: at most `shown` names in each.
 fn folded(report: &Report, shown: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (index, first) in report.candidates.iter().enumerate() {

@@ -63,6 +63,11 @@ struct DatabaseLine {
 }
 
 impl DatabaseLine {
+    /// Its name without the server that all databases are on, if there is one.
+    fn name_without(&self, server: &str) -> &str {
+        self.name.strip_prefix(server).unwrap_or(&self.name)
+    }
+
     fn bytes(&self) -> Option<u64> {
         self.totals.map(|(totals, _)| totals.database_bytes.unwrap_or(totals.bytes))
     }
@@ -255,7 +260,7 @@ impl<W: Write> Writer<W> {
                 let databases = self.databases.iter();
                 databases
                     .filter_map(|database| {
-                        let name = database.name.strip_prefix(&server).unwrap_or(&database.name);
+                        let name = database.name_without(&server);
                         Some(overview::database_tile(name, database.bytes()?, overview))
                     })
                     .collect()
@@ -336,7 +341,7 @@ fn databases<'a>(databases: impl Iterator<Item = &'a DatabaseLine>, server: &str
             *findings > 0 || totals.unsearched + totals.by_functions == 0
         });
         grid.row(vec![
-            database.name.strip_prefix(server).unwrap_or(&database.name).to_owned(),
+            database.name_without(server).to_owned(),
             optional_size(database.bytes()),
             optional_size(toast.map(|(totals, _)| totals.toast_bytes)),
             totals
