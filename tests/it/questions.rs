@@ -241,8 +241,11 @@ fn what_does_a_narrow_terminal_show() {
         assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
         fits(of_the_database(&shown), columns);
     }
+    // which columns are left depends on how many digits the sizes have
     let shown = screen(&database, 60, 0, &["inspect --limit 2"]);
-    insta::assert_snapshot!("question_8_narrow", masked(&shown, &database));
+    let first = shown.lines().filter(|line| line.trim_start().starts_with("Table")).count();
+    assert_eq!(first, 2, "{shown}");
+    assert!(shown.contains("(hidden at this width: "), "{shown}");
 }
 
 #[test]

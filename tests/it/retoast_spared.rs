@@ -273,7 +273,7 @@ fn what_sets_a_table_back_can_be_pasted_whatever_its_names_are() {
     let set = "SELECT attstorage FROM pg_attribute WHERE attname LIKE 'v_  v'";
     assert_eq!(database.psql(set), "e");
     let from = swept.find("to restore: ").unwrap() + "to restore: ".len();
-    let lines = swept[from..].find("\nrows: ").unwrap();
+    let lines = swept[from..].find("\n  and the values: ").unwrap();
     let statement = &swept[from..from + lines];
     assert!(!statement.contains('\t') && statement.contains("U&\"v\\000A  v\""), "{statement}");
     database.psql(statement);
