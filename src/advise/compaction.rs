@@ -397,6 +397,8 @@ impl AfterCommand {
             let less = (old_values - toast_bytes).max(0.0);
             let likely = kept_part * less.min(values * FRAGMENT);
             toast.apply(Step::Compact).0.with_fragments(2.0 * likely, &toast)
+        } else if toast_bytes <= 0.0 && kept <= 0.0 {
+            toast.apply(Step::Truncate).0
         } else {
             toast
         };
@@ -527,6 +529,20 @@ pub(super) mod tests {
         all.written.toast_bytes = blocks(written);
         all.written.index_bytes = blocks(index * written / toast.max(1.0));
         all
+    }
+
+    /// Measured on PostgreSQL 15: of 6000 values that all move into their rows, VACUUM leaves no page of the TOAST
+    /// relation, also for who cannot compact it. If they stay out of line, no page is returned.
+    #[test]
+    fn a_toast_relation_that_becomes_empty_is_truncated() {
+        let may = CompactedFiles { heap: true, toast: false, index: false };
+        let today = converted(39.0, 4300.0, 53.0, 0.0);
+        let left = |toast| {
+            let after = converted(1500.0, toast, toast / 80.0, toast);
+            AfterCommand::new(&after, &today, &now(39, 4300, 53), PageSize::DEFAULT, may).bytes
+        };
+        assert!(left(0.0).high < 2000 * 8192, "{:?}", left(0.0));
+        assert!(left(2000.0).low >= 4300 * 8192, "{:?}", left(2000.0));
     }
 
     #[test]

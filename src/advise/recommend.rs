@@ -732,15 +732,18 @@ impl Described<'_> {
 const LOOSE: f64 = 0.02;
 
 /// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated. What the
-/// command leaves, if that is notably more.
+/// command leaves, if that is notably more, and most of the gain is in free space.
 fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
     let before = today(total).min(on_disk);
     let after = total.value.estimate;
-    let loose = if left > after + before * LOOSE && left > on_disk {
+    let loose = if left <= after + before * LOOSE || left <= (after + on_disk) / 2.0 {
+        String::new()
+    } else if after < on_disk {
+        let left = size_change(on_disk, left, "");
+        format!(" without the free space that the command leaves, {left} with it")
+    } else {
         let left = size_change(before, left, "");
         format!("; {left} with the free space that the command leaves")
-    } else {
-        String::new()
     };
     format!("{}{loose}", size_change(before, after, " on disk"))
 }
@@ -1142,8 +1145,15 @@ mod tests {
         );
         // smaller than today, though not as small as without free space
         let total = part_of(100.0 * MEGABYTE, 0.2);
-        let said = change_of_space(&total, 100.0 * MEGABYTE, 30.0 * MEGABYTE);
-        assert_eq!(said, "76 MB less on disk (80 %)");
+        let said = |left| change_of_space(&total, 100.0 * MEGABYTE, left);
+        assert_eq!(said(30.0 * MEGABYTE), "76 MB less on disk (80 %)");
+        // nothing is returned, or little
+        for (left, with_it) in [(102.0, "1953 kB more (2 %)"), (97.0, "2930 kB less (3 %)")] {
+            let all = format!(
+                "76 MB less on disk (80 %) without the free space that the command leaves, {with_it} with it"
+            );
+            assert_eq!(said(left * MEGABYTE), all);
+        }
     }
 
     #[test]

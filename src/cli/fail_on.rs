@@ -6,11 +6,14 @@ use super::terminal::Ui;
 use crate::check::alarm;
 use crate::check::code::Severity as Damage;
 use crate::findings::code::Severity;
+use crate::findings::finding::Finding;
+use crate::inspect::compare::RunComparison;
 use crate::inspect::overview::figures::{
     Condition, Figure, Figures, Judged, MEANINGS, Operator, Test, Unit,
 };
-use crate::report::nagios::shown;
-use crate::report::units::counted;
+use crate::message::Message;
+use crate::report::nagios::{listed, shown};
+use crate::report::table::printable;
 use toast_format::model::interval::Interval;
 
 const SEVERITIES: [Severity; 3] = [Severity::High, Severity::Medium, Severity::Low];
@@ -105,22 +108,32 @@ fn number(text: &str, unit: Unit) -> Result<f64, String> {
     number.ok_or_else(|| format!("\"{text}\" is not {expected}"))
 }
 
-/// Says which conditions are met and which ones cannot be judged; the exit code that follows.
-pub(super) fn judged(ui: &Ui, conditions: &[Condition], figures: &Figures) -> Exit {
-    conditions
-        .iter()
-        .map(|condition| {
-            told(ui, &condition.text, &figures.judge(&condition.test), |value: &Interval| {
-                match condition.test {
-                    Test::Severity(_) => counted(value.estimate as u64, "finding"),
-                    Test::Figure(figure, ..) => {
-                        format!("{} is {}", figure.name(), shown(figure.unit(), value))
-                    }
+/// What is said of conditions that are met, or that cannot be judged, with the exit code that follows from each.
+/// `compared`: what has changed since an earlier run.
+pub(super) fn judged(
+    conditions: &[Condition],
+    figures: &Figures,
+    findings: &[Finding],
+    compared: Option<&RunComparison>,
+) -> Vec<(Exit, Message)> {
+    let new = compared.map_or(&[][..], |compared| &compared.new_findings);
+    let told = conditions.iter().filter_map(|condition| {
+        told(&condition.text, &figures.judge(&condition.test), |value: &Interval| {
+            match condition.test {
+                Test::Severity(least) => {
+                    let named = findings.iter().filter(|found| found.code.severity() <= least);
+                    listed(&named.collect::<Vec<_>>())
                 }
-            })
+                Test::Figure(Figure::NewFindings, ..) if !new.is_empty() => {
+                    format!("new: {}", listed(&new.iter().collect::<Vec<_>>()))
+                }
+                Test::Figure(figure, ..) => {
+                    format!("{} is {}", figure.name(), shown(figure.unit(), value))
+                }
+            }
         })
-        .max()
-        .unwrap_or(Exit::Ok)
+    });
+    told.collect()
 }
 
 /// The same for a check.
@@ -129,28 +142,39 @@ pub(super) fn judged_damage(
     conditions: &[alarm::Condition],
     counts: &alarm::Counts,
 ) -> Exit {
-    conditions
-        .iter()
-        .map(|condition| {
-            told(ui, &condition.text, &counts.judge(condition), |value: &Interval| {
-                format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
-            })
+    let told = conditions.iter().filter_map(|condition| {
+        told(&condition.text, &counts.judge(condition), |value: &Interval| {
+            format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
         })
-        .max()
-        .unwrap_or(Exit::Ok)
+    });
+    tell(ui, told.collect())
 }
 
-/// Says whether a condition is met or cannot be judged.
-fn told(ui: &Ui, condition: &str, judged: &Judged, met: impl Fn(&Interval) -> String) -> Exit {
+/// Says it; the exit code that follows.
+pub(super) fn tell(ui: &Ui, told: Vec<(Exit, Message)>) -> Exit {
+    let mut worst = Exit::Ok;
+    for (exit, message) in told {
+        ui.tell(message);
+        worst = worst.max(exit);
+    }
+    worst
+}
+
+/// What is said of a condition that is met or cannot be judged.
+fn told(
+    condition: &str,
+    judged: &Judged,
+    met: impl Fn(&Interval) -> String,
+) -> Option<(Exit, Message)> {
     match judged {
-        Judged::NotMet(_) => Exit::Ok,
+        Judged::NotMet(_) => None,
         Judged::Met(value) => {
-            ui.warning(format!("--fail-on {condition}: {}", met(value)));
-            Exit::Alarm
+            let text = format!("--fail-on {condition}: {}", met(value));
+            Some((Exit::Alarm, Message::warning(printable(&text))))
         }
         Judged::Unknown(why) => {
-            ui.error(format!("--fail-on {condition}: not known ({why})"));
-            Exit::Incomplete
+            let text = format!("--fail-on {condition}: not known ({why})");
+            Some((Exit::Incomplete, Message::error(text)))
         }
     }
 }
@@ -180,7 +204,8 @@ mod tests {
         assert_eq!(
             wrong("fre_space>1"),
             "there is no figure \"fre_space\"; figures are size, toast_size, index_size, largest_table, free_space, \
-             free_ratio, dead_rows, value_id_ratio, findings, tables, tables_not_read, problems"
+             free_ratio, dead_rows, value_id_ratio, findings, tables, tables_not_read, problems, \
+             new_findings, growth"
         );
         assert!(wrong("free_space>30%").contains("is not a size"));
         assert!(wrong("free_ratio>30MB").contains("is not a ratio"));

@@ -161,8 +161,9 @@ pub(super) fn topics() -> impl Iterator<Item = Item> {
 }
 
 /// Commands with which a new user may begin.
-const FIRST: [Item; 3] = [
+const FIRST: [Item; 4] = [
     ("which columns take the space", "toastctl inspect -d shop"),
+    ("what reads and writes cost", "toastctl inspect --explain orders"),
     ("compare other settings", "toastctl advise-threshold orders"),
     ("convert online", "toastctl retoast orders -c doc --toaster lz4"),
 ];

@@ -26,7 +26,7 @@ use crate::advise::run::explained;
 use crate::inspect::compare::Earlier;
 use crate::inspect::inspector::{Inspector, Options};
 use crate::inspect::overview;
-use crate::inspect::overview::figures::Condition;
+use crate::inspect::overview::figures::{Condition, Test};
 use crate::inspect::overview::rank::SortBy;
 use crate::inspect::overview::run::Terms;
 use crate::inspect::run::{self, Compare, Request};
@@ -113,6 +113,18 @@ impl OverviewArgs {
             || self.max_time.is_some()
             || self.compare.is_some()
             || !self.fail_on.is_empty()
+    }
+
+    /// Refuses conditions about changes where nothing is compared.
+    fn check_conditions(&self) -> Result<(), Failure> {
+        let about_change = |condition: &&Condition| matches!(condition.test, Test::Figure(figure, ..) if figure.is_of_change());
+        match self.fail_on.iter().find(about_change) {
+            Some(condition) if self.compare.is_none() => Err(Failure::usage(format!(
+                "--fail-on {} requires --compare FILE, what inspect --format json has printed earlier",
+                condition.text
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn view(&self) -> View {
@@ -273,6 +285,7 @@ fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
         view: args.overview.view(),
         ..Fleet::new("inspect", &args.fleet, &args.connection, connections)
     };
+    args.overview.check_conditions()?;
     if !is_fleet {
         return run_on(args, &fleet.single(ui));
     }

@@ -264,9 +264,14 @@ impl Sink<RelationReport> for InspectOutput {
         }
         let more = relation.read.problem_count.saturating_sub(PROBLEMS_SHOWN);
         if more > 0 {
-            self.ui.tell(
-                Message::error(format!("and {more} more")).about(&relation.read.name.relation),
-            );
+            let name = &relation.read.name.relation;
+            let mut message = Message::error(format!("and {more} more")).about(name);
+            if matches!(relation.read.source, Source::RelationFile | Source::PageinspectOutput) {
+                message = message.hint(
+                    "If most rows are concerned, --columns does not describe this table: it names all columns in their order, also dropped ones.",
+                );
+            }
+            self.ui.tell(message);
         }
         for column in &relation.unknown_defaults {
             let place = printable(&format!("{}, column \"{column}\"", relation.read.name.relation));
@@ -402,7 +407,11 @@ impl OverviewOutput {
         if let Some(message) = denials.message() {
             ui.tell(message);
         }
-        let figures = Figures::of(&ranking);
+        let mut figures = Figures::of(&ranking);
+        if let Some(comparison) = &comparison {
+            figures = figures.since(comparison);
+        }
+        let told = fail_on::judged(&alarms, &figures, &ranking.findings, comparison.as_ref());
         let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
         let more = errors.saturating_sub(ERRORS_SHOWN);
         if more > 0 && !matches!(ended, Err(RunError::Output(_))) {
@@ -443,7 +452,7 @@ impl OverviewOutput {
                 Ok(())
             }),
         }?;
-        Ok(exit.max(fail_on::judged(&ui, &alarms, &figures)).into())
+        Ok(exit.max(fail_on::tell(&ui, told)).into())
     }
 }
 

@@ -51,8 +51,11 @@ impl ReportOutput {
 }
 
 impl<R: Printed> Sink<R> for ReportOutput {
-    fn found(&mut self, report: R) -> io::Result<()> {
+    fn found(&mut self, mut report: R) -> io::Result<()> {
         self.found = true;
+        if let Some(command) = report.command() {
+            self.ui.lead_line_here(command);
+        }
         let problems = report.problems();
         if problems.count() > 0 {
             self.failed.get_or_insert(Exit::Incomplete);

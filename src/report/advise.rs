@@ -121,12 +121,12 @@ const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as
 
 /// What the titles of the table mean, where they do not say it.
 const TERMS: [(&str, &str); 12] = [
-    ("Size", "Size: heap, TOAST and its index without free space."),
+    ("Size", "Size: heap, TOAST, its index; no free space."),
     ("After command", "After command: the files as retoast and its compaction leave them."),
     ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
     ("Heap", "Heap, TOAST, Index: the parts of the size."),
-    ("Buffers/read", "Buffers/read: pages visited to read one value."),
-    ("CPU/read", "CPU/read: time that storage adds to the read of one value."),
+    ("Buffers", "Buffers: pages per read."),
+    ("CPU/read", "CPU/read: time that storage adds."),
     ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
     ("WAL/update", "WAL/update: WAL written when one value is replaced."),
     ("CPU/write", "CPU/write: time that compressing one value and storing its chunks takes."),
@@ -140,6 +140,12 @@ const TERMS: [(&str, &str); 12] = [
 
 /// The titles that only --details shows.
 const DETAILED: [&str; 4] = ["CPU/write", "WAL/other", "CPU/prefix", "Cold pages"];
+
+/// The title of the reasons for which a candidate is not recommended.
+const EXCLUDED: &str = "Excluded, since it";
+
+/// The titles of what a read costs.
+const COSTS: [&str; 2] = ["Buffers", "CPU/read"];
 
 /// What stands below the table where nothing more is explained.
 const BRIEFLY: &str = "> recommended; * Pareto front; --details explains.";
@@ -194,8 +200,11 @@ fn column_section(
     if document.is_markdown() {
         document.gap();
     }
-    if details {
+    if details || COSTS.iter().any(|title| left_out.contains(title)) {
         document.hidden(&left_out);
+    }
+    if left_out.contains(&EXCLUDED) {
+        excluded(report, document);
     }
     // candidates that the user has named are not left out
     if details || shown.asked {
@@ -219,6 +228,32 @@ fn column_section(
         }
     }
     document.problems(&report.problems, item);
+}
+
+/// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today,
+/// where the table has no room for it.
+fn excluded(report: &Report, document: &mut Document) {
+    let score = |c: &CandidateReport| {
+        [&c.figures.files.total_bytes, &c.figures.read_cpu_ns.figure]
+            .map(|figure| figure.value.estimate)
+    };
+    let all = &report.candidates;
+    let today_size = all
+        .iter()
+        .find(|c| c.marks.today)
+        .map_or(f64::MAX, |today| today.figures.files.total_bytes.value.estimate);
+    let Some([size, read]) = all.iter().find(|c| c.marks.recommended).map(score) else { return };
+    let mut lines = Vec::new();
+    for other in all.iter().filter(|c| !is_folded(c)) {
+        let [its_size, its_read] = score(other);
+        let Some(why) = &other.excluded else { continue };
+        if its_size < size || its_read < read && its_size < today_size {
+            lines.push(format!("Not {}: it {}.", printable(&other.name), printable(why)));
+        }
+    }
+    if !lines.is_empty() {
+        document.line(&lines.join(" "), 0);
+    }
 }
 
 /// The Pareto front as a chart, with its points in a table.
@@ -501,14 +536,14 @@ fn grid(report: &Report, details: bool) -> Grid {
         }),
         number("Chunks", 8, |c| format!("{:.0}", c.figures.chunks.value.estimate)),
         number("Decompress", 5, |c| c.decompressed_values.to_string()),
-        number("Buffers/read", 1, |c| format!("{:.1}", c.figures.read_buffers.value.estimate)),
+        number("Buffers", 1, |c| format!("{:.1}", c.figures.read_buffers.value.estimate)),
         number("CPU/read", 1, |c| cpu(&c.figures.read_cpu_ns)),
         number("CPU change", 1, |c| cpu_change(&c.figures.read_cpu_ns, c.marks.today)),
         number("Buffers/scan", 2, |c| format!("{:.0}", c.figures.scan_buffers.value.estimate)),
         number("Bytes/update", 4, |c| bytes(&c.figures.update_bytes)),
         number("WAL/update", 2, |c| bytes(&c.figures.update_wal_bytes)),
         number("WAL change", 2, |c| change(&c.figures.update_wal_bytes, c.marks.today)),
-        text("Excluded, since it", 1, |c| c.excluded.clone().unwrap_or_default()),
+        text(EXCLUDED, 1, |c| c.excluded.clone().unwrap_or_default()),
     ];
     if details {
         let further: [Column<&CandidateReport>; 4] = [
@@ -724,7 +759,7 @@ fn accesses(extraction: &ExtractionReport) -> Grid {
             number("Buffers/scan", 0, |(_, access, _)| {
                 format!("{:.0}", access.scan_buffers.value.estimate)
             }),
-            number("Buffers/read", 1, |(_, access, _)| {
+            number("Buffers", 1, |(_, access, _)| {
                 format!("{:.2}", access.read_buffers.value.estimate)
             }),
             number("CPU/read", 0, |(_, access, _)| cpu(&access.read_cpu_ns)),

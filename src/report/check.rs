@@ -20,6 +20,10 @@ const CSV_HEAD: [&str; 12] = [
     "found", "row", "node",
 ];
 
+/// What comes before any change.
+const COPY_FIRST: &str = "HINT:  Copy the files of the table and of its TOAST relation before you change anything, with the server stopped \
+    (toastctl help damage).";
+
 /// Findings, tables and statements that a page has; the rest is counted.
 const ON_PAGE: usize = 1000;
 /// Tables that a command names; with more of them it has a placeholder.
@@ -219,6 +223,9 @@ impl<W: Write> CheckWriter<W> {
                     }
                     for (names, hint) in hints(&codes) {
                         document.line(&format!("HINT ({names}):  {hint}"), 2);
+                    }
+                    if salvage.is_some() || !repairs.is_empty() {
+                        document.line(COPY_FIRST, 2);
                     }
                     if let Some(command) = &salvage {
                         document.line(&format!("  {command}"), 4);

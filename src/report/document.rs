@@ -568,6 +568,11 @@ pub(crate) trait Printed: Send {
     fn print(&self, document: &mut Document);
 
     fn problems(&self) -> &Problems;
+
+    /// The command with which to go on, if there is one: it is completed by the options of the connection.
+    fn command(&mut self) -> Option<&mut String> {
+        None
+    }
 }
 
 /// Writes reports as they arrive; they cannot be written as CSV.

@@ -36,6 +36,10 @@ impl Printed for Explanation {
     fn problems(&self) -> &Problems {
         &self.problems
     }
+
+    fn command(&mut self) -> Option<&mut String> {
+        Some(&mut self.command)
+    }
 }
 
 fn table_section(explanation: &Explanation, document: &mut Document) {
@@ -74,6 +78,8 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         );
         document.line(&line, 0);
         widths(explanation, document);
+        document.line("What other settings would cost:", 0);
+        document.command(&explanation.command);
     }
     document.problems(&explanation.problems, "  ");
 }

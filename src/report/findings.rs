@@ -77,7 +77,11 @@ fn text(findings: &Findings, is_complete: bool, style: Style) -> String {
             None => (Tone::Warning, "none without pages"),
         };
         let none = toned(tone, none, style);
-        let text = format!("{item}findings: {none} ({})", looked_at(&findings.looked_at));
+        let values = match findings.looked_at.heap_blocks {
+            None if is_complete => "; toastctl advise-threshold examines values",
+            _ => "",
+        };
+        let text = format!("{item}findings: {none} ({}{values})", looked_at(&findings.looked_at));
         return wrapped(&text, style.width(), 4);
     }
     let mut lines = vec![format!("{item}findings (toastctl help findings):")];
@@ -126,7 +130,8 @@ fn examined(totals: &Totals) -> String {
     if totals.by_functions > 0 {
         let tables = counted(totals.by_functions, "table");
         of.push_str(&format!(
-            "; of {tables} read without pages, values and free space are not known"
+            "; of {tables} read without pages, neither free space nor values were examined (toastctl advise-threshold \
+             TABLE examines values)"
         ));
     }
     of

@@ -160,9 +160,12 @@ pub(crate) fn report(
         reasons.push(format!("{tables}, {}", shown(Unit::Bytes, &bytes)));
     }
     if !findings.is_empty() {
-        reasons.push(listed(findings));
+        reasons.push(listed(&findings.iter().collect::<Vec<_>>()));
     }
-    let data: Vec<String> = Figure::all().map(|figure| performance(figure, figures)).collect();
+    let data: Vec<String> = Figure::all()
+        .filter(|figure| !figure.is_of_change())
+        .map(|figure| performance(figure, figures))
+        .collect();
     Service { state, text: reasons.join("; "), data: data.join(" ") }
 }
 
@@ -196,7 +199,7 @@ pub(crate) fn check(counts: &Counts, conditions: &[alarm::Condition]) -> Service
 }
 
 /// `2 findings: no-compression public.orders.doc (high), unused-setting public.orders (low)`
-fn listed(findings: &[Finding]) -> String {
+pub(crate) fn listed(findings: &[&Finding]) -> String {
     let mut named: Vec<String> = Vec::new();
     for finding in findings.iter().take(NAMED) {
         let column = finding.column.as_ref().map(|column| format!(".{column}")).unwrap_or_default();

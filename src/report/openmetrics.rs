@@ -161,7 +161,9 @@ pub(crate) fn of_check(database: &str, target: Option<String>, counts: &Counts) 
 }
 
 fn of_figures(families: &mut Families, figures: &Figures) {
-    for figure in Figure::all().filter(|figure| *figure != Figure::Findings) {
+    for figure in
+        Figure::all().filter(|figure| *figure != Figure::Findings && !figure.is_of_change())
+    {
         // the names of ratios end with their unit
         let (name, unit) = match figure.unit() {
             Unit::Bytes => (figure.name(), Some("bytes")),

@@ -10,7 +10,7 @@ use super::table::{Grid, Head, Style, Tone, number, printable, text};
 use super::units::{counted, duration, rough_duration, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::command::shell_line;
-use crate::retoast::plan::{Forecast, Plan};
+use crate::retoast::plan::{COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TRUNCATION_LOCK};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
     ScanSource, TableReport,
@@ -151,7 +151,10 @@ fn end(table: &TableReport) -> String {
         {
             "nothing to do: no index is bloated".to_owned()
         }
-        (Outcome::Planned, ..) => "dry run: nothing was changed".to_owned(),
+        (Outcome::Planned, ..) => {
+            "dry run: nothing was changed; without --dry-run, the command does the following"
+                .to_owned()
+        }
         (Outcome::Failed, ..) => "failed: stopped by an error".to_owned(),
         (_, _, Remaining::Indexes(number)) => {
             format!("incomplete: {} could not be rebuilt or dropped", counted(number as u64, "index"))
@@ -301,8 +304,14 @@ fn table_details(table: &TableReport, document: &mut Document) {
     }
     retoast_compact::lines(table, document);
     retoast_indexes::lines(table, document);
-    if let Some(plan) = &table.converted.plan {
-        plan_lines(plan, document);
+    match &table.converted.plan {
+        Some(plan) => plan_lines(plan, document),
+        None if table.outcome == Outcome::Planned => {
+            for lock in locks(table) {
+                document.line(&format!("lock: {lock}"), 5);
+            }
+        }
+        None => {}
     }
     let name = &table.subject.relation;
     if was_swept(table) {
@@ -386,6 +395,18 @@ fn left_lines(table: &TableReport, document: &mut Document) {
         );
         document.line(&lost, 6);
     }
+}
+
+/// The locks of a planned compaction, and of planned rebuilds of indexes.
+fn locks(table: &TableReport) -> Vec<&'static str> {
+    let mut locks = Vec::new();
+    if table.compaction.iter().any(|file| file.expected < file.before) {
+        locks.extend([COMPACTION_LOCK, TRUNCATION_LOCK]);
+    }
+    if table.indexes.iter().any(|index| index.ended == IndexEnd::Planned) {
+        locks.push(REBUILD_LOCK);
+    }
+    locks
 }
 
 fn was_swept(table: &TableReport) -> bool {
@@ -536,8 +557,13 @@ fn bytes_of_rows(table: &TableReport) -> String {
 
 /// What was done to rows, in how many transactions, and what it cost.
 fn work_lines(table: &TableReport, document: &mut Document) {
+    // rows that others change meanwhile are found again
+    let again = match table.common.rows.stored.checked_sub(table.common.rows.found) {
+        Some(again @ 1..) => format!(" (at least {again} of them written by others meanwhile)"),
+        _ => String::new(),
+    };
     document.unbroken(&format!(
-        "rows: {} found ({}), {} {}, {} verified",
+        "rows: {} found ({}), {} {}{again}, {} verified",
         table.common.rows.found,
         bytes_of_rows(table),
         table.common.rows.stored,

@@ -118,6 +118,8 @@ pub(crate) struct ForecastBasis<'a> {
     pub(crate) rows: Interval,
     /// Whether the sizes that values have, or will have, are not known.
     pub(crate) is_rough: bool,
+    /// What values take at most that may move from the TOAST relation into rows, if their new sizes are not known.
+    pub(crate) moves_in: f64,
     /// Current sizes, that of the TOAST relation's index, and what is certainly free in the TOAST relation, if known.
     pub(crate) sizes: Sizes,
     pub(crate) toast_index: u64,
@@ -296,7 +298,7 @@ impl ForecastBasis<'_> {
         let versions = 2.0 * sums.tuple_before.min(self.tuning(0.0).table);
         let uncertain = LEAST_DEAD.max(after.toast_cost.uncertain).max(versions);
         let growth = Forecast {
-            all: ends(sweep + indexes + compaction, uncertain).whole(),
+            all: ends(sweep + indexes + compaction, uncertain + self.moves_in).whole(),
             sweep: sweep as u64,
             indexes: indexes as u64,
             compaction: compaction as u64,
@@ -625,6 +627,7 @@ mod tests {
             pages,
             rows: Interval::exact(rows),
             is_rough: false,
+            moves_in: 0.0,
             sizes,
             toast_index: 300_000,
             toast_free: None,

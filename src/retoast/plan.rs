@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::retoast::forecast::Afterwards;
 use toast_format::disk::layout::PageSize;
 use toast_format::model::interval::{Interval, Range};
 
@@ -71,6 +72,13 @@ pub struct Forecast {
     /// Rebuilt indexes, if that was requested. While an index is rebuilt, its old and new files exist together.
     pub rebuild: u64,
 }
+
+/// The locks of a compaction, and of indexes that are rebuilt.
+pub(crate) const COMPACTION_LOCK: &str = "ROW EXCLUSIVE on the table while rows are moved, and SHARE UPDATE EXCLUSIVE during each VACUUM";
+pub(crate) const TRUNCATION_LOCK: &str = "ACCESS EXCLUSIVE on the table, or on its TOAST relation, while VACUUM truncates the file; VACUUM gives up when \
+     another session waits";
+pub(crate) const REBUILD_LOCK: &str =
+    "SHARE UPDATE EXCLUSIVE on the table while an index is rebuilt (REINDEX CONCURRENTLY)";
 
 /// What a dry run expects of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -143,6 +151,7 @@ pub struct FirstScan {
     pub statements: Vec<String>,
     /// The replication origin of what the sweep writes.
     pub origin: Option<String>,
+    pub(crate) afterwards: Afterwards,
 }
 
 impl Plan {
@@ -216,6 +225,12 @@ fn locks(found: &FirstScan) -> Vec<String> {
         locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
     }
     locks.push("ACCESS SHARE on the table while a part of it is read".to_owned());
+    if found.afterwards.compact.is_some() {
+        locks.push(TRUNCATION_LOCK.to_owned());
+    }
+    if found.afterwards.rebuilds {
+        locks.push(REBUILD_LOCK.to_owned());
+    }
     locks
 }
 
@@ -272,6 +287,7 @@ mod tests {
             alter: Some("ALTER".into()),
             statements: vec!["UPDATE".into(), "VACUUM".into()],
             origin: None,
+            afterwards: Afterwards::default(),
         }
     }
 

@@ -161,7 +161,7 @@ pub(super) fn size(answer: Option<i32>) -> Option<u64> {
 pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str, String)> {
     let mut list = vec![
         ("dead and unknown tuples, free space, HOT updates", "pages were not read".to_owned()),
-        ("rows added before a column (form missing)", "no SQL function shows them".to_owned()),
+        ("form missing", "no SQL function shows them".to_owned()),
     ];
     if !relation.is_heap {
         list.push((

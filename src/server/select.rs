@@ -1,7 +1,7 @@
 //! Which relations the names and patterns of a command line select, which of them are left out because their rows are
 //! stored elsewhere, and suggestions for misspelt names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
@@ -558,9 +558,11 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
     let rows = connection.client().query_typed(&sql, &[]).await?;
     let mut names = Vec::with_capacity(rows.len());
     let mut words = HashMap::with_capacity(rows.len());
+    let mut schemas = BTreeSet::new();
     for row in &rows {
         let schema: String = row.try_get(1)?;
         let table: String = row.try_get(2)?;
+        schemas.insert(schema.clone());
         let (shown, typed) = if row.try_get(0)? {
             (table.clone(), name_words(&table))
         } else {
@@ -575,6 +577,12 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
     }
     if names.is_empty() {
         return Ok(Some("This database has no tables; -d names another one.".to_owned()));
+    }
+    if let Some(schema) = wanted.strip_suffix(".*") {
+        let schemas: Vec<String> = schemas.into_iter().collect();
+        if let [near, ..] = similar(schema, &schemas).as_slice() {
+            return Ok(Some(format!("Perhaps you meant the schema {}.", shell_quoted(near))));
+        }
     }
     let similar = similar(wanted, &names);
     let found: Vec<&str> =

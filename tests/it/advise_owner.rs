@@ -6,6 +6,7 @@ use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::advise::{Candidate, Report};
 use crate::support::reports::inspect::ColumnFigures;
 use crate::support::reports::{Printed, Source};
+use crate::support::retoast::done;
 use crate::support::server::{self, Database, Server, each_server};
 
 /// Tables of many types, storages and shapes, each with a column `v`. `noise(n, seed)` gives n characters that
@@ -305,6 +306,35 @@ fn counted(database: &Database<'_>) -> String {
 
 const PLAIN: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
     INSERT INTO t SELECT i, repeat(md5(i::text), i % 200) FROM generate_series(1, 2000) AS i;";
+
+/// Values that are out of line, and fit into their rows once they are compressed.
+const MOVING: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
+    ALTER TABLE t ALTER v SET STORAGE external;
+    INSERT INTO t SELECT i, repeat(md5(i::text), 150) || (SELECT string_agg(md5((i * k)::text), '')
+        FROM generate_series(1, 40) AS k) FROM generate_series(1, 3000) AS i; VACUUM ANALYZE t";
+
+#[test]
+fn a_toast_relation_that_an_owner_empties_is_returned_and_rows_grow_by_what_was_said() {
+    let owned = Owned::new(server::shared(), MOVING);
+    let report = json(owned.owner(&["advise-threshold", "t", "--format", "json"]));
+    let moving = report.candidates.iter().find(|one| one.name == "extended pglz").unwrap();
+    let convert = ["retoast", "t", "-c", "v", "--toaster", "pglz", "--compact=heap"];
+    let run = owned.owner(&[&convert[..], &["--format", "json"]].concat());
+    let converted = done(&run);
+    let files = "SELECT pg_relation_size(oid) + pg_relation_size(reltoastrelid)
+        + pg_indexes_size(reltoastrelid) FROM pg_class WHERE relname = 't'";
+    let found: u64 = owned.database.psql(files).parse().unwrap();
+    let foretold = moving.after_command_bytes;
+    assert!(foretold.contains(found as f64), "{found}: {foretold}");
+    let predicted = converted.predicted.as_ref().unwrap();
+    let grown = predicted.growth_bytes_actual;
+    assert!(grown > 4 << 20, "{grown}");
+    assert!(
+        grown <= predicted.growth_bytes.high,
+        "{grown}, at most {}",
+        predicted.growth_bytes.high
+    );
+}
 
 #[test]
 fn advice_is_no_workload_and_neither_are_scans_of_inspect() {

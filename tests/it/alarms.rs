@@ -40,7 +40,8 @@ fn an_alarm_has_an_exit_code_of_its_own() {
         assert!(run.stdout.contains("2 tables, "), "{run:?}");
         (run.code.unwrap(), run.stderr)
     };
-    let met = "toastctl: warning: --fail-on medium: 1 finding\n";
+    let met =
+        "toastctl: warning: --fail-on medium: 1 finding: no-compression public.t.v (medium)\n";
     assert_eq!(ended(&["medium"]), (7, met.to_owned()));
     assert_eq!(ended(&["high"]), (0, String::new()));
     let (code, told) = ended(&["high", "size > 5MB"]);
@@ -59,6 +60,35 @@ fn an_alarm_has_an_exit_code_of_its_own() {
     let wrong = with(&database, &["fre_space>1MB"], &[]).exits(2);
     assert!(wrong.stderr.contains("there is no figure \"fre_space\"; figures are size, "));
     with(&database, &["low"], &["t", "--details"]).exits(2);
+}
+
+#[test]
+fn what_an_earlier_report_has_is_no_alarm_and_what_is_new_is_one() {
+    let database = compressible("new");
+    let earlier = tempfile::NamedTempFile::new().unwrap();
+    let report = with(&database, &[], &["--format", "json"]).ok();
+    std::fs::write(earlier.path(), report).unwrap();
+    let since = ["--compare", earlier.path().to_str().unwrap()];
+    let conditions = ["new_findings>0", "growth>5MB"];
+    // the finding that is in the report is there still
+    assert_eq!(with(&database, &["medium"], &since).code, Some(7));
+    let same = with(&database, &conditions, &since);
+    assert_eq!((same.code, same.stderr.as_str()), (Some(0), ""));
+    database.psql(
+        "CREATE TABLE more (id int, w text); ALTER TABLE more ALTER w SET STORAGE external;
+         INSERT INTO more SELECT id, v FROM t; VACUUM ANALYZE more",
+    );
+    let more = with(&database, &conditions, &since).exits(7);
+    let said = "toastctl: warning: --fail-on new_findings>0: new: 1 finding: no-compression \
+                public.more.w (medium)\ntoastctl: warning: --fail-on growth>5MB: growth is ";
+    assert!(more.stderr.starts_with(said), "{}", more.stderr);
+    // what shrinks has not grown
+    database.psql("DROP TABLE more; TRUNCATE fine");
+    let less = with(&database, &conditions, &since);
+    assert_eq!((less.code, less.stderr.as_str()), (Some(0), ""));
+    assert_eq!(with(&database, &["growth<0"], &since).code, Some(7));
+    let alone = with(&database, &["new_findings>0"], &[]).exits(2);
+    assert!(alone.stderr.contains("new_findings>0 requires --compare FILE"), "{}", alone.stderr);
 }
 
 #[test]

@@ -107,7 +107,11 @@ fn masked(shown: &str, database: &Database<'_>) -> String {
     for line in shown.lines() {
         let is_row = line.contains(" | ") || line.contains("-+-");
         let words: Vec<String> = line.split_whitespace().map(figureless).collect();
-        let line = words.join(" ").replace("N bytes", "N kB").replace("N MB", "N kB");
+        let line = words
+            .join(" ")
+            .replace("N bytes", "N kB")
+            .replace("N MB", "N kB")
+            .replace("N ns", "N µs");
         let begins = is_row || line.is_empty() || line.starts_with("$ ") || line.contains(": ");
         match out.last_mut() {
             Some(last)

@@ -80,7 +80,7 @@ fn one_is_no_plural_and_what_is_said_of_all_columns_is_said_once() {
     let advise = ["advise-threshold", "--details", "-c", "v", "-c", "w"];
     let text = said(&advise, "C.UTF-8");
     assert_eq!(text.matches("sample: 1 of 1 block, 1 row, ").count(), 2, "{text}");
-    for once in ["Marks: > ", "Settings apply to new values", "Buffers/read: "] {
+    for once in ["Marks: > ", "Settings apply to new values", "Buffers:"] {
         assert_eq!(text.matches(once).count(), 1, "{once}: {text}");
     }
     // signs that not every terminal has
@@ -305,7 +305,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 63] = [
+    let cases: [(i32, &[&str], &str); 64] = [
         (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
         (
             2,
@@ -335,6 +335,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (2, &["compact", "orders", "--nice", "5"], "HINT:  That is a setting: --set nice=VALUE"),
         (2, &["inspect", "--max-time", "-5s"], "HINT:  No value of an option is negative."),
         (1, &["inspect", "orders", "doc"], "HINT:  That is a column of the table orders: -c doc"),
+        (1, &["inspect", "-n", "publc"], "HINT:  Perhaps you meant the schema public."),
         (1, &["check", "zebra"], "HINT:  toastctl inspect shows the tables of this database"),
         (1, &["inspect", "orders.doc"], "A single value is named as in table.column@id=42."),
         (

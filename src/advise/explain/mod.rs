@@ -16,6 +16,7 @@ use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
 use crate::advise::content::{SampledRow, rows_of_pages};
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{IndexShape, as_stored};
+use crate::command::TableName;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::{Relation, ToastRelation};
@@ -144,6 +145,11 @@ impl Reading<'_> {
                 .filter_map(|(at, &index)| Some((at, relation.desc.attributes.get(index)?)))
                 .map(|(at, attribute)| sums.column(at, attribute, &scope))
                 .collect(),
+            command: TableName::Known {
+                schema: relation.schema.clone(),
+                name: relation.name.clone(),
+            }
+            .advise(None),
             problems: seen.problems,
         })
     }

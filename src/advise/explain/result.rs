@@ -31,6 +31,8 @@ pub struct Explanation {
     pub update_other: Written,
     /// The columns that can be toasted and hold something.
     pub columns: Vec<ColumnExplanation>,
+    /// The command that predicts these costs with other settings.
+    pub command: String,
     #[serde(skip)]
     pub problems: Problems,
 }

@@ -65,7 +65,7 @@ pub const FORMS: Topic = Topic {
         ("Share", "Percentage of the table (in overviews, of the database)."),
         ("Unused", "Free space and dead rows of the table and TOAST relation."),
         ("CPU/read", "CPU time to decompress and copy one value."),
-        ("Buffers/read", "Pages of the TOAST relation and index visited per read."),
+        ("Buffers", "Pages of the TOAST relation and index visited per read."),
         ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
         ("Pareto front", "Settings that no other setting equals everywhere and beats somewhere."),
     ],
@@ -94,10 +94,10 @@ pub const ALARMS: Topic = Topic {
     intro: &[
         "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
          tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
-         something could not be read. openmetrics leaves out a figure that is not known. nagios has exit codes 0 to 3; \
-         of two thresholds for one figure, the milder one is the warning. \
-         Without conditions, medium findings are warnings and high ones critical; of check, warnings and errors. For cron: `toastctl inspect -d shop \
-         -q --fail-on medium >/dev/null`.",
+         something could not be read. nagios has exit codes 0 to 3; of two thresholds for one figure, the milder one is \
+         the warning. Without conditions, medium findings are warnings and high ones critical; of check, warnings and \
+         errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new since a saved report, \
+         `--compare shop.json --fail-on 'new_findings>0'`.",
     ],
     items: &MEANINGS_OF_FIGURES,
 };

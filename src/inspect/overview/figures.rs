@@ -4,6 +4,7 @@ use super::TableFigures;
 use super::rank::Ranking;
 use crate::findings::code::Severity;
 use crate::findings::facts::VALUE_IDS;
+use crate::inspect::compare::RunComparison;
 use toast_format::model::interval::Interval;
 
 /// What a figure is measured in.
@@ -31,10 +32,12 @@ pub(crate) enum Figure {
     Tables,
     TablesNotRead,
     Problems,
+    NewFindings,
+    Growth,
 }
 
 /// How many figures there are.
-const FIGURES: usize = 12;
+const FIGURES: usize = 14;
 
 /// Each figure's name with what it means, in the order of [`Figure`].
 pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
@@ -48,8 +51,10 @@ pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
     ("value_id_ratio", "Largest part of the value IDs of a TOAST relation in use."),
     ("findings", "Findings of any severity (needs pageinspect)."),
     ("tables", "Selected tables."),
-    ("tables_not_read", "Tables that were locked, inaccessible, or not reached in time."),
+    ("tables_not_read", "Tables locked, inaccessible, or not reached in time."),
     ("problems", "Errors in tables that could not be read completely."),
+    ("new_findings", "Findings that the file of --compare does not have."),
+    ("growth", "How many bytes larger all tables are than in that file."),
 ];
 
 impl Figure {
@@ -66,10 +71,17 @@ impl Figure {
         Figure::Tables,
         Figure::TablesNotRead,
         Figure::Problems,
+        Figure::NewFindings,
+        Figure::Growth,
     ];
 
     pub(crate) fn all() -> impl Iterator<Item = Figure> {
         Figure::ALL.into_iter()
+    }
+
+    /// Whether it is known only of a run that is compared with an earlier one.
+    pub(crate) fn is_of_change(self) -> bool {
+        matches!(self, Figure::NewFindings | Figure::Growth)
     }
 
     fn entry(self) -> (&'static str, &'static str) {
@@ -91,13 +103,15 @@ impl Figure {
             | Figure::ToastSize
             | Figure::IndexSize
             | Figure::LargestTable
-            | Figure::FreeSpace => Unit::Bytes,
+            | Figure::FreeSpace
+            | Figure::Growth => Unit::Bytes,
             Figure::FreeRatio | Figure::ValueIdRatio => Unit::Ratio,
             Figure::DeadRows
             | Figure::Findings
             | Figure::Tables
             | Figure::TablesNotRead
-            | Figure::Problems => Unit::Count,
+            | Figure::Problems
+            | Figure::NewFindings => Unit::Count,
         }
     }
 
@@ -108,7 +122,7 @@ impl Figure {
 
     /// Whether tables that are left out can only make it larger.
     fn only_grows(self) -> bool {
-        self != Figure::FreeRatio
+        !matches!(self, Figure::FreeRatio | Figure::Growth)
     }
 }
 
@@ -264,9 +278,26 @@ impl Figures {
                 Figure::Tables => exact(totals.relations),
                 Figure::TablesNotRead => exact(missing),
                 Figure::Problems => exact(problems),
+                Figure::NewFindings | Figure::Growth => None,
             };
         }
         Figures { values, by_severity, left_out, unsearched }
+    }
+
+    /// The same with what has changed since an earlier run.
+    pub(crate) fn since(mut self, comparison: &RunComparison) -> Figures {
+        let new = comparison.new_findings.len();
+        let growth: i64 = comparison.tables.iter().map(|table| table.bytes_change).sum();
+        let is_known = new > 0 || self.unsearched.is_none();
+        for (figure, value) in [
+            (Figure::NewFindings, is_known.then_some(new as f64)),
+            (Figure::Growth, Some(growth as f64)),
+        ] {
+            if let Some(slot) = self.values.get_mut(figure as usize) {
+                *slot = value.map(Interval::exact);
+            }
+        }
+        self
     }
 
     /// The figure; `None` if it is not known.
@@ -296,7 +327,7 @@ impl Figures {
             Test::Figure(figure, operator, limit) => (figure, operator, limit, self.of_all(figure)),
         };
         let why_more = match figure {
-            Figure::Findings => self.unsearched.as_ref(),
+            Figure::Findings | Figure::NewFindings => self.unsearched.as_ref(),
             figure if figure.is_of_all() => None,
             _ => self.left_out.as_ref(),
         };
@@ -335,7 +366,7 @@ mod tests {
             assert_eq!(name.ends_with("_ratio"), figure.unit() == Unit::Ratio, "{name}");
             assert!(meaning.ends_with('.'), "{name}");
         }
-        assert_eq!(FIGURES, Figure::Problems as usize + 1);
+        assert_eq!(FIGURES, Figure::Growth as usize + 1);
     }
 
     #[test]

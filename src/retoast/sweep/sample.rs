@@ -150,6 +150,7 @@ impl Conversion<'_> {
             pages: &sample.pages,
             rows,
             is_rough,
+            moves_in: self.moves_in(&sample) * rows.high,
             sizes,
             toast_index,
             toast_free,
@@ -219,6 +220,7 @@ impl Conversion<'_> {
             nice: throttle.options.limits.nice,
             lock_timeout: options.lock_timeout,
             origin: options.origin.clone(),
+            afterwards: self.afterwards,
             ..FirstScan::default()
         }
     }
@@ -293,6 +295,18 @@ impl Conversion<'_> {
         scanner.seen = seen;
         read?;
         Ok(Sampled { rows, ..sampled })
+    }
+
+    /// What a row takes at most of the heap for values that were out of line, if it is not known how small they become.
+    fn moves_in(&self, sample: &Sample) -> f64 {
+        let stays_out = matches!(&self.choice.judge, Judge::Forms(FormJudge::Stock(toaster)) if !toaster.compresses());
+        if self.guard.session.pages.is_some() || stays_out {
+            return 0.0;
+        }
+        let rows = || sample.pages.iter().flat_map(|page| &page.rows);
+        let outside = rows().filter(|row| row.external.0 > 0).count() as f64;
+        let room = self.choice.model.target.bytes().saturating_sub(NARROW as usize);
+        outside / (rows().count() as f64).max(1.0) * room as f64
     }
 
     /// What a sample's values take of the TOAST relation: see [`Sample`].

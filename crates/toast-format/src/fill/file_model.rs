@@ -87,6 +87,8 @@ pub enum Step {
     },
     /// What is at the end of a heap or of a TOAST relation moves to free space in front.
     Compact,
+    /// VACUUM truncates a file of which every tuple is dead.
+    Truncate,
     /// An index is built anew.
     Reindex,
 }
@@ -158,6 +160,7 @@ impl FileModel {
         match step {
             Step::Update { old, new, fresh, tuning } => self.updated(old, new, fresh, &tuning),
             Step::Compact => (FileModel { bytes: self.compacted(), ..self }, Cost::default()),
+            Step::Truncate => (FileModel { bytes: self.fresh, ..self }, Cost::default()),
             Step::Reindex => (FileModel { bytes: self.rebuilt(), ..self }, Cost::default()),
         }
     }
