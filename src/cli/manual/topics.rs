@@ -92,11 +92,11 @@ pub const ALARMS: Topic = Topic {
     name: "alarms",
     about: "figures and conditions of inspect --fail-on and monitoring",
     intro: &[
-        "A condition is high, medium or low (a finding of at least this severity), or compares a figure of all selected \
+        "A condition is high, medium or low (a finding at least as severe), or compares a figure of all selected \
          tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
-         something could not be read. nagios has exit codes 0 to 3; of two thresholds for one figure, the milder one is \
+         something could not be read. With nagios, the milder of two thresholds for one figure is \
          the warning. Without conditions, medium findings are warnings and high ones critical; of check, warnings and \
-         errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new since a saved report, \
+         errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new, \
          `--compare shop.json --fail-on 'new_findings>0'`.",
     ],
     items: &MEANINGS_OF_FIGURES,
