@@ -392,13 +392,10 @@ impl<'a> ColumnSample<'a> {
                 let then = SampledFigures { tally, figures: &figures };
                 let today = SampledFigures { tally: today.tally, figures: &today.figures };
                 after = self.after_command(then, today);
-                // files that this user cannot compact keep their size: the values are judged
-                if CompactedFiles::possible(self.subject.server).are_both() {
-                    growth = match joined {
-                        Some(joined) => Some(joined.growth),
-                        None => Some(self.growth(then, today)),
-                    };
-                }
+                growth = match joined {
+                    Some(joined) => Some(joined.growth),
+                    None => Some(self.growth(then, today)),
+                };
             }
             let exclusion = if is_today {
                 None
@@ -412,7 +409,11 @@ impl<'a> ColumnSample<'a> {
                     .or_else(|| Exclusion::new(&judged, growth.unwrap_or_default(), goal))
             };
             let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
-            if let Some(growth) = growth {
+            // files that this user cannot compact shrink later, or are filled again: the values are judged
+            let may_compact = CompactedFiles::possible(self.subject.server).are_both();
+            if let Some(growth) = growth
+                && may_compact
+            {
                 weighed = weighed.delivering(growth, &judged, &before, goal);
             }
             if let Some(arriving) = self.with_others(OtherValues::Arrive, &weighty, &settings) {

@@ -230,6 +230,9 @@ fn column_section(
     document.problems(&report.problems, item);
 }
 
+/// Candidates of which a few are named; --details names the others.
+const FEW: usize = 2;
+
 /// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today,
 /// where the table has no room for it.
 fn excluded(report: &Report, document: &mut Document) {
@@ -247,7 +250,7 @@ fn excluded(report: &Report, document: &mut Document) {
     for other in all.iter().filter(|c| !is_folded(c)) {
         let [its_size, its_read] = score(other);
         let Some(why) = &other.excluded else { continue };
-        if its_size < size || its_read < read && its_size < today_size {
+        if lines.len() < FEW && (its_size < size || its_read < read && its_size < today_size) {
             lines.push(format!("Not {}: it {}.", printable(&other.name), printable(why)));
         }
     }
