@@ -273,6 +273,8 @@ pub(super) enum Exclusion {
     Slow(f64),
     /// The files after the command would be larger than today's by this part.
     Grows(f64),
+    /// The same, because of free space that this user cannot return.
+    LeavesFree(f64),
     /// The files after the command might be larger than today's by this part.
     MayGrow(f64),
     /// It gains nothing once values of other columns are stored otherwise than now.
@@ -286,9 +288,17 @@ pub(super) enum Exclusion {
 }
 
 impl Exclusion {
-    /// What `goal` does not take. `growth`: of the files, by the command.
-    pub(super) fn new(figures: &Figures, growth: Interval, goal: &Goal) -> Option<Exclusion> {
-        let grows = Exclusion::of_growth(figures, growth, goal);
+    /// What `goal` does not take. `growth`: of the files, by the command, which compacts all of them only if this user may.
+    pub(super) fn new(
+        figures: &Figures,
+        growth: Interval,
+        may_compact: bool,
+        goal: &Goal,
+    ) -> Option<Exclusion> {
+        let mut grows = Exclusion::of_growth(figures, growth, goal);
+        if !may_compact {
+            grows = grows.map(|grows| grows.without_compaction(figures));
+        }
         let slower = part(figures.read_cpu_ns.figure.change, ESTIMATE) - 1.0;
         let wal = part(figures.update_wal_bytes.change, ESTIMATE) - 1.0;
         let optimize = goal.optimize;
@@ -300,6 +310,18 @@ impl Exclusion {
             Some(Exclusion::WritesMore(wal))
         } else {
             None
+        }
+    }
+
+    /// The same for a user who cannot compact all files of the table.
+    pub(super) fn without_compaction(self, figures: &Figures) -> Exclusion {
+        match self {
+            Exclusion::Grows(growth) | Exclusion::MayGrow(growth)
+                if part(figures.files.total_bytes.change, ESTIMATE) <= 1.0 =>
+            {
+                Exclusion::LeavesFree(growth)
+            }
+            other => other,
         }
     }
 
@@ -334,6 +356,7 @@ impl Exclusion {
         !matches!(
             self,
             Exclusion::Grows(_)
+                | Exclusion::LeavesFree(_)
                 | Exclusion::MayGrow(_)
                 | Exclusion::MovesOthers(_)
                 | Exclusion::ReadsSlower(_)
@@ -355,6 +378,11 @@ impl fmt::Display for Exclusion {
             }
             Exclusion::Slow(times) => write!(f, "is read {times:.1} times as slowly"),
             Exclusion::Grows(part) => write!(f, "grows the table by {} %", (part * 100.0).ceil()),
+            Exclusion::LeavesFree(part) => write!(
+                f,
+                "leaves free space that this user cannot return, so that the files grow by {} %",
+                (part * 100.0).ceil()
+            ),
             Exclusion::MayGrow(part) => {
                 write!(f, "may grow the table by {} %", (part * 100.0).ceil())
             }
@@ -902,7 +930,7 @@ mod tests {
             let exclusion = if entry.is_refused {
                 Some(Exclusion::Refused)
             } else {
-                Exclusion::new(&figures, Interval::default(), goal)
+                Exclusion::new(&figures, Interval::default(), true, goal)
             };
             Weighed::new(&figures, today, exclusion.filter(|_| rank.is_some()), rank, goal)
         })
@@ -981,6 +1009,10 @@ mod tests {
         assert_eq!(excluded(0.98, growth, Optimize::Read), None);
         let surely = Interval { high: 0.09, ..growth };
         assert_eq!(excluded(1.02, surely, Optimize::Write), None);
+        // who cannot compact them is told why they grow
+        let grows = Exclusion::Grows(0.07);
+        let without = |size| grows.without_compaction(&entry(size, 0.5, 0.5, 1).figures);
+        assert_eq!([without(0.98), without(1.02)], [Exclusion::LeavesFree(0.07), grows]);
     }
 
     #[test]

@@ -357,6 +357,7 @@ impl<'a> ColumnSample<'a> {
     /// compared.
     fn candidates(&self, goal: &Goal, compares: bool) -> Vec<Candidate<'a>> {
         let present = &self.variants.present;
+        let may_compact = CompactedFiles::possible(self.subject.server).are_both();
         let files = self.subject.read.files();
         let page = self.subject.server.page_size.bytes() as f64;
         let scale = self.scale();
@@ -405,12 +406,12 @@ impl<'a> ColumnSample<'a> {
                 // the present settings do that to new rows anyway
                 let is_own_choice = kind != CandidateKind::AsSet && joined.is_none();
                 let moved = if is_own_choice { tally.moved_values() } else { 0.0 };
-                Exclusion::of_moves(moved, goal)
-                    .or_else(|| Exclusion::new(&judged, growth.unwrap_or_default(), goal))
+                Exclusion::of_moves(moved, goal).or_else(|| {
+                    Exclusion::new(&judged, growth.unwrap_or_default(), may_compact, goal)
+                })
             };
             let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
             // files that this user cannot compact shrink later, or are filled again: the values are judged
-            let may_compact = CompactedFiles::possible(self.subject.server).are_both();
             if let Some(growth) = growth
                 && may_compact
             {

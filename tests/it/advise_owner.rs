@@ -336,6 +336,30 @@ fn a_toast_relation_that_an_owner_empties_is_returned_and_rows_grow_by_what_was_
     );
 }
 
+/// Values that take half as much once they are compressed, out of line all the same.
+const STAYING: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
+    ALTER TABLE t ALTER v SET STORAGE external;
+    INSERT INTO t SELECT i, string_agg(md5((i * k)::text) || repeat('x', 32), '')
+        FROM generate_series(1, 1000) AS i, generate_series(1, 150) AS k GROUP BY i; VACUUM ANALYZE t";
+
+#[test]
+fn files_that_an_owner_cannot_compact_do_not_grow_by_more_than_is_allowed() {
+    let owned = Owned::new(server::shared(), STAYING);
+    let advise = ["advise-threshold", "t", "--format", "json"];
+    let report = json(owned.owner(&advise));
+    assert!(report.recommendation.command.is_empty(), "{report:#}");
+    let reasons = &report.recommendation.reasons;
+    let why = "leaves free space that this user cannot return, so that the files grow by ";
+    assert!(reasons.contains(why), "{reasons}");
+    // a superuser returns it
+    let report = json(owned.superuser(&advise));
+    assert!(!report.recommendation.command.is_empty(), "{report:#}");
+    // values that all move into their rows leave an empty file, which VACUUM returns
+    let report = json(owned.owner(&[&advise[..], &["--optimize", "size"]].concat()));
+    let chosen = report.chosen();
+    assert!(chosen.after_command_bytes.high < report.files.total_bytes as f64, "{report:#}");
+}
+
 #[test]
 fn advice_is_no_workload_and_neither_are_scans_of_inspect() {
     each_server(|server, major| {
