@@ -1,14 +1,12 @@
 //! The compaction of one file, which carries out the actions of [`super::rounds`].
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rand::RngExt;
 
-use crate::retoast::compact::rounds::{
-    Action, CompactionEnd, Event, Pace, Piece, RoundTuning, Rounds,
-};
+use crate::retoast::compact::rounds::{Action, Event, Pace, Piece, RoundTuning, Rounds};
 use crate::retoast::error::RetoastError;
-use crate::retoast::listener::{Advance, Wait};
+use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{Common, CompactedFile, FileEnd, FileReport};
@@ -85,305 +83,276 @@ pub(super) trait File {
     }
 }
 
-/// Compacts a file, or predicts the result of doing so.
-pub(super) async fn compact_file<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    versions: Option<u64>,
-    report: &mut Common,
-    file_report: &mut FileReport,
-) -> Result<(), RetoastError> {
-    let tuning = guard.session.options.tuning;
-    let pace = Pace::new(tuning.batch, tuning.batch_bytes);
-    let mut rounds = Rounds::new(RoundTuning { pace, versions });
-    file_report.files = Some(file.files().clone());
-    let done = if guard.session.options.dry_run {
-        foresee(guard, file, report, file_report).await
-    } else {
-        file_steps(guard, file, &mut rounds, report, file_report).await
-    };
-    file_report.rounds += rounds.counts.rounds;
-    file_report.rows_left = rounds.rows_left();
-    file_report.rows_locked = rounds.rows_locked();
-    file_report.rows_of_others = rounds.rows_of_others();
-    file_report.held_back = rounds.is_held_back();
-    report.effort.retries += rounds.counts.retries;
-    report.effort.longest_batch_ms =
-        report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
-    file_report.ended = done?;
-    // some of what is behind the end could not be tried
-    if file_report.ended == FileEnd::NoRoom
-        && file_report.values_without_row + file_report.values_fixed > 0
-    {
-        file_report.ended = FileEnd::GainedTooLittle;
-    }
-    if file_report.ended == FileEnd::GainedTooLittle && file_report.is_held() {
-        file_report.ended = FileEnd::Held;
-    }
-    Ok(())
+/// The compaction of a file, with the reports on its table and on itself.
+pub(super) struct FileCompaction<'r, 'a, F> {
+    pub(super) guard: Guard<'a>,
+    pub(super) file: &'r F,
+    pub(super) report: &'r mut Common,
+    pub(super) file_report: FileReport,
 }
 
-/// Determines how full the file is, and records it; `None` if a stop is requested.
-async fn look_at_file<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    report: &mut Common,
-    file_report: &mut FileReport,
-) -> Result<Option<(Layout, Room)>, RetoastError> {
-    let Some(room) = file.room().await? else { return Ok(None) };
-    let layout = room.layout();
-    let page = guard.session.server.page_size.bytes() as u64;
-    let bytes = |blocks: u32| u64::from(blocks) * page;
-    if !file_report.is_examined() {
-        file_report.before = bytes(layout.blocks);
-        file_report.live = room.live();
-        file_report.expected = bytes(layout.end);
+impl<F: File> FileCompaction<'_, '_, F> {
+    /// Compacts the file, or predicts the result of doing so. `versions`: see [`RoundTuning`].
+    pub(super) async fn run(
+        mut self,
+        versions: Option<u64>,
+    ) -> (FileReport, Result<(), RetoastError>) {
+        let done = self.compact(versions).await;
+        (self.file_report, done)
     }
-    file_report.after = bytes(layout.blocks);
-    file_report.spare = bytes(layout.spare());
-    file_report.spare_at_most = bytes(layout.spare_at_most());
-    let empty = layout.blocks - layout.last.min(layout.blocks);
-    file_report.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
-    report.effort.scans += 1;
-    tracing::debug!(
-        "{}: {} of {} blocks of the {} are needed, {} bytes live",
-        guard.name(),
-        layout.end,
-        layout.blocks,
-        if file_report.file == CompactedFile::Toast { "TOAST relation" } else { "heap" },
-        room.live()
-    );
-    Ok(Some((layout, room)))
-}
 
-async fn foresee<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    report: &mut Common,
-    file_report: &mut FileReport,
-) -> Result<FileEnd, RetoastError> {
-    let Some((layout, room)) = look_at_file(guard, file, report, file_report).await? else {
-        return Ok(FileEnd::Stopped);
-    };
-    if !layout.pays() {
-        file_report.expected = file_report.before;
-        file_report.wal_expected = Some(Range::default());
-        guard.still_has(file.files()).await?;
-        return Ok(FileEnd::Planned);
-    }
-    let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
-    guard.still_has(file.files()).await?;
-    record(&found, report, file_report);
-    file_report.wal_expected = Some(wal_of(guard, file, &room, layout.end, &found.pieces));
-    Ok(FileEnd::Planned)
-}
-
-/// The WAL written by moving these pieces from behind the end of a file.
-fn wal_of<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    room: &Room,
-    end: u32,
-    pieces: &[impl Piece],
-) -> Range {
-    let page = guard.session.server.page_size;
-    let rows = pieces.iter().map(Piece::rows).sum();
-    let tuples: u64 = pieces.iter().map(Piece::tuples).sum();
-    let stored: u64 = pieces.iter().map(Piece::stored).sum();
-    let relation = &guard.ready.relation;
-    let is_toast = file.files().toast() == Some(file.relation());
-    let toast = if is_toast { relation.toast.as_ref() } else { None };
-    let (taken, index_bytes) = match toast {
-        Some(toast) => (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes),
-        None => (room.behind(end), relation.index_bytes),
-    };
-    let moved = Moved {
-        end,
-        moved: rows,
-        tuples,
-        bytes: stored,
-        taken,
-        blocks: room.blocks_behind(end),
-        front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
-    };
-    let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
-    let table = toast.map(|_| (relation.bytes, relation.index_bytes));
-    wal(page, &moved, live, &RelatedFiles { index_bytes, table })
-}
-
-async fn file_steps<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    rounds: &mut Rounds<F::Piece>,
-    report: &mut Common,
-    file_report: &mut FileReport,
-) -> Result<FileEnd, RetoastError> {
-    let session = guard.session;
-    let mut limit = u32::MAX;
-    loop {
-        if session.stopped() {
-            rounds.note(Event::Stop, 0.0);
+    async fn compact(&mut self, versions: Option<u64>) -> Result<(), RetoastError> {
+        let tuning = self.guard.session.options.tuning;
+        let pace = Pace::new(tuning.batch, tuning.batch_bytes);
+        let mut rounds = Rounds::new(RoundTuning { pace, versions });
+        self.file_report.files = Some(self.file.files().clone());
+        let done = if self.guard.session.options.dry_run {
+            self.foresee().await
+        } else {
+            self.steps(&mut rounds).await
+        };
+        let FileCompaction { report, file_report, .. } = self;
+        file_report.rounds += rounds.counts.rounds;
+        file_report.rows_left = rounds.rows_left();
+        file_report.rows_locked = rounds.rows_locked();
+        file_report.rows_of_others = rounds.rows_of_others();
+        file_report.held_back = rounds.is_held_back();
+        report.effort.retries += rounds.counts.retries;
+        report.effort.longest_batch_ms =
+            report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
+        file_report.ended = done?;
+        // some of what is behind the end could not be tried
+        if file_report.ended == FileEnd::NoRoom
+            && file_report.values_without_row + file_report.values_fixed > 0
+        {
+            file_report.ended = FileEnd::GainedTooLittle;
         }
-        let event = match rounds.next_action() {
-            Action::Finish(end) => {
-                return Ok(end.into());
+        if file_report.ended == FileEnd::GainedTooLittle && file_report.is_held() {
+            file_report.ended = FileEnd::Held;
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the table has other files now.
+    async fn is_still_there(&self) -> Result<(), RetoastError> {
+        self.guard.still_has(self.file.files()).await
+    }
+
+    /// Determines how full the file is, and records it; `None` if a stop is requested.
+    async fn look(&mut self) -> Result<Option<(Layout, Room)>, RetoastError> {
+        let FileCompaction { guard, file, report, file_report } = self;
+        let Some(room) = file.room().await? else { return Ok(None) };
+        let layout = room.layout();
+        let page = guard.session.server.page_size.bytes() as u64;
+        let bytes = |blocks: u32| u64::from(blocks) * page;
+        if !file_report.is_examined() {
+            file_report.before = bytes(layout.blocks);
+            file_report.live = room.live();
+            file_report.expected = bytes(layout.end);
+        }
+        file_report.after = bytes(layout.blocks);
+        file_report.spare = bytes(layout.spare());
+        file_report.spare_at_most = bytes(layout.spare_at_most());
+        let empty = layout.blocks - layout.last.min(layout.blocks);
+        file_report.untruncated =
+            if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
+        report.effort.scans += 1;
+        tracing::debug!(
+            "{}: {} of {} blocks of the {} are needed, {} bytes live",
+            guard.name(),
+            layout.end,
+            layout.blocks,
+            if file_report.file == CompactedFile::Toast { "TOAST relation" } else { "heap" },
+            room.live()
+        );
+        Ok(Some((layout, room)))
+    }
+
+    async fn foresee(&mut self) -> Result<FileEnd, RetoastError> {
+        let Some((layout, room)) = self.look().await? else { return Ok(FileEnd::Stopped) };
+        if !layout.pays() {
+            self.file_report.expected = self.file_report.before;
+            self.file_report.wal_expected = Some(Range::default());
+            self.is_still_there().await?;
+            return Ok(FileEnd::Planned);
+        }
+        let Some(found) = self.file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
+        self.is_still_there().await?;
+        self.record(&found);
+        self.file_report.wal_expected = Some(self.wal_of(&room, layout.end, &found.pieces));
+        Ok(FileEnd::Planned)
+    }
+
+    /// The WAL written by moving these pieces from behind the end of the file.
+    fn wal_of(&self, room: &Room, end: u32, pieces: &[F::Piece]) -> Range {
+        let page = self.guard.session.server.page_size;
+        let rows = pieces.iter().map(Piece::rows).sum();
+        let tuples: u64 = pieces.iter().map(Piece::tuples).sum();
+        let stored: u64 = pieces.iter().map(Piece::stored).sum();
+        let relation = &self.guard.ready.relation;
+        let is_toast = self.file_report.file == CompactedFile::Toast;
+        let toast = if is_toast { relation.toast.as_ref() } else { None };
+        let (taken, index_bytes) = match toast {
+            Some(toast) => {
+                (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes)
             }
-            Action::Sleep(time, why) => {
-                sleep(guard, time, &why).await;
-                continue;
+            None => (room.behind(end), relation.index_bytes),
+        };
+        let moved = Moved {
+            end,
+            moved: rows,
+            tuples,
+            bytes: stored,
+            taken,
+            blocks: room.blocks_behind(end),
+            front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
+        };
+        let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
+        let table = toast.map(|_| (relation.bytes, relation.index_bytes));
+        wal(page, &moved, live, &RelatedFiles { index_bytes, table })
+    }
+
+    async fn steps(&mut self, rounds: &mut Rounds<F::Piece>) -> Result<FileEnd, RetoastError> {
+        let guard = self.guard;
+        let session = guard.session;
+        let mut limit = u32::MAX;
+        loop {
+            if session.stopped() {
+                rounds.note(Event::Stop, 0.0);
             }
-            Action::Look => {
-                let looked = look_at_file(guard, file, report, file_report).await?;
-                let Some((layout, _)) = looked else { continue };
-                guard.still_has(file.files()).await?;
-                limit = most_blocks(layout.blocks);
-                Event::Looked(layout)
-            }
-            Action::Find(end) => {
-                let Some(found) = file.find(end).await? else { continue };
-                guard.still_has(file.files()).await?;
-                record(&found, report, file_report);
-                rounds.written_by_others(found.of_others);
-                let PiecesBehind { pieces, last, all, .. } = found;
-                Event::Found { pieces, last, all }
-            }
-            Action::Move(pieces) => {
-                session.pass(WorkKind::Batch, 0).await?;
-                if session.stopped() {
+            let event = match rounds.next_action() {
+                Action::Finish(end) => return Ok(end),
+                Action::Sleep(time, why) => {
+                    tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
+                    guard.wait(time, &why).await;
                     continue;
                 }
-                file.tries(rounds.trial());
-                let moved = move_batch(guard, file, &pieces, report, file_report).await?;
-                rounds.stayed(file.stayed());
-                // what was moved but found no room in front makes the file longer
-                let now = guard.blocks(file.relation()).await?;
-                guard.still_has(file.files()).await?;
-                if file.gave_up() || now.is_some_and(|now| now > limit) {
-                    rounds.note(moved, 0.0);
-                    Event::NoRoom
-                } else {
-                    moved
+                Action::Look => {
+                    let Some((layout, _)) = self.look().await? else { continue };
+                    self.is_still_there().await?;
+                    limit = most_blocks(layout.blocks);
+                    Event::Looked(layout)
                 }
-            }
-            Action::VacuumRows => {
-                guard.vacuum_now(Vacuum::Rows, report).await?;
-                vacuumed(guard, file, report).await?
-            }
-            Action::Shrink => {
-                guard.vacuum_now(Vacuum::Shrink, report).await?;
-                rounds.held_back(!session.throttle.vacuum_pays());
-                let vacuumed = vacuumed(guard, file, report).await?;
-                if let Event::Vacuumed(blocks) = vacuumed {
-                    limit = most_blocks(blocks);
+                Action::Find(end) => {
+                    let Some(found) = self.file.find(end).await? else { continue };
+                    self.is_still_there().await?;
+                    self.record(&found);
+                    rounds.written_by_others(found.of_others);
+                    let PiecesBehind { pieces, last, all, .. } = found;
+                    Event::Found { pieces, last, all }
                 }
-                vacuumed
-            }
+                Action::Move(pieces) => {
+                    session.pass(WorkKind::Batch, 0).await?;
+                    if session.stopped() {
+                        continue;
+                    }
+                    self.file.tries(rounds.trial());
+                    let moved = self.move_batch(&pieces).await?;
+                    rounds.stayed(self.file.stayed());
+                    // what was moved but found no room in front makes the file longer
+                    let now = guard.blocks(self.file.relation()).await?;
+                    self.is_still_there().await?;
+                    if self.file.gave_up() || now.is_some_and(|now| now > limit) {
+                        rounds.note(moved, 0.0);
+                        Event::NoRoom
+                    } else {
+                        moved
+                    }
+                }
+                Action::VacuumRows => {
+                    guard.vacuum_now(Vacuum::Rows, self.report).await?;
+                    self.vacuumed().await?
+                }
+                Action::Shrink => {
+                    guard.vacuum_now(Vacuum::Shrink, self.report).await?;
+                    rounds.held_back(!session.throttle.vacuum_pays());
+                    let vacuumed = self.vacuumed().await?;
+                    if let Event::Vacuumed(blocks) = vacuumed {
+                        limit = most_blocks(blocks);
+                    }
+                    vacuumed
+                }
+            };
+            rounds.note(event, rand::rng().random());
+            rounds.beside_others(session.throttle.others_are_active());
+            self.report_progress(rounds);
+        }
+    }
+
+    fn report_progress(&self, rounds: &Rounds<F::Piece>) {
+        let (read, blocks) = rounds.position();
+        let advance = Advance {
+            scan: rounds.counts.rounds,
+            compacts: Some(self.file_report.file),
+            read,
+            blocks,
+            rows: self.report.rows.stored,
+            ..Advance::default()
         };
-        rounds.note(event, rand::rng().random());
-        rounds.beside_others(session.throttle.others_are_active());
-        report_progress(guard, rounds, report, file_report.file);
+        self.guard.session.throttle.set_progress(advance.part());
+        self.guard.session.listener.progress(&self.guard.name(), &advance);
     }
-}
 
-fn report_progress<P: Piece + Clone>(
-    guard: &Guard<'_>,
-    rounds: &Rounds<P>,
-    report: &Common,
-    file: CompactedFile,
-) {
-    let (read, blocks) = rounds.position();
-    let scan = rounds.counts.rounds;
-    let compacts = Some(file);
-    let rows = report.rows.stored;
-    let advance = Advance { scan, compacts, read, blocks, rows, ..Advance::default() };
-    guard.session.throttle.set_progress(advance.part());
-    guard.session.listener.progress(&guard.name(), &advance);
-}
-
-impl From<CompactionEnd> for FileEnd {
-    fn from(end: CompactionEnd) -> FileEnd {
-        match end {
-            CompactionEnd::Compact => FileEnd::Compact,
-            CompactionEnd::NoRoom => FileEnd::NoRoom,
-            CompactionEnd::GainedTooLittle => FileEnd::GainedTooLittle,
-            CompactionEnd::Stopped => FileEnd::Stopped,
+    async fn vacuumed(&mut self) -> Result<Event<F::Piece>, RetoastError> {
+        if let Some(sizes) = self.guard.sizes_now().await? {
+            self.report.is_larger(sizes);
         }
+        let blocks = self.guard.blocks(self.file.relation()).await?;
+        self.is_still_there().await?;
+        Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
     }
-}
 
-async fn sleep(guard: &Guard<'_>, time: Duration, why: &Wait) {
-    tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
-    guard.wait(time, why).await;
-}
-
-async fn vacuumed<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    report: &mut Common,
-) -> Result<Event<F::Piece>, RetoastError> {
-    if let Some(sizes) = guard.sizes_now().await? {
-        report.is_larger(sizes);
-    }
-    let blocks = guard.blocks(file.relation()).await?;
-    guard.still_has(file.files()).await?;
-    Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
-}
-
-async fn move_batch<F: File>(
-    guard: &Guard<'_>,
-    file: &F,
-    pieces: &[F::Piece],
-    report: &mut Common,
-    file_report: &mut FileReport,
-) -> Result<Event<F::Piece>, RetoastError> {
-    let verify = guard.verifies(report.effort.batches, &file.computed());
-    let started = Instant::now();
-    Ok(match file.move_pieces(pieces, verify).await? {
-        BatchEnd::Stored { rows, verified, xid } => {
-            let took = started.elapsed();
-            let bytes = pieces.iter().map(Piece::bytes).sum();
-            guard.session.throttle.batch_done(took, bytes, bytes, xid);
-            if rows > 0 {
-                guard.session.throttle.patience.reset_wait();
-            }
-            report.rows.stored += rows;
-            report.rows.verified += verified;
-            report.effort.batches += u64::from(rows > 0);
-            file_report.rows_moved += rows;
-            Event::Moved { rows, took }
-        }
-        BatchEnd::Busy => Event::Busy,
-        BatchEnd::Refused(reason) => {
-            if let [piece] = pieces {
-                file_report.rows_refused += piece.rows();
-                let (block, item) = piece.key();
-                let mut row = reason.row(format!("({block},{item})"));
-                if item == 0 {
-                    row.ctid.clear();
-                    row.reason = format!("a row of block {block}: {}", row.reason);
+    async fn move_batch(&mut self, pieces: &[F::Piece]) -> Result<Event<F::Piece>, RetoastError> {
+        let FileCompaction { guard, file, report, file_report } = self;
+        let verify = guard.verifies(report.effort.batches, &file.computed());
+        let started = Instant::now();
+        Ok(match file.move_pieces(pieces, verify).await? {
+            BatchEnd::Stored { rows, verified, xid } => {
+                let took = started.elapsed();
+                let bytes = pieces.iter().map(Piece::bytes).sum();
+                guard.session.throttle.batch_done(took, bytes, bytes, xid);
+                if rows > 0 {
+                    guard.session.throttle.patience.reset_wait();
                 }
-                guard.set_aside(piece.rows(), row, report);
+                report.rows.stored += rows;
+                report.rows.verified += verified;
+                report.effort.batches += u64::from(rows > 0);
+                file_report.rows_moved += rows;
+                Event::Moved { rows, took }
             }
-            Event::Refused
+            BatchEnd::Busy => Event::Busy,
+            BatchEnd::Refused(reason) => {
+                if let [piece] = pieces {
+                    file_report.rows_refused += piece.rows();
+                    let (block, item) = piece.key();
+                    let mut row = reason.row(format!("({block},{item})"));
+                    if item == 0 {
+                        row.ctid.clear();
+                        row.reason = format!("a row of block {block}: {}", row.reason);
+                    }
+                    guard.set_aside(piece.rows(), row, report);
+                }
+                Event::Refused
+            }
+        })
+    }
+
+    /// Records what was found behind the end.
+    fn record(&mut self, found: &PiecesBehind<F::Piece>) {
+        let FileCompaction { report, file_report, .. } = self;
+        if file_report.rows_found == 0 && file_report.rows_moved == 0 {
+            file_report.rows_found = found.pieces.iter().map(Piece::rows).sum();
+            file_report.bytes_found = found.pieces.iter().map(Piece::stored).sum();
+            report.rows.found += file_report.rows_found;
+            report.rows.bytes += file_report.bytes_found;
         }
-    })
+        file_report.values_without_row = found.without_row;
+        file_report.values_fixed = found.fixed;
+        file_report.values_by_setting = file_report.values_by_setting.max(found.by_setting);
+    }
 }
 
 /// The number of blocks up to which a file may grow while a round moves what is at its end.
 fn most_blocks(blocks: u32) -> u32 {
     blocks.saturating_add((blocks / GROWTH).max(LEAST_GROWTH))
-}
-
-/// Records what was found behind the end.
-fn record<P: Piece>(found: &PiecesBehind<P>, report: &mut Common, file_report: &mut FileReport) {
-    let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
-    if file_report.rows_found == 0 && file_report.rows_moved == 0 {
-        file_report.rows_found = rows;
-        file_report.bytes_found = found.pieces.iter().map(Piece::stored).sum();
-        report.rows.found += file_report.rows_found;
-        report.rows.bytes += file_report.bytes_found;
-    }
-    file_report.values_without_row = found.without_row;
-    file_report.values_fixed = found.fixed;
-    file_report.values_by_setting = file_report.values_by_setting.max(found.by_setting);
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
+use crate::retoast::result::FileEnd;
 use toast_format::fill::room::Layout;
 use toast_format::model::pages::{least_gain, truncated_for};
 
@@ -82,21 +83,7 @@ pub(crate) enum Action<P> {
     /// Wait with no transaction open, for locks of rows or for the lock to truncate the file.
     Sleep(Duration, Wait),
     /// Stop, because the compaction has ended.
-    Finish(CompactionEnd),
-}
-
-/// How the compaction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CompactionEnd {
-    /// The free space left is less than a round must return.
-    Compact,
-    /// There seems to be more to return, but what is at the end of the file finds no room in front, although no other
-    /// session was in the way.
-    NoRoom,
-    /// There is more to return, but the last round returned too little.
-    GainedTooLittle,
-    /// It was stopped on request.
-    Stopped,
+    Finish(FileEnd),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +94,7 @@ enum Phase {
     Finding,
     Moving,
     Shrinking,
-    Ended(CompactionEnd),
+    Ended(FileEnd),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +108,7 @@ struct Round {
 }
 
 /// What previous rounds mean for the next one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Trend {
     /// Whether the last round returned too little, and how many rows it found in its first pass.
     gained_too_little: bool,
@@ -217,14 +204,7 @@ impl<P: Piece + Clone> Rounds<P> {
             aim: 0,
             tidied: false,
             round: None,
-            trend: Trend {
-                gained_too_little: false,
-                found: None,
-                lacks_room: false,
-                in_vain: 0,
-                part: 1.0,
-                guesses: false,
-            },
+            trend: Trend { part: 1.0, ..Trend::default() },
             pass: Pass {
                 queue: VecDeque::new(),
                 queued: 0,
@@ -306,10 +286,9 @@ impl<P: Piece + Clone> Rounds<P> {
     }
 
     pub(crate) fn next_action(&mut self) -> Action<P> {
-        if let Phase::Ended(end) = self.phase {
-            return Action::Finish(end);
-        }
-        if let Some((time, why)) = self.sleep.take() {
+        if !matches!(self.phase, Phase::Ended(_))
+            && let Some((time, why)) = self.sleep.take()
+        {
             return Action::Sleep(time, why);
         }
         match self.phase {
@@ -341,7 +320,7 @@ impl<P: Piece + Clone> Rounds<P> {
             return;
         }
         match event {
-            Event::Stop => self.phase = Phase::Ended(CompactionEnd::Stopped),
+            Event::Stop => self.phase = Phase::Ended(FileEnd::Stopped),
             Event::Looked(layout) => self.looked(layout),
             Event::Found { pieces, last, all } => self.found(pieces, last, all),
             Event::Moved { rows, took } => {
@@ -405,7 +384,7 @@ impl<P: Piece + Clone> Rounds<P> {
         let before = self.round.take();
         self.layout = layout;
         if !layout.may_pay() {
-            self.phase = Phase::Ended(CompactionEnd::Compact);
+            self.phase = Phase::Ended(FileEnd::Compact);
             return;
         }
         if !self.tidied {
@@ -488,12 +467,9 @@ impl<P: Piece + Clone> Rounds<P> {
                 if self.wants_less() {
                     self.trend.found = None;
                 } else {
-                    let room = self.trend.lacks_room && !self.hindered();
-                    self.phase = Phase::Ended(if room {
-                        CompactionEnd::NoRoom
-                    } else {
-                        CompactionEnd::GainedTooLittle
-                    });
+                    let no_room = self.trend.lacks_room && !self.hindered();
+                    let end = if no_room { FileEnd::NoRoom } else { FileEnd::GainedTooLittle };
+                    self.phase = Phase::Ended(end);
                 }
                 return;
             }

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
-use crate::retoast::compact::part::compact_file;
+use crate::retoast::compact::part::FileCompaction;
 use crate::retoast::compact::values::ToastFile;
 use crate::retoast::error::RetoastError;
 use crate::retoast::preflight::columns::touched;
@@ -143,9 +143,8 @@ impl Compaction<'_> {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
-            let mut file_report = FileReport::new(CompactedFile::Toast, report.before.toast);
-            let done =
-                compact_file(&self.guard, &file, Some(versions), report, &mut file_report).await;
+            let compaction = self.compaction_of(&file, CompactedFile::Toast, report);
+            let (file_report, done) = compaction.run(Some(versions)).await;
             reports.push(file_report);
             if matches!(done, Ok(()) | Err(RetoastError::Rewritten)) {
                 file.end().await?;
@@ -155,8 +154,8 @@ impl Compaction<'_> {
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
         if request.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
-            let mut file_report = FileReport::new(CompactedFile::Heap, report.before.heap);
-            let done = compact_file(&self.guard, &file, None, report, &mut file_report).await;
+            let compaction = self.compaction_of(&file, CompactedFile::Heap, report);
+            let (file_report, done) = compaction.run(None).await;
             reports.push(file_report);
             done?;
         }
@@ -181,6 +180,24 @@ impl Compaction<'_> {
         }
         // the report on one file may be outdated by the time the other is done
         self.guard.still_has(&files).await
+    }
+
+    fn compaction_of<'r, F>(
+        &'r self,
+        file: &'r F,
+        kind: CompactedFile,
+        report: &'r mut Common,
+    ) -> FileCompaction<'r, 'r, F> {
+        let before = match kind {
+            CompactedFile::Toast => report.before.toast,
+            CompactedFile::Heap => report.before.heap,
+        };
+        FileCompaction {
+            guard: self.guard,
+            file,
+            report,
+            file_report: FileReport::new(kind, before),
+        }
     }
 
     /// Whether the statistics count dead rows or chunks.

@@ -56,7 +56,7 @@ fn where_nothing_is_to_spare_it_only_looks() {
     let mut machine = machine(None);
     assert_eq!(machine.next_action(), Action::Look);
     let end = note(&mut machine, Event::Looked(layout(1000, 985)));
-    assert_eq!((end, machine.counts.rounds), (Action::Finish(CompactionEnd::Compact), 0));
+    assert_eq!((end, machine.counts.rounds), (Action::Finish(FileEnd::Compact), 0));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn where_the_first_vacuum_has_truncated_enough_it_looks_again() {
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(505)), Action::Look);
     let end = note(&mut machine, Event::Looked(layout(505, 500)));
-    assert_eq!((end, machine.counts.rounds), (Action::Finish(CompactionEnd::Compact), 0));
+    assert_eq!((end, machine.counts.rounds), (Action::Finish(FileEnd::Compact), 0));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_round_moves_what_stands_behind_the_end_then_vacuums_and_looks() {
     assert_eq!(note(&mut machine, found(&[], 500)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(505)), Action::Look);
     let end = note(&mut machine, Event::Looked(layout(505, 500)));
-    assert_eq!((end, machine.counts.rounds), (Action::Finish(CompactionEnd::Compact), 1));
+    assert_eq!((end, machine.counts.rounds), (Action::Finish(FileEnd::Compact), 1));
     assert_eq!(machine.rows_left(), 0);
 }
 
@@ -102,7 +102,7 @@ fn locked_rows_are_tried_again_then_left_and_told() {
     assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
     let end = note(&mut machine, found(&[9], 1000));
-    assert_eq!((end, machine.rows_left()), (Action::Finish(CompactionEnd::GainedTooLittle), 1));
+    assert_eq!((end, machine.rows_left()), (Action::Finish(FileEnd::GainedTooLittle), 1));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn without_the_lock_to_truncate_it_vacuums_again_some_times() {
     assert_eq!((vacuums, action), (SHRINKS, Action::Look));
     let looked = Event::Looked(Layout { blocks: 1000, last: 500, end: 500, least_end: 500 });
     assert_eq!(note(&mut machine, looked), Action::Find(500));
-    assert_eq!(note(&mut machine, found(&[], 500)), Action::Finish(CompactionEnd::GainedTooLittle));
+    assert_eq!(note(&mut machine, found(&[], 500)), Action::Finish(FileEnd::GainedTooLittle));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn without_room_in_front_the_round_ends_and_a_stop_ends_all() {
     let mut machine = begun(None);
     note(&mut machine, found(&[1], 1000));
     assert_eq!(note(&mut machine, Event::NoRoom), Action::Shrink);
-    assert_eq!(note(&mut machine, Event::Stop), Action::Finish(CompactionEnd::Stopped));
+    assert_eq!(note(&mut machine, Event::Stop), Action::Finish(FileEnd::Stopped));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_round_without_room_is_followed_by_some_that_want_less_and_then_there_is_non
     };
     // each round is decided by what is behind the end of the one before; 62 blocks are the minimum that VACUUM
     // truncates
-    assert_eq!((ends, end), (vec![500, 500, 875, 875, 938, 938], CompactionEnd::NoRoom));
+    assert_eq!((ends, end), (vec![500, 500, 875, 875, 938, 938], FileEnd::NoRoom));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn rows_of_others_at_the_end_are_in_the_way_and_no_proof() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!((end, machine.rows_of_others()), (CompactionEnd::GainedTooLittle, 1));
+    assert_eq!((end, machine.rows_of_others()), (FileEnd::GainedTooLittle, 1));
 }
 
 #[test]
