@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::code::Code;
 use super::finding::Finding;
 use super::subject::{PageFindings, PageOwner, Subject};
-use super::tuple::{INFOMASK_AT, INFOMASK2_AT};
+use super::tuple::{INFOMASK_AT, INFOMASK2_AT, TupleCheck};
 use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use toast_format::disk::page::{
     ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
@@ -36,101 +36,7 @@ impl Subject<'_> {
         found: &mut impl PageFindings,
     ) {
         let Some(page) = self.check_page_header(block, bytes, found) else { return };
-        self.check_changes(block, &page, found);
-        let mut tuples: Vec<(u16, LinePointer)> = Vec::new();
-        let mut chains = Chains::default();
-        for (item, pointer) in page.line_pointers() {
-            match pointer.state {
-                LinePointerState::Unused | LinePointerState::Dead => {}
-                LinePointerState::Redirect => {
-                    chains.redirect(item, pointer.offset);
-                    self.check_redirect(&page, block, item, found);
-                }
-                LinePointerState::Normal => {
-                    if self.check_line_pointer(&page, block, item, pointer, found) {
-                        tuples.push((item, pointer));
-                    } else {
-                        chains.is_cut = true;
-                    }
-                }
-            }
-        }
-        self.check_address(&page, block, &tuples, found);
-        let overlapping = self.check_overlaps(block, &tuples, found);
-        let all_visible = visible.sees_all_of(&page);
-        for (item, pointer) in tuples {
-            let ctid = ItemPointer { block, item };
-            let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
-            if overlapping.contains(&item) {
-                found.is_incomplete();
-                chains.is_cut = true;
-                continue;
-            }
-            let Some(tuple) = self.check_header(ctid, bytes, page.byte_order(), found) else {
-                found.is_incomplete();
-                chains.is_cut = true;
-                continue;
-            };
-            let seen =
-                if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
-            chains.tuple(ctid, &tuple, seen);
-            self.check_all_visible(&page, ctid, &tuple, found);
-            if seen == Visibility::Dead {
-                self.note_references(ctid, &tuple, found);
-            } else {
-                found.row(seen == Visibility::Live);
-                self.check_attributes(ctid, &tuple, seen, found);
-            }
-        }
-        self.check_chains(block, &page, &chains, visible, found);
-    }
-
-    /// The WAL has every change of a page, and a change clears the page's bits in the visibility map.
-    fn check_changes(&self, block: BlockNumber, page: &Page<'_>, found: &mut impl PageFindings) {
-        let lsn = page.header().lsn;
-        if let Some(end) = self.wal_end.filter(|end| lsn > *end) {
-            let place = Place { byte: Some(0), ..self.page_place(block) };
-            let expected =
-                format!("an LSN up to the end of the WAL, {:X}/{:X}", end >> 32, end as u32);
-            let got = format!("{:X}/{:X}", lsn >> 32, lsn as u32);
-            found.finding(Finding::new(Code::PageLsn, place, expected, got));
-        }
-        if !page.all_visible() && self.map.is_some_and(|map| map.has(block.0)) {
-            let place = Place { byte: Some(FLAGS_AT), ..self.page_place(block) };
-            let expected = "PD_ALL_VISIBLE, as the visibility map says";
-            found.finding(Finding::new(Code::MapBit, place, expected, "a page that was changed"));
-        }
-    }
-
-    /// No tuple of an all-visible page is deleted, or of an aborted transaction, as hint bits or pg_xact have it.
-    fn check_all_visible(
-        &self,
-        page: &Page<'_>,
-        ctid: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        found: &mut impl PageFindings,
-    ) {
-        let has = |bit| tuple.infomask & bit != 0;
-        // hint bits that contradict it have findings of their own
-        let is_aborted = has(infomask::XMIN_INVALID)
-            && !tuple.xmin_frozen()
-            && self.committed(tuple.xmin) != Some(true);
-        let is_over = has(infomask::XMAX_COMMITTED)
-            || tuple.xmax.0 > 2
-                && !has(infomask::XMAX_INVALID)
-                && self.committed(tuple.xmax) == Some(true);
-        let is_deleted = is_over && !has(infomask::XMAX_IS_MULTI) && !tuple.xmax_locked_only();
-        if page.all_visible() && (is_aborted || is_deleted) && !self.has_refused_xid(tuple) {
-            let place = Place { byte: Some(INFOMASK_AT), ..self.tuple_place(ctid) };
-            let got = if !is_deleted {
-                "HEAP_XMIN_INVALID"
-            } else if has(infomask::XMAX_COMMITTED) {
-                "HEAP_XMAX_COMMITTED"
-            } else {
-                "an xmax that committed"
-            };
-            found.finding(Finding::new(Code::AllVisible, place, "a tuple that all see", got));
-        }
+        PageCheck { subject: self, block, page, found }.check(visible);
     }
 
     fn check_page_header<'p>(
@@ -192,17 +98,139 @@ impl Subject<'_> {
             }
         }
     }
+}
 
-    fn check_line_pointer(
-        &self,
-        page: &Page<'_>,
-        block: BlockNumber,
-        item: u16,
-        pointer: LinePointer,
-        found: &mut impl PageFindings,
-    ) -> bool {
+/// The check of a page whose header is sound.
+struct PageCheck<'c, 'p, F> {
+    subject: &'c Subject<'c>,
+    block: BlockNumber,
+    page: Page<'p>,
+    found: &'c mut F,
+}
+
+impl<F: PageFindings> PageCheck<'_, '_, F> {
+    fn damage(
+        &mut self,
+        code: Code,
+        place: Place,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) {
+        self.found.finding(Finding::new(code, place, expected, got));
+    }
+
+    /// The place of a byte of the page.
+    fn place(&self, byte: usize) -> Place {
+        Place { byte: Some(byte), ..self.subject.page_place(self.block) }
+    }
+
+    /// The place of a byte of a tuple.
+    fn tuple_place(&self, item: u16, byte: usize) -> Place {
+        Place { item: Some(item), ..self.place(byte) }
+    }
+
+    fn check(&mut self, visible: &impl Visible) {
+        self.check_changes();
+        let mut tuples: Vec<(u16, LinePointer)> = Vec::new();
+        let mut chains = Chains::default();
+        for (item, pointer) in self.page.line_pointers() {
+            match pointer.state {
+                LinePointerState::Unused | LinePointerState::Dead => {}
+                LinePointerState::Redirect => {
+                    chains.redirect(item, pointer.offset);
+                    self.check_redirect(item);
+                }
+                LinePointerState::Normal => {
+                    if self.check_line_pointer(item, pointer) {
+                        tuples.push((item, pointer));
+                    } else {
+                        chains.is_cut = true;
+                    }
+                }
+            }
+        }
+        self.check_address(&tuples);
+        let overlapping = self.check_overlaps(&tuples);
+        let all_visible = visible.sees_all_of(&self.page);
+        for (item, pointer) in tuples {
+            let ctid = ItemPointer { block: self.block, item };
+            let Ok(bytes) = self.page.tuple_bytes(pointer) else { continue };
+            if overlapping.contains(&item) {
+                self.found.is_incomplete();
+                chains.is_cut = true;
+                continue;
+            }
+            let order = self.page.byte_order();
+            let Some(tuple) = self.tuple_check(ctid).header(bytes, order) else {
+                self.found.is_incomplete();
+                chains.is_cut = true;
+                continue;
+            };
+            let seen =
+                if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
+            chains.tuple(ctid, &tuple, seen);
+            self.check_all_visible(item, &tuple);
+            if seen == Visibility::Dead {
+                self.tuple_check(ctid).note_references(&tuple);
+            } else {
+                self.found.row(seen == Visibility::Live);
+                self.tuple_check(ctid).attributes(&tuple, seen);
+            }
+        }
+        self.check_chains(&chains, visible);
+    }
+
+    fn tuple_check(&mut self, ctid: ItemPointer) -> TupleCheck<'_, F> {
+        TupleCheck { subject: self.subject, ctid, found: self.found }
+    }
+
+    /// The WAL has every change of a page, and a change clears the page's bits in the visibility map.
+    fn check_changes(&mut self) {
+        let lsn = self.page.header().lsn;
+        if let Some(end) = self.subject.wal_end.filter(|end| lsn > *end) {
+            let expected =
+                format!("an LSN up to the end of the WAL, {:X}/{:X}", end >> 32, end as u32);
+            let got = format!("{:X}/{:X}", lsn >> 32, lsn as u32);
+            self.damage(Code::PageLsn, self.place(0), expected, got);
+        }
+        let map = self.subject.map;
+        if !self.page.all_visible() && map.is_some_and(|map| map.has(self.block.0)) {
+            let place = self.place(FLAGS_AT);
+            let expected = "PD_ALL_VISIBLE, as the visibility map says";
+            self.damage(Code::MapBit, place, expected, "a page that was changed");
+        }
+    }
+
+    /// No tuple of an all-visible page is deleted, or of an aborted transaction, as hint bits or pg_xact have it.
+    fn check_all_visible(&mut self, item: u16, tuple: &HeapTuple<'_>) {
+        let subject = self.subject;
+        let has = |bit| tuple.infomask & bit != 0;
+        // hint bits that contradict it have findings of their own
+        let is_aborted = has(infomask::XMIN_INVALID)
+            && !tuple.xmin_frozen()
+            && subject.committed(tuple.xmin) != Some(true);
+        let is_over = has(infomask::XMAX_COMMITTED)
+            || tuple.xmax.0 > 2
+                && !has(infomask::XMAX_INVALID)
+                && subject.committed(tuple.xmax) == Some(true);
+        let is_deleted = is_over && !has(infomask::XMAX_IS_MULTI) && !tuple.xmax_locked_only();
+        let all_visible = self.page.all_visible();
+        if all_visible && (is_aborted || is_deleted) && !subject.has_refused_xid(tuple) {
+            let place = self.tuple_place(item, INFOMASK_AT);
+            let got = if !is_deleted {
+                "HEAP_XMIN_INVALID"
+            } else if has(infomask::XMAX_COMMITTED) {
+                "HEAP_XMAX_COMMITTED"
+            } else {
+                "an xmax that committed"
+            };
+            self.damage(Code::AllVisible, place, "a tuple that all see", got);
+        }
+    }
+
+    fn check_line_pointer(&mut self, item: u16, pointer: LinePointer) -> bool {
         let least = max_align(TUPLE_HEADER_SIZE);
-        let (expected, got) = match page.tuple_bytes(pointer) {
+        let (expected, got) = match self.page.tuple_bytes(pointer) {
             Ok(bytes) if bytes.len() >= least => return true,
             Ok(bytes) => (format!("a tuple of at least {least} bytes"), bytes.len().to_string()),
             Err(error @ ItemError::OutOfBounds { .. }) => {
@@ -212,25 +240,19 @@ impl Subject<'_> {
                 ("a tuple at a multiple of 8".to_owned(), error.to_string())
             }
         };
-        found.is_incomplete();
-        let place = self.line_pointer_place(block, item);
-        found.finding(Finding::new(Code::LinePointer, place, expected, got));
+        self.found.is_incomplete();
+        self.damage(Code::LinePointer, self.line_pointer_place(item), expected, got);
         false
     }
 
     /// Line pointers have their place on the page, where no tuple is known.
-    pub(super) fn line_pointer_place(&self, block: BlockNumber, item: u16) -> Place {
+    fn line_pointer_place(&self, item: u16) -> Place {
         let byte = LINE_POINTERS_AT + (usize::from(item).saturating_sub(1)) * LINE_POINTER;
-        Place { item: Some(item), byte: Some(byte), ..self.page_place(block) }
+        self.tuple_place(item, byte)
     }
 
-    fn check_redirect(
-        &self,
-        page: &Page<'_>,
-        block: BlockNumber,
-        item: u16,
-        found: &mut impl PageFindings,
-    ) {
+    fn check_redirect(&mut self, item: u16) {
+        let page = self.page;
         let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number);
         let Some((_, pointer)) = find(item) else { return };
         let target = pointer.offset;
@@ -251,22 +273,17 @@ impl Subject<'_> {
                 }
             },
         };
-        let place = self.line_pointer_place(block, item);
-        found.is_incomplete();
-        found.finding(Finding::new(Code::Redirect, place, "a heap-only tuple of the page", got));
+        let place = self.line_pointer_place(item);
+        self.found.is_incomplete();
+        self.damage(Code::Redirect, place, "a heap-only tuple of the page", got);
     }
 
     /// Holds `t_ctid` against the tuples' own addresses, where it must be that: of chunks that are not deleted, and of
     /// rows that nobody has updated since. A frozen row may have been updated in vain, and VACUUM then removes its
     /// `xmax` alone.
-    fn check_address(
-        &self,
-        page: &Page<'_>,
-        block: BlockNumber,
-        tuples: &[(u16, LinePointer)],
-        found: &mut impl PageFindings,
-    ) {
-        let is_toast = match self.pages {
+    fn check_address(&mut self, tuples: &[(u16, LinePointer)]) {
+        let PageCheck { page, block, .. } = *self;
+        let is_toast = match self.subject.pages {
             PageOwner::Toast => true,
             PageOwner::Table => false,
             PageOwner::Unplaced => return,
@@ -299,27 +316,20 @@ impl Subject<'_> {
             && elsewhere.len() >= least
             && elsewhere.iter().all(|(_, ctid)| ctid.block == first.block)
         {
-            let place = self.page_place(block);
+            let place = self.subject.page_place(block);
             let expected = format!("tuples of block {block}, as t_ctid says");
-            found.finding(Finding::new(Code::Misplaced, place, expected, first.block.to_string()));
-            found.is_incomplete();
+            self.damage(Code::Misplaced, place, expected, first.block.to_string());
+            self.found.is_incomplete();
         } else if is_toast {
             for (own, ctid) in elsewhere {
-                let place = Place { byte: Some(CTID_AT), ..self.tuple_place(own) };
-                let expected = own.to_string();
-                let got = ctid.to_string();
-                found.finding(Finding::new(Code::Ctid, place, expected, got));
+                let place = self.tuple_place(own.item, CTID_AT);
+                self.damage(Code::Ctid, place, own.to_string(), ctid.to_string());
             }
         }
     }
 
     /// The items that share bytes with one before them on the page.
-    fn check_overlaps(
-        &self,
-        block: BlockNumber,
-        tuples: &[(u16, LinePointer)],
-        found: &mut impl PageFindings,
-    ) -> Vec<u16> {
+    fn check_overlaps(&mut self, tuples: &[(u16, LinePointer)]) -> Vec<u16> {
         let mut order: Vec<(u16, u16, u16)> =
             tuples.iter().map(|(item, p)| (p.offset, *item, p.length)).collect();
         order.sort_unstable();
@@ -330,8 +340,7 @@ impl Subject<'_> {
             if usize::from(offset) < end {
                 let expected = format!("bytes of its own, from {end} on");
                 let got = format!("byte {offset}, in the tuple of item {before}");
-                let place = self.line_pointer_place(block, item);
-                found.finding(Finding::new(Code::Overlap, place, expected, got));
+                self.damage(Code::Overlap, self.line_pointer_place(item), expected, got);
                 overlapping.extend([before, item]);
             }
             let own = usize::from(offset) + max_align(usize::from(length));
@@ -340,6 +349,77 @@ impl Subject<'_> {
             }
         }
         overlapping
+    }
+
+    /// Holds the members of chains against each other.
+    fn check_chains(&mut self, chains: &Chains<'_>, visible: &impl Visible) {
+        if chains.versions.is_empty() && chains.redirects.len() < 2 {
+            return;
+        }
+        let PageCheck { page, block, .. } = *self;
+        let alone = |next: u16, first: u16| {
+            let expected = format!("a version that nothing else leads to, not {next}");
+            (expected, format!("item {first} leads there too"))
+        };
+        // which item leads to another
+        let mut before: HashMap<u16, u16> = HashMap::new();
+        for &(item, target) in &chains.redirects {
+            if let Some(&first) = before.get(&target) {
+                let (expected, got) = alone(target, first);
+                self.damage(Code::Chain, self.line_pointer_place(item), expected, got);
+            }
+            before.entry(target).or_insert(item);
+        }
+        let mut pointed: Vec<u16> = chains.redirects.iter().map(|(_, target)| *target).collect();
+        for (item, tuple, _) in &chains.versions {
+            let own = ItemPointer { block, item: *item };
+            let Some(next) = leads_to(own, tuple) else { continue };
+            pointed.push(next);
+            let is_multi = tuple.infomask & infomask::XMAX_IS_MULTI != 0;
+            let Some(new) = tuple_at(&page, next) else { continue };
+            let is_next = !is_multi
+                && tuple.xmax.0 != 0
+                && tuple.xmax == new.xmin
+                && !tuple.xmax_locked_only()
+                && !new.xmin_frozen();
+            if !is_next {
+                continue;
+            }
+            if let Some(&first) = before.get(&next) {
+                let (expected, got) = alone(next, first);
+                self.damage(Code::Chain, self.tuple_place(*item, CTID_AT), expected, got);
+                continue;
+            }
+            before.insert(next, *item);
+            if tuple.hot_updated() != new.heap_only() {
+                let (is, is_not) = if tuple.hot_updated() {
+                    ("HEAP_HOT_UPDATED", "not heap-only")
+                } else {
+                    ("no HEAP_HOT_UPDATED", "heap-only")
+                };
+                let expected = format!("what fits item {next}, which is {is_not}");
+                self.damage(Code::Chain, self.tuple_place(*item, INFOMASK2_AT), expected, is);
+            }
+            let aborted = tuple.infomask & infomask::XMIN_INVALID != 0 && !tuple.xmin_frozen();
+            let next_ctid = ItemPointer { block, item: next };
+            if aborted && visible.visibility(next_ctid, &new) == Visibility::Live {
+                let expected = format!("no aborted xmin, for item {next} is its new version");
+                let got = format!("{}, HEAP_XMIN_INVALID", tuple.xmin.0);
+                self.damage(Code::Chain, self.tuple_place(*item, 0), expected, got);
+            }
+        }
+        if chains.is_cut {
+            return;
+        }
+        pointed.sort_unstable();
+        for (item, tuple, seen) in &chains.versions {
+            let is_root = tuple.heap_only() && pointed.binary_search(item).is_err();
+            let is_updated = tuple.infomask & infomask::UPDATED != 0;
+            if is_root && is_updated && *seen == Visibility::Live {
+                let expected = "an item of the page that leads here, for the tuple is heap-only";
+                self.damage(Code::Chain, self.tuple_place(*item, INFOMASK2_AT), expected, "none");
+            }
+        }
     }
 }
 
@@ -437,21 +517,21 @@ const CTID_AT: usize = 12;
 
 /// What may be part of a chain on a page.
 #[derive(Default)]
-pub(super) struct Chains<'p> {
+struct Chains<'p> {
     /// Redirected line pointers and where they lead.
     redirects: Vec<(u16, u16)>,
     /// Heap-only tuples, and those that lead to another on the page.
     versions: Vec<(u16, HeapTuple<'p>, Visibility)>,
     /// Whether a tuple could not be read, so that it is not known where it leads.
-    pub(super) is_cut: bool,
+    is_cut: bool,
 }
 
 impl<'p> Chains<'p> {
-    pub(super) fn redirect(&mut self, item: u16, target: u16) {
+    fn redirect(&mut self, item: u16, target: u16) {
         self.redirects.push((item, target));
     }
 
-    pub(super) fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'p>, seen: Visibility) {
+    fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'p>, seen: Visibility) {
         if tuple.heap_only() || leads_to(ctid, tuple).is_some() {
             self.versions.push((ctid.item, *tuple, seen));
         }
@@ -469,91 +549,6 @@ fn tuple_at<'p>(page: &Page<'p>, item: u16) -> Option<HeapTuple<'p>> {
         return None;
     }
     HeapTuple::parse(page.tuple_bytes(pointer).ok()?, page.byte_order()).ok()
-}
-
-impl Subject<'_> {
-    /// Holds the members of chains against each other.
-    pub(super) fn check_chains(
-        &self,
-        block: BlockNumber,
-        page: &Page<'_>,
-        chains: &Chains<'_>,
-        visible: &impl Visible,
-        found: &mut impl PageFindings,
-    ) {
-        if chains.versions.is_empty() && chains.redirects.len() < 2 {
-            return;
-        }
-        let at = |item, byte| Place {
-            byte: Some(byte),
-            ..self.tuple_place(ItemPointer { block, item })
-        };
-        let mut told = |place, expected: String, got: String| {
-            found.finding(Finding::new(Code::Chain, place, expected, got));
-        };
-        let alone = |next: u16, first: u16| {
-            let expected = format!("a version that nothing else leads to, not {next}");
-            (expected, format!("item {first} leads there too"))
-        };
-        // which item leads to another
-        let mut before: HashMap<u16, u16> = HashMap::new();
-        for &(item, target) in &chains.redirects {
-            if let Some(&first) = before.get(&target) {
-                let (expected, got) = alone(target, first);
-                told(self.line_pointer_place(block, item), expected, got);
-            }
-            before.entry(target).or_insert(item);
-        }
-        let mut pointed: Vec<u16> = chains.redirects.iter().map(|(_, target)| *target).collect();
-        for (item, tuple, _) in &chains.versions {
-            let own = ItemPointer { block, item: *item };
-            let Some(next) = leads_to(own, tuple) else { continue };
-            pointed.push(next);
-            let is_multi = tuple.infomask & infomask::XMAX_IS_MULTI != 0;
-            let Some(new) = tuple_at(page, next) else { continue };
-            let is_next = !is_multi
-                && tuple.xmax.0 != 0
-                && tuple.xmax == new.xmin
-                && !tuple.xmax_locked_only()
-                && !new.xmin_frozen();
-            if !is_next {
-                continue;
-            }
-            if let Some(&first) = before.get(&next) {
-                let (expected, got) = alone(next, first);
-                told(at(*item, CTID_AT), expected, got);
-                continue;
-            }
-            before.insert(next, *item);
-            if tuple.hot_updated() != new.heap_only() {
-                let (is, is_not) = if tuple.hot_updated() {
-                    ("HEAP_HOT_UPDATED", "not heap-only")
-                } else {
-                    ("no HEAP_HOT_UPDATED", "heap-only")
-                };
-                let expected = format!("what fits item {next}, which is {is_not}");
-                told(at(*item, INFOMASK2_AT), expected, is.to_owned());
-            }
-            let aborted = tuple.infomask & infomask::XMIN_INVALID != 0 && !tuple.xmin_frozen();
-            let next_ctid = ItemPointer { block, item: next };
-            if aborted && visible.visibility(next_ctid, &new) == Visibility::Live {
-                let expected = format!("no aborted xmin, for item {next} is its new version");
-                told(at(*item, 0), expected, format!("{}, HEAP_XMIN_INVALID", tuple.xmin.0));
-            }
-        }
-        if chains.is_cut {
-            return;
-        }
-        pointed.sort_unstable();
-        for (item, tuple, seen) in &chains.versions {
-            let is_root = tuple.heap_only() && pointed.binary_search(item).is_err();
-            let is_updated = tuple.infomask & infomask::UPDATED != 0;
-            if is_root && is_updated && *seen == Visibility::Live {
-                let expected = "an item of the page that leads here, for the tuple is heap-only";
-                told(at(*item, INFOMASK2_AT), expected.to_owned(), "none".to_owned());
-            }
-        }
-    }
 }
 
 #[cfg(test)]

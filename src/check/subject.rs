@@ -130,15 +130,6 @@ impl Subject<'_> {
     pub(super) fn tuple_place(&self, ctid: ItemPointer) -> Place {
         Place { item: Some(ctid.item), ..self.page_place(ctid.block) }
     }
-
-    /// The place of a byte of the tuple at `ctid`.
-    pub(super) fn byte_place(&self, ctid: ItemPointer, byte: usize) -> Place {
-        Place { byte: Some(byte), ..self.tuple_place(ctid) }
-    }
-
-    pub(super) fn value_place(&self, ctid: ItemPointer, column: &Attribute) -> Place {
-        Place { column: Some(column.name.clone()), ..self.tuple_place(ctid) }
-    }
 }
 
 /// A value out of line whose pointer is sound.

@@ -26,40 +26,51 @@ const XVAC_AT: usize = 8;
 /// An object ID's bytes, in tuples older than PostgreSQL 12.
 const OLD_OID: usize = 4;
 
-impl Subject<'_> {
+/// The check of the tuple at `ctid`.
+pub(super) struct TupleCheck<'c, F> {
+    pub(super) subject: &'c Subject<'c>,
+    pub(super) ctid: ItemPointer,
+    pub(super) found: &'c mut F,
+}
+
+impl<F: PageFindings> TupleCheck<'_, F> {
+    /// Reports damage at a byte of the tuple.
+    fn damage(
+        &mut self,
+        code: Code,
+        byte: usize,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) {
+        let place = Place { byte: Some(byte), ..self.subject.tuple_place(self.ctid) };
+        self.found.finding(Finding::new(code, place, expected, got));
+    }
+
     /// The header of the tuple that `bytes` hold; `None` where its attributes cannot be found.
-    pub(super) fn check_header<'t>(
-        &self,
-        ctid: ItemPointer,
+    pub(super) fn header<'t>(
+        &mut self,
         bytes: &'t [u8],
         order: ByteOrder,
-        found: &mut impl PageFindings,
     ) -> Option<HeapTuple<'t>> {
         let tuple = match HeapTuple::parse(bytes, order) {
             Ok(tuple) => tuple,
             Err(TupleError::HeaderCut { got }) => {
                 let expected = format!("{TUPLE_HEADER_SIZE} bytes of header");
-                let place = self.byte_place(ctid, 0);
-                let got = format!("{got}");
-                found.finding(Finding::new(Code::LinePointer, place, expected, got));
+                self.damage(Code::LinePointer, 0, expected, got.to_string());
                 return None;
             }
             Err(TupleError::HeaderOffset { got, min, .. }) => {
-                let code = Code::HeaderLength;
-                let place = self.byte_place(ctid, HOFF_AT);
-                let got = got.to_string();
-                found.finding(Finding::new(code, place, min.to_string(), got));
+                self.damage(Code::HeaderLength, HOFF_AT, min.to_string(), got.to_string());
                 return None;
             }
         };
-        self.check_infomask(ctid, &tuple, found);
+        self.check_infomask(&tuple);
         let xvac =
             if tuple.infomask & infomask::MOVED != 0 { order.u32(bytes, XVAC_AT) } else { None };
-        let range = xvac.zip(self.xids).and_then(|(xvac, xids)| xids.refuses(TransactionId(xvac)));
-        if let (Some(xvac), Some(range)) = (xvac, range) {
-            let place = self.byte_place(ctid, XVAC_AT);
-            let got = xvac.to_string();
-            found.finding(Finding::new(Code::Xvac, place, range, got));
+        if let (Some(xvac), Some(limits)) = (xvac, self.subject.xids)
+            && let Some(range) = limits.refuses(TransactionId(xvac))
+        {
+            self.damage(Code::Xvac, XVAC_AT, range, xvac.to_string());
         }
         let bitmap = tuple.null_bitmap.map_or(0, <[u8]>::len);
         let expected = max_align(TUPLE_HEADER_SIZE + bitmap);
@@ -67,9 +78,7 @@ impl Subject<'_> {
             && tuple.data_offset == max_align(TUPLE_HEADER_SIZE + bitmap + OLD_OID);
         if tuple.data_offset != expected && !old_oid {
             let got = tuple.data_offset.to_string();
-            let code = Code::HeaderLength;
-            let place = self.byte_place(ctid, HOFF_AT);
-            found.finding(Finding::new(code, place, expected.to_string(), got));
+            self.damage(Code::HeaderLength, HOFF_AT, expected.to_string(), got);
             return None;
         }
         let count = tuple.attribute_count();
@@ -77,56 +86,200 @@ impl Subject<'_> {
         if let (Some(&last), true) = (bits.last(), count % 8 != 0)
             && last >> (count % 8) != 0
         {
-            let expected = format!("zeros behind the bit of attribute {count}");
-            let got = format!("0x{last:02x}");
             let byte = TUPLE_HEADER_SIZE + bits.len() - 1;
-            let place = self.byte_place(ctid, byte);
-            found.finding(Finding::new(Code::NullBitmap, place, expected, got));
+            let expected = format!("zeros behind the bit of attribute {count}");
+            self.damage(Code::NullBitmap, byte, expected, format!("0x{last:02x}"));
         }
         Some(tuple)
     }
 
-    fn check_infomask(
-        &self,
-        ctid: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        found: &mut impl PageFindings,
-    ) {
+    fn check_infomask(&mut self, tuple: &HeapTuple<'_>) {
         let has = |bit| tuple.infomask & bit != 0;
+        let infomask = || format!("0x{:04x}", tuple.infomask);
         let is_multi = has(infomask::XMAX_IS_MULTI);
-        let mut contradiction = |expected: &str, got: String| {
-            let place = self.byte_place(ctid, INFOMASK_AT);
-            found.finding(Finding::new(Code::Infomask, place, expected, got));
-        };
-        let is_no_multi = is_multi && has(infomask::XMAX_COMMITTED);
-        if is_no_multi {
-            let got = format!("0x{:04x}", tuple.infomask);
-            contradiction("no committed MultiXact", got);
+        if is_multi && has(infomask::XMAX_COMMITTED) {
+            self.damage(Code::Infomask, INFOMASK_AT, "no committed MultiXact", infomask());
         }
         let aborted = has(infomask::XMIN_INVALID) && !tuple.xmin_frozen();
         if tuple.hot_updated() && !has(infomask::XMAX_INVALID) && !aborted && tuple.xmax.0 == 0 {
-            contradiction("an xmax, for the tuple was updated", "0".to_owned());
+            let expected = "an xmax, for the tuple was updated";
+            self.damage(Code::Infomask, INFOMASK_AT, expected, "0");
         }
         if tuple.heap_only() && !has(infomask::UPDATED) {
-            let got = format!("0x{:04x}", tuple.infomask);
-            contradiction("HEAP_UPDATED, for the tuple is heap-only", got);
+            let expected = "HEAP_UPDATED, for the tuple is heap-only";
+            self.damage(Code::Infomask, INFOMASK_AT, expected, infomask());
         }
-        let (xmin, xmax) = self.refused_xids(tuple);
+        let (xmin, xmax) = self.subject.refused_xids(tuple);
         if let Some(range) = xmin {
-            let got = tuple.xmin.0.to_string();
-            found.finding(Finding::new(Code::XminRange, self.byte_place(ctid, 0), range, got));
+            self.damage(Code::XminRange, 0, range, tuple.xmin.0.to_string());
         }
         if let Some(range) = xmax {
             let code = if is_multi { Code::MultiRange } else { Code::XmaxRange };
-            let got = tuple.xmax.0.to_string();
-            found.finding(Finding::new(code, self.byte_place(ctid, XMAX_AT), range, got));
+            self.damage(code, XMAX_AT, range, tuple.xmax.0.to_string());
         }
-        for (hint, expected) in self.wrong_hints(tuple) {
-            let place = self.byte_place(ctid, INFOMASK_AT);
-            found.finding(Finding::new(Code::CommitStatus, place, expected, hint));
+        for (hint, expected) in self.subject.wrong_hints(tuple) {
+            self.damage(Code::CommitStatus, INFOMASK_AT, expected, hint);
         }
     }
 
+    /// The attributes of a tuple that is not known to be dead.
+    pub(super) fn attributes(&mut self, tuple: &HeapTuple<'_>, visibility: Visibility) {
+        let TupleCheck { subject, ctid, .. } = *self;
+        let Subject { desc, flavor, depth, .. } = *subject;
+        let order = tuple.order;
+        let is_live = visibility == Visibility::Live;
+        let count = tuple.attribute_count();
+        let columns = desc.attributes.len();
+        // a transaction that added a column may have been aborted
+        if count > columns && is_live {
+            let expected = format!("at most {columns} attributes");
+            self.damage(Code::AttributeCount, INFOMASK2_AT, expected, count.to_string());
+        }
+        if count > columns {
+            self.found.is_incomplete();
+            return;
+        }
+        let mut walk = Walk::with_flavor(tuple, desc, flavor);
+        let mut flagged = tuple.infomask & infomask::HASEXTERNAL != 0;
+        while let Some(walked) = walk.next() {
+            let (column, datum) = match walked {
+                Ok(walked) => walked,
+                Err(error) => return self.broken(&error),
+            };
+            let end = walk.end();
+            let index = walk.index() - 1;
+            let place = |byte| Place {
+                column: Some(column.name.clone()),
+                byte: Some(byte),
+                ..subject.tuple_place(ctid)
+            };
+            let (damage, byte) = match datum {
+                Datum::Fixed(bytes) => (self.fixed_damage(column, bytes, order), end - bytes.len()),
+                Datum::Varlena(Varlena::Short { content } | Varlena::Plain { content }) => {
+                    (self.content_damage(column, content, order), end - content.len())
+                }
+                Datum::Varlena(Varlena::Compressed { tc_info, stream }) => {
+                    let damage = match depth.decompress.then(|| inline_content(tc_info, stream)) {
+                        Some(Ok(content)) => {
+                            self.found.decompressed(content.len());
+                            self.content_damage(column, &content, order)
+                        }
+                        Some(Err(damage)) => Some(damage),
+                        None => None,
+                    };
+                    (damage, end - stream.len() - COMPRESSED_HEADER_SIZE as usize)
+                }
+                Datum::Varlena(Varlena::External(pointer)) => {
+                    let byte = end - pointer.size();
+                    if !flagged {
+                        flagged = true;
+                        let got = format!("0x{:04x}", tuple.infomask);
+                        let expected = "HEAP_HASEXTERNAL, for there is a TOAST pointer";
+                        let place = place(INFOMASK_AT);
+                        self.found.finding(Finding::new(Code::HasExternal, place, expected, got));
+                    }
+                    self.found.refers_to(pointer.value_id);
+                    let damage = check_pointer(&pointer, subject.toast);
+                    if damage.is_some() {
+                        self.found.is_incomplete();
+                    } else {
+                        let value = External { ctid, index, byte, pointer, is_live, order };
+                        self.found.external(value);
+                    }
+                    (damage, byte)
+                }
+                Datum::Varlena(Varlena::Custom(pointer)) => {
+                    let byte = end - pointer.datum.len();
+                    self.found.custom(place(byte), column, &pointer, is_live);
+                    continue;
+                }
+                Datum::Varlena(Varlena::Unknown { tag, bytes, .. }) => {
+                    let place = place(end - bytes.len() + 1);
+                    let expected = "tag 18, an ordinary TOAST pointer";
+                    let got = format!("tag {tag}");
+                    self.found.finding(Finding::new(Code::Tag, place, expected, got));
+                    self.found.is_incomplete();
+                    // where the next attribute begins is not known
+                    return;
+                }
+                Datum::Null | Datum::Missing | Datum::CString(_) => continue,
+            };
+            if let Some(damage) = damage {
+                self.found.finding(at_value(damage, place(byte)));
+            }
+        }
+    }
+
+    /// What is wrong with a value of fixed length, if contents are checked.
+    fn fixed_damage(&self, column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<Damage> {
+        let Subject { depth, types, .. } = *self.subject;
+        if !depth.content || column.dropped {
+            return None;
+        }
+        check_fixed(column, bytes, order, types)
+    }
+
+    /// What is wrong with the content of another value, if contents are checked.
+    fn content_damage(
+        &self,
+        column: &Attribute,
+        content: &[u8],
+        order: ByteOrder,
+    ) -> Option<Damage> {
+        let Subject { depth, types, .. } = *self.subject;
+        if !depth.content || column.dropped {
+            return None;
+        }
+        check_content(column, content, order, depth.utf8, types)
+    }
+
+    /// What the values of a dead tuple refer to; nothing is judged.
+    pub(super) fn note_references(&mut self, tuple: &HeapTuple<'_>) {
+        for walked in Walk::with_flavor(tuple, self.subject.desc, self.subject.flavor) {
+            match walked {
+                Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
+                    self.found.refers_to(pointer.value_id);
+                }
+                Ok((_, Datum::Varlena(Varlena::Custom(pointer)))) => {
+                    self.found.refers_by(&self.subject.tuple_place(self.ctid), &pointer);
+                }
+                Ok((_, Datum::Varlena(Varlena::Unknown { .. }))) | Err(_) => {
+                    self.found.is_incomplete();
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn broken(&mut self, error: &WalkError) {
+        self.found.is_incomplete();
+        let column = self.subject.desc.attributes.get(error.index);
+        let place = Place {
+            column: column.map(|column| column.name.clone()),
+            byte: Some(error.byte),
+            ..self.subject.tuple_place(self.ctid)
+        };
+        let (code, expected) = match error.kind {
+            // the value before, whose tag is not known, has its finding
+            WalkErrorKind::Unreachable => return,
+            WalkErrorKind::Varlena(
+                VarlenaError::PastEnd { .. } | VarlenaError::HeaderCut { .. },
+            )
+            | WalkErrorKind::PastEnd { .. }
+            | WalkErrorKind::Unterminated => (Code::PastEnd, "an attribute inside the tuple"),
+            WalkErrorKind::Varlena(VarlenaError::TooShort { .. }) => {
+                (Code::Varlena, "a length of at least the header")
+            }
+            WalkErrorKind::TooManyAttributes { .. } => (Code::AttributeCount, "fewer attributes"),
+            WalkErrorKind::LeftOver { .. } => {
+                (Code::LeftOver, "the tuple's end behind the last attribute")
+            }
+        };
+        self.found.finding(Finding::new(code, place, expected, error.to_string()));
+    }
+}
+
+impl Subject<'_> {
     /// What `pg_xact` says of a transaction, if it was asked.
     pub(super) fn committed(&self, xid: TransactionId) -> Option<bool> {
         self.commit_status.and_then(|status| status.sees_changes_of(xid, false))
@@ -180,190 +333,6 @@ impl Subject<'_> {
     /// Whether the server refuses a transaction ID of the tuple, so that SQL cannot change it.
     pub(super) fn has_refused_xid(&self, tuple: &HeapTuple<'_>) -> bool {
         self.refused_xids(tuple) != (None, None)
-    }
-
-    /// The attributes of a tuple that is not known to be dead.
-    pub(super) fn check_attributes(
-        &self,
-        ctid: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        visibility: Visibility,
-        found: &mut impl PageFindings,
-    ) {
-        let is_live = visibility == Visibility::Live;
-        let count = tuple.attribute_count();
-        let columns = self.desc.attributes.len();
-        // a transaction that added a column may have been aborted
-        if count > columns && is_live {
-            let place = self.byte_place(ctid, INFOMASK2_AT);
-            let expected = format!("at most {columns} attributes");
-            let got = count.to_string();
-            found.finding(Finding::new(Code::AttributeCount, place, expected, got));
-        }
-        if count > columns {
-            found.is_incomplete();
-            return;
-        }
-        let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);
-        let mut flagged = tuple.infomask & infomask::HASEXTERNAL != 0;
-        while let Some(walked) = walk.next() {
-            let (column, datum) = match walked {
-                Ok(walked) => walked,
-                Err(error) => {
-                    self.broken(ctid, &error, found);
-                    return;
-                }
-            };
-            let end = walk.end();
-            let index = walk.index() - 1;
-            let place = |byte| Place { byte: Some(byte), ..self.value_place(ctid, column) };
-            let value = match datum {
-                Datum::Varlena(value) => value,
-                Datum::Fixed(bytes) => {
-                    self.check_fixed_value(
-                        place(end - bytes.len()),
-                        column,
-                        bytes,
-                        tuple.order,
-                        found,
-                    );
-                    continue;
-                }
-                _ => continue,
-            };
-            match value {
-                Varlena::Short { content } | Varlena::Plain { content } => {
-                    let byte = end - content.len();
-                    self.check_inline(place(byte), column, content, tuple.order, found);
-                }
-                Varlena::Compressed { tc_info, stream } => {
-                    let byte = end - stream.len() - COMPRESSED_HEADER_SIZE as usize;
-                    match self.depth.decompress.then(|| inline_content(tc_info, stream)) {
-                        Some(Ok(content)) => {
-                            found.decompressed(content.len());
-                            self.check_inline(place(byte), column, &content, tuple.order, found);
-                        }
-                        Some(Err(damage)) => found.finding(at_value(damage, place(byte))),
-                        None => {}
-                    }
-                }
-                Varlena::External(pointer) => {
-                    let byte = end - pointer.size();
-                    let order = tuple.order;
-                    let value = External { ctid, index, byte, pointer, is_live, order };
-                    if !flagged {
-                        flagged = true;
-                        let got = format!("0x{:04x}", tuple.infomask);
-                        let expected = "HEAP_HASEXTERNAL, for there is a TOAST pointer";
-                        let place = place(INFOMASK_AT);
-                        found.finding(Finding::new(Code::HasExternal, place, expected, got));
-                    }
-                    self.check_external(value, place(byte), found);
-                }
-                Varlena::Custom(pointer) => {
-                    let byte = end - pointer.datum.len();
-                    found.custom(place(byte), column, &pointer, is_live);
-                }
-                Varlena::Unknown { tag, bytes, .. } => {
-                    let byte = end - bytes.len();
-                    let expected = "tag 18, an ordinary TOAST pointer";
-                    let got = format!("tag {tag}");
-                    found.finding(Finding::new(Code::Tag, place(byte + 1), expected, got));
-                    found.is_incomplete();
-                    // where the next attribute begins is not known
-                    return;
-                }
-            }
-        }
-    }
-
-    /// What the values of a dead tuple refer to; nothing is judged.
-    pub(super) fn note_references(
-        &self,
-        ctid: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        found: &mut impl PageFindings,
-    ) {
-        for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
-            match walked {
-                Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
-                    found.refers_to(pointer.value_id);
-                }
-                Ok((_, Datum::Varlena(Varlena::Custom(pointer)))) => {
-                    found.refers_by(&self.tuple_place(ctid), &pointer);
-                }
-                Ok((_, Datum::Varlena(Varlena::Unknown { .. }))) | Err(_) => found.is_incomplete(),
-                Ok(_) => {}
-            }
-        }
-    }
-
-    fn check_fixed_value(
-        &self,
-        place: Place,
-        column: &Attribute,
-        bytes: &[u8],
-        order: ByteOrder,
-        found: &mut impl PageFindings,
-    ) {
-        if !self.depth.content || column.dropped {
-            return;
-        }
-        if let Some(damage) = check_fixed(column, bytes, order, self.types) {
-            found.finding(at_value(damage, place));
-        }
-    }
-
-    /// A pointer to a value out of line, and the value if the pointer is sound.
-    fn check_external(&self, value: External, place: Place, found: &mut impl PageFindings) {
-        found.refers_to(value.pointer.value_id);
-        match check_pointer(&value.pointer, self.toast) {
-            Some(damage) => {
-                found.finding(at_value(damage, place));
-                found.is_incomplete();
-            }
-            None => found.external(value),
-        }
-    }
-
-    fn check_inline(
-        &self,
-        place: Place,
-        column: &Attribute,
-        content: &[u8],
-        order: ByteOrder,
-        found: &mut impl PageFindings,
-    ) {
-        if !self.depth.content || column.dropped {
-            return;
-        }
-        let damage = check_content(column, content, order, self.depth.utf8, self.types);
-        if let Some(damage) = damage {
-            found.finding(at_value(damage, place));
-        }
-    }
-
-    fn broken(&self, ctid: ItemPointer, error: &WalkError, found: &mut impl PageFindings) {
-        found.is_incomplete();
-        let column = self.desc.attributes.get(error.index).map(|column| column.name.clone());
-        let place = Place { column, byte: Some(error.byte), ..self.tuple_place(ctid) };
-        let (code, expected) = match error.kind {
-            // the value before, whose tag is not known, has its finding
-            WalkErrorKind::Unreachable => return,
-            WalkErrorKind::Varlena(
-                VarlenaError::PastEnd { .. } | VarlenaError::HeaderCut { .. },
-            )
-            | WalkErrorKind::PastEnd { .. }
-            | WalkErrorKind::Unterminated => (Code::PastEnd, "an attribute inside the tuple"),
-            WalkErrorKind::Varlena(VarlenaError::TooShort { .. }) => {
-                (Code::Varlena, "a length of at least the header")
-            }
-            WalkErrorKind::TooManyAttributes { .. } => (Code::AttributeCount, "fewer attributes"),
-            WalkErrorKind::LeftOver { .. } => {
-                (Code::LeftOver, "the tuple's end behind the last attribute")
-            }
-        };
-        found.finding(Finding::new(code, place, expected, error.to_string()));
     }
 }
 

@@ -84,14 +84,14 @@ pub(super) trait File {
 }
 
 /// The compaction of a file, with the reports on its table and on itself.
-pub(super) struct FileCompaction<'r, 'a, F> {
+pub(super) struct CompactionOfFile<'r, 'a, F> {
     pub(super) guard: Guard<'a>,
     pub(super) file: &'r F,
     pub(super) report: &'r mut Common,
     pub(super) file_report: FileReport,
 }
 
-impl<F: File> FileCompaction<'_, '_, F> {
+impl<F: File> CompactionOfFile<'_, '_, F> {
     /// Compacts the file, or predicts the result of doing so. `versions`: see [`RoundTuning`].
     pub(super) async fn run(
         mut self,
@@ -111,7 +111,7 @@ impl<F: File> FileCompaction<'_, '_, F> {
         } else {
             self.steps(&mut rounds).await
         };
-        let FileCompaction { report, file_report, .. } = self;
+        let CompactionOfFile { report, file_report, .. } = self;
         file_report.rounds += rounds.counts.rounds;
         file_report.rows_left = rounds.rows_left();
         file_report.rows_locked = rounds.rows_locked();
@@ -140,7 +140,7 @@ impl<F: File> FileCompaction<'_, '_, F> {
 
     /// Determines how full the file is, and records it; `None` if a stop is requested.
     async fn look(&mut self) -> Result<Option<(Layout, Room)>, RetoastError> {
-        let FileCompaction { guard, file, report, file_report } = self;
+        let CompactionOfFile { guard, file, report, file_report } = self;
         let Some(room) = file.room().await? else { return Ok(None) };
         let layout = room.layout();
         let page = guard.session.server.page_size.bytes() as u64;
@@ -303,7 +303,7 @@ impl<F: File> FileCompaction<'_, '_, F> {
     }
 
     async fn move_batch(&mut self, pieces: &[F::Piece]) -> Result<Event<F::Piece>, RetoastError> {
-        let FileCompaction { guard, file, report, file_report } = self;
+        let CompactionOfFile { guard, file, report, file_report } = self;
         let verify = guard.verifies(report.effort.batches, &file.computed());
         let started = Instant::now();
         Ok(match file.move_pieces(pieces, verify).await? {
@@ -339,7 +339,7 @@ impl<F: File> FileCompaction<'_, '_, F> {
 
     /// Records what was found behind the end.
     fn record(&mut self, found: &PiecesBehind<F::Piece>) {
-        let FileCompaction { report, file_report, .. } = self;
+        let CompactionOfFile { report, file_report, .. } = self;
         if file_report.rows_found == 0 && file_report.rows_moved == 0 {
             file_report.rows_found = found.pieces.iter().map(Piece::rows).sum();
             file_report.bytes_found = found.pieces.iter().map(Piece::stored).sum();

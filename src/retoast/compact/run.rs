@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
-use crate::retoast::compact::part::FileCompaction;
+use crate::retoast::compact::part::CompactionOfFile;
 use crate::retoast::compact::values::ToastFile;
 use crate::retoast::error::RetoastError;
 use crate::retoast::preflight::columns::touched;
@@ -187,12 +187,12 @@ impl Compaction<'_> {
         file: &'r F,
         kind: CompactedFile,
         report: &'r mut Common,
-    ) -> FileCompaction<'r, 'r, F> {
+    ) -> CompactionOfFile<'r, 'r, F> {
         let before = match kind {
             CompactedFile::Toast => report.before.toast,
             CompactedFile::Heap => report.before.heap,
         };
-        FileCompaction {
+        CompactionOfFile {
             guard: self.guard,
             file,
             report,
