@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::subject::{PageFindings, Subject};
+use super::subject::{PageFindings, SeenPage, Subject};
 use super::value::{ChunkForm, ChunkSeen, inline_content};
 use toast_format::disk::page::{LinePointer, LinePointerState, Page, PageState};
 use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask};
@@ -320,41 +320,41 @@ pub(super) struct ChunkTuple {
     pub(super) page_items: u16,
 }
 
-/// Calls `each` with every chunk on a page whose value `is_asked` for, deleted ones too. What the page says of all its
-/// tuples is not believed.
-pub(super) fn chunks_of(
-    toast: &Subject<'_>,
-    block: BlockNumber,
-    bytes: &[u8],
-    visible: &impl Visible,
-    is_asked: impl Fn(u64) -> bool,
-    mut each: impl FnMut(u64, ChunkTuple),
-) {
-    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-    let page_items = page.line_pointer_count();
-    for (item, pointer) in page.line_pointers() {
-        let tid = ItemPointer { block, item };
-        if pointer.state != LinePointerState::Normal {
-            continue;
+impl<V: Visible> SeenPage<'_, V> {
+    /// Calls `each` with every chunk on a page whose value `is_asked` for, deleted ones too. What the page says of all its
+    /// tuples is not believed.
+    pub(super) fn each_chunk(
+        &self,
+        is_asked: impl Fn(u64) -> bool,
+        mut each: impl FnMut(u64, ChunkTuple),
+    ) {
+        let SeenPage { subject: toast, block, visible, .. } = *self;
+        let Some(page) = self.parsed() else { return };
+        let page_items = page.line_pointer_count();
+        for (item, pointer) in page.line_pointers() {
+            let tid = ItemPointer { block, item };
+            if pointer.state != LinePointerState::Normal {
+                continue;
+            }
+            let Some((tuple, is_misread)) = chunk_tuple(&page, pointer) else { continue };
+            let (Some(value_id), seq, form, size) = read_chunk(&tuple, toast.desc.id_type) else {
+                continue;
+            };
+            if !is_asked(value_id.0) {
+                continue;
+            }
+            let size = u32::try_from(size).unwrap_or(u32::MAX);
+            let fate = fate(visible.visibility(tid, &tuple));
+            let chunk = ChunkTuple {
+                seen: ChunkSeen { tid, seq, form, size, fate },
+                xids: [tuple.xmin.0, tuple.xmax.0],
+                is_refused: toast.has_refused_xid(&tuple),
+                is_misread,
+                is_moved: tuple.ctid != tid,
+                page_items,
+            };
+            each(value_id.0, chunk);
         }
-        let Some((tuple, is_misread)) = chunk_tuple(&page, pointer) else { continue };
-        let (Some(value_id), seq, form, size) = read_chunk(&tuple, toast.desc.id_type) else {
-            continue;
-        };
-        if !is_asked(value_id.0) {
-            continue;
-        }
-        let size = u32::try_from(size).unwrap_or(u32::MAX);
-        let fate = fate(visible.visibility(tid, &tuple));
-        let chunk = ChunkTuple {
-            seen: ChunkSeen { tid, seq, form, size, fate },
-            xids: [tuple.xmin.0, tuple.xmax.0],
-            is_refused: toast.has_refused_xid(&tuple),
-            is_misread,
-            is_moved: tuple.ctid != tid,
-            page_items,
-        };
-        each(value_id.0, chunk);
     }
 }
 

@@ -6,7 +6,7 @@ use super::code::Code;
 use super::content::check_content;
 use super::finding::{self, Finding};
 use super::reading::ValueReading;
-use super::subject::{Depth, PageFindings, Subject};
+use super::subject::{Depth, PageFindings, SeenPage, Subject};
 use super::value::{check_pointer, inline_content};
 use toast_format::disk::desc::{Attribute, Length, TupleDesc};
 use toast_format::disk::layout::LINE_POINTER_SIZE;
@@ -16,9 +16,7 @@ use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
 use toast_format::disk::types::is_text_like;
 use toast_format::disk::varlena::Varlena;
 use toast_format::disk::walk::{Datum, Walk, WalkErrorKind};
-use toast_format::disk::{
-    BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, max_align, value_text,
-};
+use toast_format::disk::{ByteOrder, ItemPointer, Oid, ValueId, max_align, value_text};
 use toast_format::heap::scan::{self, Item, Visible};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use toast_format::model::toaster::catalog::{Handler, Toasters};
@@ -197,12 +195,8 @@ struct Unreadable {
 }
 
 impl Unreadable {
-    fn new(
-        subject: &Subject<'_>,
-        visible: &impl Visible,
-        block: BlockNumber,
-        bytes: &[u8],
-    ) -> Unreadable {
+    fn new(seen: &SeenPage<'_, impl Visible>) -> Unreadable {
+        let SeenPage { subject, block, bytes, visible } = *seen;
         let mut unreadable = Unreadable::default();
         let depth = Depth { decompress: false, content: false, utf8: false };
         // what a wrong checksum says is known, and the bytes are looked at all the same
@@ -227,16 +221,6 @@ impl Unreadable {
         self.items.len() > 1
             && normal.all(|(item, pointer)| self.items.contains(&item) && is_foreign(pointer))
     }
-}
-
-/// Whether all columns of the tuple at `ctid` can be told apart, so that SQL can read them.
-pub(super) fn is_readable(
-    bytes: &[u8],
-    subject: &Subject<'_>,
-    visible: &impl Visible,
-    ctid: ItemPointer,
-) -> bool {
-    !Unreadable::new(subject, visible, ctid.block, bytes).has(ctid)
 }
 
 impl PageFindings for Unreadable {
@@ -265,59 +249,183 @@ impl PageFindings for Unreadable {
     }
 }
 
-/// The row at `ctid`, whose page is `bytes`, with its damaged columns; `None` if none of them is there and SQL can read
-/// the row.
-pub(super) fn damaged_row_at(
-    bytes: &[u8],
-    subject: &Subject<'_>,
-    visible: &impl Visible,
-    ctid: ItemPointer,
-    damaged: &[(String, Code)],
-    generated: &HashSet<String>,
-) -> Option<DamagedRow> {
-    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
-    let pointer = page.line_pointer(ctid.item)?;
-    let unreadable = Unreadable::new(subject, visible, ctid.block, bytes);
-    let mut misread = None;
-    if pointer.state == LinePointerState::Normal && unreadable.misaligned.contains(&ctid.item) {
-        if is_misread(&page, bytes, subject, pointer) {
-            return unreadable_row(&page, visible, ctid, pointer);
-        }
-        misread = if subject.ignores_hoff { fitting_tuple_at(bytes, subject, ctid) } else { None };
+impl<V: Visible> SeenPage<'_, V> {
+    /// Whether all columns of the tuple at `ctid` can be told apart, so that SQL can read them.
+    pub(super) fn is_readable(&self, ctid: ItemPointer) -> bool {
+        !Unreadable::new(self).has(ctid)
     }
-    let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
-    let mut row = DamagedRow {
-        ctid,
-        xmin: tuple.xmin.0,
-        xmax: tuple.xmax.0,
-        order: tuple.order,
-        is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
-        is_refused: subject.has_refused_xid(&tuple),
-        is_readable: !unreadable.has(ctid),
-        guard: Vec::new(),
-        values: Vec::new(),
-        others: Vec::new(),
-        broken: None,
-        pointer: page.line_pointer_bytes(ctid.item)?,
-        page_items: page.line_pointer_count(),
-        is_heap_only: tuple.heap_only(),
-    };
-    let columns = &subject.desc.attributes;
-    let has_finding =
-        |at: &usize| columns.get(*at).is_some_and(|of| code_of(damaged, of).is_some());
-    let broken = broken_at(bytes, subject, ctid, &tuple).filter(has_finding);
-    let mut left_out = Vec::new();
-    let (end, has_content) =
-        enter_columns(&mut row, subject, &tuple, broken, damaged, &mut left_out);
-    let behind = columns.get(end..).unwrap_or_default();
-    row.broken = (broken.is_some() || misread.is_some()).then(|| Broken {
-        columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
-        is_lost: !has_content,
-        is_page: unreadable.is_all_of(&page, columns.len()),
-    });
-    left_out.extend(end..columns.len());
-    row.guard = guard(&tuple, subject.desc, &left_out, generated);
-    (!row.values.is_empty() || row.broken.is_some()).then_some(row)
+
+    /// The row at `ctid` with its damaged columns; `None` if none of them is there and SQL can read
+    /// the row.
+    pub(super) fn damaged_row(
+        &self,
+        ctid: ItemPointer,
+        damaged: &[(String, Code)],
+        generated: &HashSet<String>,
+    ) -> Option<DamagedRow> {
+        let SeenPage { subject, bytes, visible, .. } = *self;
+        let page = self.parsed()?;
+        let pointer = page.line_pointer(ctid.item)?;
+        let unreadable = Unreadable::new(self);
+        let mut misread = None;
+        if pointer.state == LinePointerState::Normal && unreadable.misaligned.contains(&ctid.item) {
+            if is_misread(&page, bytes, subject, pointer) {
+                return unreadable_row(&page, visible, ctid, pointer);
+            }
+            misread =
+                if subject.ignores_hoff { fitting_tuple_at(bytes, subject, ctid) } else { None };
+        }
+        let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
+        let mut row = DamagedRow {
+            ctid,
+            xmin: tuple.xmin.0,
+            xmax: tuple.xmax.0,
+            order: tuple.order,
+            is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
+            is_refused: subject.has_refused_xid(&tuple),
+            is_readable: !unreadable.has(ctid),
+            guard: Vec::new(),
+            values: Vec::new(),
+            others: Vec::new(),
+            broken: None,
+            pointer: page.line_pointer_bytes(ctid.item)?,
+            page_items: page.line_pointer_count(),
+            is_heap_only: tuple.heap_only(),
+        };
+        let columns = &subject.desc.attributes;
+        let has_finding =
+            |at: &usize| columns.get(*at).is_some_and(|of| code_of(damaged, of).is_some());
+        let broken = broken_at(bytes, subject, ctid, &tuple).filter(has_finding);
+        let mut left_out = Vec::new();
+        let (end, has_content) =
+            enter_columns(&mut row, subject, &tuple, broken, damaged, &mut left_out);
+        let behind = columns.get(end..).unwrap_or_default();
+        row.broken = (broken.is_some() || misread.is_some()).then(|| Broken {
+            columns: behind.iter().filter(|of| !of.dropped).map(|of| of.name.clone()).collect(),
+            is_lost: !has_content,
+            is_page: unreadable.is_all_of(&page, columns.len()),
+        });
+        left_out.extend(end..columns.len());
+        row.guard = guard(&tuple, subject.desc, &left_out, generated);
+        (!row.values.is_empty() || row.broken.is_some()).then_some(row)
+    }
+
+    /// Adds the pointers on a page to these values, whose IDs are in order, in rows that are not known to be dead;
+    /// `false` if rows could not be read, or what they refer to.
+    pub(super) fn references(
+        &self,
+        written: RewriteTarget<'_>,
+        value_ids: &[u64],
+        all: &mut Vec<Reference>,
+    ) -> bool {
+        let RewriteTarget { table, generated } = written;
+        let SeenPage { subject, block, bytes, visible } = *self;
+        let page = match Page::parse(bytes) {
+            Ok(PageState::Used(page)) => page,
+            Ok(PageState::New) => return true,
+            Err(_) => return false,
+        };
+        let is_asked = |id: ValueId| value_ids.binary_search(&id.0).is_ok();
+        let all_visible = visible.sees_all_of(&page);
+        let unreadable = Unreadable::new(self);
+        let mut is_whole = !unreadable.page && unreadable.items.is_empty();
+        for (ctid, item) in scan::items(block, &page) {
+            let Item::Tuple(tuple, _) = item else { continue };
+            let is_refused = subject.has_refused_xid(&tuple);
+            let seen =
+                if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
+            if seen == Visibility::Dead && !is_refused {
+                continue;
+            }
+            let is_live = seen != Visibility::Dead && !is_refused;
+            let version = Reference {
+                ctid,
+                xmin: tuple.xmin.0,
+                xmax: tuple.xmax.0,
+                newer: tuple.ctid,
+                ..Reference::default()
+            };
+            let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+            while let Some(walked) = walk.next() {
+                let Ok((attribute, datum)) = walked else {
+                    is_whole = false;
+                    break;
+                };
+                match datum {
+                    Datum::Varlena(Varlena::External(pointer)) if is_asked(pointer.value_id) => {
+                        let rewrite = (is_live && !attribute.dropped).then(|| {
+                            let name = quote_identifier(&attribute.name);
+                            let value = fresh_of(attribute);
+                            let own = [walk.index() - 1];
+                            let guard = guard(&tuple, subject.desc, &own, generated);
+                            let row = where_row(ctid, tuple.xmin.0, &guard);
+                            format!("UPDATE ONLY {table} SET {name} = {value}\n{row};\n")
+                        });
+                        let value_id = pointer.value_id.0;
+                        let pointer = Some(pointer);
+                        let column = attribute.name.clone();
+                        all.push(Reference {
+                            column,
+                            value_id,
+                            pointer,
+                            rewrite,
+                            ..version.clone()
+                        });
+                    }
+                    Datum::Varlena(Varlena::Custom(pointer)) => {
+                        match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
+                            Ok(description) if description.toaster.handler != Handler::Unknown => {
+                                let values = description.parts.iter().filter_map(|part| part.value);
+                                for value in values.filter(|value| is_asked(value.value_id)) {
+                                    let column = attribute.name.clone();
+                                    let value_id = value.value_id.0;
+                                    all.push(Reference { column, value_id, ..version.clone() });
+                                }
+                            }
+                            _ => is_whole = false,
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        is_whole
+    }
+
+    /// Calls `each` with every pointer to a value out of line of the live rows of a page.
+    pub(super) fn live_pointers(&self, mut each: impl FnMut(&ToastPointer)) {
+        let SeenPage { subject, block, visible, .. } = *self;
+        let Some(page) = self.parsed() else { return };
+        for (ctid, item) in scan::items(block, &page) {
+            let Item::Tuple(tuple, _) = item else { continue };
+            if !visible.sees_all_of(&page) && visible.visibility(ctid, &tuple) != Visibility::Live {
+                continue;
+            }
+            for walked in Walk::with_flavor(&tuple, subject.desc, subject.flavor) {
+                if let Ok((_, Datum::Varlena(Varlena::External(pointer)))) = walked {
+                    each(&pointer);
+                }
+            }
+        }
+    }
+
+    /// The condition that names the row at `ctid` by its primary key, as SQL. `key`: the indexes of
+    /// its columns. `None` where one of them cannot be read.
+    pub(super) fn by_key(&self, ctid: ItemPointer, key: &[usize]) -> Option<String> {
+        let tuple = tuple_at(self.bytes, ctid)?;
+        let mut conditions = Vec::with_capacity(key.len());
+        for (column, content) in key_contents(&tuple, self.subject, key)? {
+            let text = String::from_utf8(value_text::text(column.type_oid, content, tuple.order)?);
+            let text = text.ok().filter(|text| !text.contains('\0'))?;
+            conditions.push(format!(
+                "{} = {}",
+                quote_identifier(&column.name),
+                quote_literal(&text)
+            ));
+        }
+        let all = conditions.join(" AND ");
+        (1..=LONGEST_KEY).contains(&all.len()).then_some(all)
+    }
 }
 
 /// What was found first in a column.
@@ -459,105 +567,6 @@ pub(super) struct RewriteTarget<'a> {
     pub(super) generated: &'a HashSet<String>,
 }
 
-/// Adds the pointers on a page to these values, whose IDs are in order, in rows that are not known to be dead;
-/// `false` if rows could not be read, or what they refer to.
-pub(super) fn references_on_page(
-    written: RewriteTarget<'_>,
-    subject: &Subject<'_>,
-    visible: &impl Visible,
-    block: BlockNumber,
-    bytes: &[u8],
-    value_ids: &[u64],
-    all: &mut Vec<Reference>,
-) -> bool {
-    let RewriteTarget { table, generated } = written;
-    let page = match Page::parse(bytes) {
-        Ok(PageState::Used(page)) => page,
-        Ok(PageState::New) => return true,
-        Err(_) => return false,
-    };
-    let is_asked = |id: ValueId| value_ids.binary_search(&id.0).is_ok();
-    let all_visible = visible.sees_all_of(&page);
-    let unreadable = Unreadable::new(subject, visible, block, bytes);
-    let mut is_whole = !unreadable.page && unreadable.items.is_empty();
-    for (ctid, item) in scan::items(block, &page) {
-        let Item::Tuple(tuple, _) = item else { continue };
-        let is_refused = subject.has_refused_xid(&tuple);
-        let seen = if all_visible { Visibility::Live } else { visible.visibility(ctid, &tuple) };
-        if seen == Visibility::Dead && !is_refused {
-            continue;
-        }
-        let is_live = seen != Visibility::Dead && !is_refused;
-        let version = Reference {
-            ctid,
-            xmin: tuple.xmin.0,
-            xmax: tuple.xmax.0,
-            newer: tuple.ctid,
-            ..Reference::default()
-        };
-        let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
-        while let Some(walked) = walk.next() {
-            let Ok((attribute, datum)) = walked else {
-                is_whole = false;
-                break;
-            };
-            match datum {
-                Datum::Varlena(Varlena::External(pointer)) if is_asked(pointer.value_id) => {
-                    let rewrite = (is_live && !attribute.dropped).then(|| {
-                        let name = quote_identifier(&attribute.name);
-                        let value = fresh_of(attribute);
-                        let own = [walk.index() - 1];
-                        let guard = guard(&tuple, subject.desc, &own, generated);
-                        let row = where_row(ctid, tuple.xmin.0, &guard);
-                        format!("UPDATE ONLY {table} SET {name} = {value}\n{row};\n")
-                    });
-                    let value_id = pointer.value_id.0;
-                    let pointer = Some(pointer);
-                    let column = attribute.name.clone();
-                    all.push(Reference { column, value_id, pointer, rewrite, ..version.clone() });
-                }
-                Datum::Varlena(Varlena::Custom(pointer)) => {
-                    match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
-                        Ok(description) if description.toaster.handler != Handler::Unknown => {
-                            let values = description.parts.iter().filter_map(|part| part.value);
-                            for value in values.filter(|value| is_asked(value.value_id)) {
-                                let column = attribute.name.clone();
-                                let value_id = value.value_id.0;
-                                all.push(Reference { column, value_id, ..version.clone() });
-                            }
-                        }
-                        _ => is_whole = false,
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    is_whole
-}
-
-/// Calls `each` with every pointer to a value out of line of the live rows of a page.
-pub(super) fn live_pointers(
-    subject: &Subject<'_>,
-    visible: &impl Visible,
-    block: BlockNumber,
-    bytes: &[u8],
-    mut each: impl FnMut(&ToastPointer),
-) {
-    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-    for (ctid, item) in scan::items(block, &page) {
-        let Item::Tuple(tuple, _) = item else { continue };
-        if !visible.sees_all_of(&page) && visible.visibility(ctid, &tuple) != Visibility::Live {
-            continue;
-        }
-        for walked in Walk::with_flavor(&tuple, subject.desc, subject.flavor) {
-            if let Ok((_, Datum::Varlena(Varlena::External(pointer)))) = walked {
-                each(&pointer);
-            }
-        }
-    }
-}
-
 /// Conditions that the other columns of a row meet, as SQL, as far as their values can be told. Generated columns
 /// are none: a virtual one is NULL in the row, and not in SQL.
 fn guard(
@@ -601,25 +610,6 @@ fn guard(
 /// A key that is longer is not shown.
 const LONGEST_KEY: usize = 500;
 
-/// The condition that names the row at `ctid`, whose page is `bytes`, by its primary key, as SQL. `key`: the indexes of
-/// its columns. `None` where one of them cannot be read.
-pub(super) fn by_key(
-    bytes: &[u8],
-    subject: &Subject<'_>,
-    ctid: ItemPointer,
-    key: &[usize],
-) -> Option<String> {
-    let tuple = tuple_at(bytes, ctid)?;
-    let mut conditions = Vec::with_capacity(key.len());
-    for (column, content) in key_contents(&tuple, subject, key)? {
-        let text = String::from_utf8(value_text::text(column.type_oid, content, tuple.order)?);
-        let text = text.ok().filter(|text| !text.contains('\0'))?;
-        conditions.push(format!("{} = {}", quote_identifier(&column.name), quote_literal(&text)));
-    }
-    let all = conditions.join(" AND ");
-    (1..=LONGEST_KEY).contains(&all.len()).then_some(all)
-}
-
 /// The columns of a row's key, whose indexes are `key`, and what is in them; `None` where one is NULL or cannot be read.
 fn key_contents<'s, 't>(
     tuple: &'t HeapTuple<'_>,
@@ -658,11 +648,11 @@ impl RowsByKey {
         self.rows.is_empty()
     }
 
-    /// Enters the row at `ctid`, whose page is `bytes`.
-    pub(super) fn enter(&mut self, bytes: &[u8], subject: &Subject<'_>, ctid: ItemPointer) {
-        let Some(tuple) = tuple_at(bytes, ctid) else { return };
+    /// Enters the row at `ctid` of a page.
+    pub(super) fn enter<V>(&mut self, page: &SeenPage<'_, V>, ctid: ItemPointer) {
+        let Some(tuple) = tuple_at(page.bytes, ctid) else { return };
         for (at, key) in self.keys.iter().enumerate() {
-            if let Some(contents) = owned_key(&tuple, subject, key) {
+            if let Some(contents) = owned_key(&tuple, page.subject, key) {
                 self.rows.insert((at, contents), ctid);
             }
         }
@@ -671,12 +661,10 @@ impl RowsByKey {
     /// Calls `each` with every row that was entered and another live one, on this page, with the same key.
     pub(super) fn twins_on_page(
         &self,
-        subject: &Subject<'_>,
-        visible: &impl Visible,
-        block: BlockNumber,
-        bytes: &[u8],
+        page: &SeenPage<'_, impl Visible>,
         mut each: impl FnMut(ItemPointer, ItemPointer),
     ) {
+        let SeenPage { subject, block, bytes, visible } = *page;
         if self.is_empty() {
             return;
         }
@@ -774,8 +762,8 @@ pub(super) fn where_row(ctid: ItemPointer, xmin: u32, conditions: &[String]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toast_format::disk::TransactionId;
     use toast_format::disk::columns::parse_list;
+    use toast_format::disk::{BlockNumber, TransactionId};
 
     #[test]
     fn the_statement_names_the_row_by_its_other_columns() {

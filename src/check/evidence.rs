@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::chunk_index::{ChunkTuple, chunks_of};
+use super::chunk_index::ChunkTuple;
 use super::finding::CheckError;
 use super::salvage::SavedChunk;
-use super::subject::{Subject, Which};
+use super::subject::{SeenPage, Which};
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::heap::scan::Visible;
+use toast_format::model::visibility::HintBits;
 
 /// Chunks of values, deleted ones too, by the values' IDs.
 pub(super) type ChunksByValue = HashMap<u64, Vec<ChunkTuple>>;
@@ -31,7 +32,7 @@ pub(super) trait Evidence {
         &mut self,
         which: Which,
         blocks: Option<Vec<BlockNumber>>,
-        take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Self::Visible),
+        take: impl FnMut(&SeenPage<'_, Self::Visible>),
     ) -> Result<Vec<BlockNumber>, CheckError>;
 
     /// Calls `take` with refused pages as their file has them, as far as it can be read.
@@ -39,7 +40,7 @@ pub(super) trait Evidence {
         &mut self,
         which: Which,
         blocks: Vec<BlockNumber>,
-        take: impl FnMut(&Subject<'_>, BlockNumber, &[u8]),
+        take: impl FnMut(&SeenPage<'_, HintBits>),
     ) -> Result<(), CheckError>;
 
     /// The text of a value, by SQL if there is a server that may be asked.
@@ -66,9 +67,6 @@ pub(super) trait Evidence {
         is_asked: impl Fn(u64) -> bool,
         mut each: impl FnMut(u64, ChunkTuple),
     ) -> Result<Vec<BlockNumber>, CheckError> {
-        self.each_page(Which::Toast, None, |toast, block, bytes, visible| {
-            chunks_of(toast, block, bytes, visible, &is_asked, &mut each);
-        })
-        .await
+        self.each_page(Which::Toast, None, |page| page.each_chunk(&is_asked, &mut each)).await
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use futures_util::FutureExt as _;
 
 use super::chunk_index::ChunkIndex;
-use super::damaged_row::{RewriteTarget, references_on_page, shared_values};
+use super::damaged_row::{RewriteTarget, shared_values};
 use super::evidence::Evidence;
 use super::finding::{CheckError, Finding};
 use super::relation_run::RelationRun;
@@ -14,12 +14,13 @@ use super::repair_comments::commented;
 use super::repair_script::RepairScript;
 use super::salvage_dir::SavedRelation;
 use super::salvage_rows::Salvage;
-use super::subject::{Subject, Which};
+use super::subject::{SeenPage, Subject, Which};
 use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
 use toast_format::disk::BlockNumber;
 use toast_format::disk::desc::TupleDesc;
+use toast_format::model::visibility::HintBits;
 
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
@@ -63,8 +64,8 @@ impl<'a> FileEvidence<'a> {
         let mut all = Vec::new();
         let generated = HashSet::new();
         let written = RewriteTarget { table: TABLE, generated: &generated };
-        at_once(self.each_page(Which::Heap, None, |subject, block, bytes, xact| {
-            references_on_page(written, subject, xact, block, bytes, value_ids, &mut all);
+        at_once(self.each_page(Which::Heap, None, |page| {
+            page.references(written, value_ids, &mut all);
         }))?;
         Ok(shared_values(self.subject.source, all))
     }
@@ -74,11 +75,12 @@ impl<'a> FileEvidence<'a> {
     }
 
     /// Calls `take` with pages of a file, as far as they can be read.
-    fn read(
+    fn read<V>(
         &mut self,
         which: Which,
         blocks: impl IntoIterator<Item = BlockNumber>,
-        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8]),
+        visible: &V,
+        mut take: impl FnMut(&SeenPage<'_, V>),
     ) {
         let toast = self.toast_name().unwrap_or_default();
         let (file, subject) = match which {
@@ -92,7 +94,7 @@ impl<'a> FileEvidence<'a> {
         };
         for block in blocks {
             if matches!(file.read(block, &mut self.page), Ok(true)) {
-                take(&subject, block, &self.page);
+                take(&SeenPage { subject: &subject, block, bytes: &self.page, visible });
             }
         }
     }
@@ -105,7 +107,7 @@ impl<'a> Evidence for FileEvidence<'a> {
         &mut self,
         which: Which,
         blocks: Option<Vec<BlockNumber>>,
-        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Option<&'a PgXact>),
+        take: impl FnMut(&SeenPage<'_, Option<&'a PgXact>>),
     ) -> Result<Vec<BlockNumber>, CheckError> {
         let file = if which == Which::Heap { Some(&self.heap) } else { self.toast.as_ref() };
         let end = file.map_or(0, |file| u32::try_from(file.blocks()).unwrap_or(u32::MAX));
@@ -114,7 +116,7 @@ impl<'a> Evidence for FileEvidence<'a> {
         let (refused, blocks): (Vec<BlockNumber>, Vec<BlockNumber>) =
             blocks.into_iter().partition(|block| lost.binary_search(block).is_ok());
         let xact = self.xact;
-        self.read(which, blocks, |subject, block, bytes| take(subject, block, bytes, &xact));
+        self.read(which, blocks, &xact, take);
         Ok(refused)
     }
 
@@ -122,9 +124,9 @@ impl<'a> Evidence for FileEvidence<'a> {
         &mut self,
         which: Which,
         blocks: Vec<BlockNumber>,
-        take: impl FnMut(&Subject<'_>, BlockNumber, &[u8]),
+        take: impl FnMut(&SeenPage<'_, HintBits>),
     ) -> Result<(), CheckError> {
-        self.read(which, blocks, take);
+        self.read(which, blocks, &HintBits, take);
         Ok(())
     }
 }

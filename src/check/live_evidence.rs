@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::chunk_index::{ChunkTuple, chunks_of};
+use super::chunk_index::ChunkTuple;
 use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
 use super::finding::CheckError;
 use super::live_check::{About, BATCH, LiveCheck};
@@ -11,7 +11,7 @@ use super::reading::{ValueReading, numbered_by_index};
 use super::salvage::{RowFindings, SavedChunk};
 use super::salvage_dir::{self, SalvageDir, SavedRelation};
 use super::salvage_rows::Salvage;
-use super::subject::{Subject, Which};
+use super::subject::{SeenPage, Which};
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::ChunkRow;
 use crate::server::pages::Pages;
@@ -19,7 +19,7 @@ use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::model::sql::quote_identifier;
-use toast_format::model::visibility::Snapshot;
+use toast_format::model::visibility::{HintBits, Snapshot};
 
 /// Refused pages of a relation that are read from their file.
 pub(super) const MAX_REFUSED: usize = 10_000;
@@ -106,7 +106,7 @@ impl LiveCheck {
         standing: &Standing,
         which: Which,
         blocks: Option<Vec<BlockNumber>>,
-        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Pages),
+        mut take: impl FnMut(&SeenPage<'_, Pages>),
     ) -> Result<Vec<BlockNumber>, LiveError> {
         let mut reader = self.reader(standing, which).await?;
         let end = reader.block_count().await?;
@@ -123,7 +123,9 @@ impl LiveCheck {
                 break;
             }
             let pages = reader.read(&some).await?;
-            pages.iter().for_each(|(block, bytes)| take(&subject, block, bytes, &pages));
+            for (block, bytes) in pages.iter() {
+                take(&SeenPage { subject: &subject, block, bytes, visible: &pages });
+            }
             lost.extend(pages.unreadable.iter().map(|(block, _)| *block));
         }
         Ok(lost)
@@ -138,10 +140,8 @@ impl LiveCheck {
         is_asked: impl Fn(u64) -> bool,
         mut each: impl FnMut(u64, ChunkTuple),
     ) -> Result<Vec<BlockNumber>, LiveError> {
-        self.each_page(standing, Which::Toast, blocks, |toast, block, bytes, pages| {
-            chunks_of(toast, block, bytes, pages, &is_asked, &mut each);
-        })
-        .await
+        self.each_page(standing, Which::Toast, blocks, |page| page.each_chunk(&is_asked, &mut each))
+            .await
     }
 
     /// A page as its file has it; empty where the role may not read that.
@@ -174,7 +174,7 @@ impl Evidence for LiveEvidence<'_> {
         &mut self,
         which: Which,
         blocks: Option<Vec<BlockNumber>>,
-        take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Pages),
+        take: impl FnMut(&SeenPage<'_, Pages>),
     ) -> Result<Vec<BlockNumber>, CheckError> {
         if which == Which::Toast && self.check.relation.toast.is_none() {
             return Ok(Vec::new());
@@ -186,12 +186,13 @@ impl Evidence for LiveEvidence<'_> {
         &mut self,
         which: Which,
         blocks: Vec<BlockNumber>,
-        mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8]),
+        mut take: impl FnMut(&SeenPage<'_, HintBits>),
     ) -> Result<(), CheckError> {
         let name = self.check.name(which);
         let subject = self.check.subject(self.standing, which, &name);
         for block in blocks.into_iter().take(MAX_REFUSED) {
-            take(&subject, block, &self.check.on_disk(which, block).await?);
+            let bytes = &self.check.on_disk(which, block).await?;
+            take(&SeenPage { subject: &subject, block, bytes, visible: &HintBits });
         }
         Ok(())
     }

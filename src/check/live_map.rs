@@ -85,9 +85,9 @@ impl LiveCheck {
         let map = self.map_pages(Which::Heap, |map, pages| map.wanted(zeros, end, pages)).await?;
         let lost = map.lost(zeros, standing.blocks);
         let mut still = Vec::new();
-        self.each_page(standing, Which::Heap, Some(lost.zeros), |_, block, bytes, _| {
-            if matches!(Page::parse(bytes), Ok(PageState::New)) {
-                still.push(block);
+        self.each_page(standing, Which::Heap, Some(lost.zeros), |page| {
+            if matches!(Page::parse(page.bytes), Ok(PageState::New)) {
+                still.push(page.block);
             }
         })
         .await?;

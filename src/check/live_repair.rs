@@ -6,10 +6,7 @@ use tokio_postgres::error::SqlState;
 
 use super::chunk_index::ChunkTuple;
 use super::code::Code;
-use super::damaged_row::{
-    DamagedRow, DamagedValue, RewriteTarget, RowsByKey, damaged_row_at, live_pointers,
-    references_on_page, value_ids,
-};
+use super::damaged_row::{DamagedRow, DamagedValue, RewriteTarget, RowsByKey, value_ids};
 use super::live_check::{LiveCheck, is_unreadable};
 use super::reading::{ValueReading, is_read, is_sound};
 use super::relation_run::TableDamage;
@@ -110,10 +107,10 @@ impl LiveCheck {
         };
         let [heap, toast] = damage.refused.clone();
         facts.unread.heap_blocks =
-            self.each_page(standing, Which::Heap, Some(heap), |_, _, _, _| ()).await?;
+            self.each_page(standing, Which::Heap, Some(heap), |_| ()).await?;
         if facts.toast.is_some() {
             facts.unread.toast_blocks =
-                self.each_page(standing, Which::Toast, Some(toast), |_, _, _, _| ()).await?;
+                self.each_page(standing, Which::Toast, Some(toast), |_| ()).await?;
         }
         facts.unreadable_chunks =
             self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
@@ -234,12 +231,12 @@ impl LiveCheck {
         let unread = &mut facts.unread.rows;
         let twins = &mut facts.twins;
         let lost = self
-            .each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
-                *unread |= !references_on_page(written, subject, pages, block, bytes, ids, all);
-                by_key.twins_on_page(subject, pages, block, bytes, |own, other| {
+            .each_page(standing, Which::Heap, None, |page| {
+                *unread |= !page.references(written, ids, all);
+                by_key.twins_on_page(page, |own, other| {
                     twins.insert(own, other);
                 });
-                live_pointers(subject, pages, block, bytes, |pointer| {
+                page.live_pointers(|pointer| {
                     if !self.is_own(pointer) {
                         others += 1;
                         return;
@@ -269,9 +266,9 @@ impl LiveCheck {
         let mut by_key = RowsByKey::new(keys);
         let mut blocks: Vec<BlockNumber> = rows.iter().map(|row| row.ctid.block).collect();
         blocks.dedup();
-        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
-            for row in rows.iter().filter(|row| row.ctid.block == block) {
-                by_key.enter(bytes, subject, row.ctid);
+        self.each_page(standing, Which::Heap, Some(blocks), |page| {
+            for row in rows.iter().filter(|row| row.ctid.block == page.block) {
+                by_key.enter(page, row.ctid);
             }
         })
         .await?;
@@ -470,11 +467,9 @@ impl LiveCheck {
             return Ok(rows);
         }
         let none = HashSet::new();
-        self.each_page(standing, Which::Toast, Some(blocks), |toast, block, bytes, pages| {
-            let own = tids.iter().filter(|tid| tid.block == block);
-            rows.extend(
-                own.filter_map(|tid| damaged_row_at(bytes, toast, pages, *tid, &[], &none)),
-            );
+        self.each_page(standing, Which::Toast, Some(blocks), |page| {
+            let own = tids.iter().filter(|tid| tid.block == page.block);
+            rows.extend(own.filter_map(|tid| page.damaged_row(*tid, &[], &none)));
         })
         .await?;
         Ok(rows)
@@ -489,11 +484,9 @@ impl LiveCheck {
         let mut blocks: Vec<BlockNumber> = damaged.iter().map(|row| row.ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
-        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, pages| {
-            let own = damaged.iter().filter(|row| row.ctid.block == block);
-            rows.extend(own.filter_map(|RowFindings { ctid, columns }| {
-                damaged_row_at(bytes, subject, pages, *ctid, columns, generated)
-            }));
+        self.each_page(standing, Which::Heap, Some(blocks), |page| {
+            let own = damaged.iter().filter(|row| row.ctid.block == page.block);
+            rows.extend(own.filter_map(|row| page.damaged_row(row.ctid, &row.columns, generated)));
         })
         .await?;
         Ok(rows)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::chunk_index::ChunkTuple;
 use super::code::Code;
-use super::damaged_row::{Reference, RewriteTarget, by_key, references_on_page, shared_values};
+use super::damaged_row::{Reference, RewriteTarget, shared_values};
 use super::finding::{Finding, place_at};
 use super::live_check::LiveCheck;
 use super::subject::Which;
@@ -72,8 +72,8 @@ impl LiveCheck {
         let mut all = Vec::new();
         let generated = HashSet::new();
         let written = RewriteTarget { table: "", generated: &generated };
-        self.each_page(standing, Which::Heap, None, |subject, block, bytes, pages| {
-            references_on_page(written, subject, pages, block, bytes, value_ids, &mut all);
+        self.each_page(standing, Which::Heap, None, |page| {
+            page.references(written, value_ids, &mut all);
         })
         .await?;
         let mut findings = find(&self.name(Which::Heap), all);
@@ -123,12 +123,13 @@ impl LiveCheck {
         blocks.sort_unstable();
         blocks.dedup();
         findings.sort_by_key(|finding| finding.place.block);
-        self.each_page(standing, Which::Heap, Some(blocks), |subject, block, bytes, _| {
+        self.each_page(standing, Which::Heap, Some(blocks), |page| {
+            let block = page.block;
             let start = findings.partition_point(|finding| finding.place.block < Some(block));
             let own = findings.iter_mut().skip(start);
             for finding in own.take_while(|finding| finding.place.block == Some(block)) {
                 let Some(item) = finding.place.item else { continue };
-                finding.row = by_key(bytes, subject, ItemPointer { block, item }, &key.columns);
+                finding.row = page.by_key(ItemPointer { block, item }, &key.columns);
             }
         })
         .await

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::chunk_index::{ChunkTuple, chunk_data, chunks_of};
+use super::chunk_index::{ChunkTuple, chunk_data};
 use super::code::Code;
 use super::damaged_row::{end_of, fitting_tuple_at, longer_tuple_at, tuple_at, tuple_bytes_at};
 use super::finding::Finding;
 use super::page::with_fitting_header;
 use super::salvage_custom::CustomValue;
-use super::subject::Subject;
+use super::subject::{SeenPage, Subject};
 use super::tuple::INFOMASK2_AT;
 use super::value::{ChunkSeen, decompressed};
 use toast_format::codec::{Method, datum, pglz};
@@ -23,7 +23,7 @@ use toast_format::disk::tuple::{HeapTuple, infomask2};
 use toast_format::disk::varlena::{VARTAG_ONDISK, Varlena, tc_method, tc_raw_size};
 use toast_format::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
 use toast_format::disk::{
-    BlockNumber, ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
+    ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
 };
 use toast_format::heap::scan::{self, Item, Visible as _};
 use toast_format::model::toaster::chunks::Fate;
@@ -797,17 +797,15 @@ impl Orphans {
 
 /// Adds the chunks of these values, whose IDs are in order, that stand on a refused page of the TOAST relation.
 pub(super) fn refused_chunks(
-    toast: &Subject<'_>,
-    block: BlockNumber,
-    bytes: &[u8],
+    page: &SeenPage<'_, HintBits>,
     value_ids: &[u64],
     chunks: &mut HashMap<u64, Vec<SavedChunk>>,
 ) {
     let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
-    chunks_of(toast, block, bytes, &HintBits, is_asked, |id, chunk| {
+    page.each_chunk(is_asked, |id, chunk| {
         let ChunkSeen { tid, seq, .. } = chunk.seen;
         let doubt = Some(ChunkDoubt::PageRefused);
-        if let Some((data, _)) = chunk_data(bytes, tid, toast.desc.id_type) {
+        if let Some((data, _)) = chunk_data(page.bytes, tid, page.subject.desc.id_type) {
             chunks.entry(id).or_default().push(SavedChunk { tid, seq, data, doubt });
         }
     });
@@ -829,6 +827,7 @@ pub(super) const BY_NUMBERS: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toast_format::disk::BlockNumber;
 
     #[test]
     fn a_compressed_value_is_left_up_to_its_damage() {

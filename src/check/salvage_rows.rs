@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::chunk_index::{ChunkTuple, chunk_data};
 use super::content::check_content;
-use super::damaged_row::is_readable;
 use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
 use super::finding::CheckError;
 use super::salvage::{
@@ -14,7 +13,7 @@ use super::salvage::{
 };
 use super::salvage_custom::{ChunkPlace, CustomValue};
 use super::salvage_dir::{SalvageDir, SavedRelation};
-use super::subject::{Subject, Which};
+use super::subject::{SeenPage, Which};
 use super::value::{ChunkForm, ChunkSeen};
 use crate::server::chunks::in_parts_of;
 use toast_format::disk::layout::PageSize;
@@ -141,14 +140,10 @@ impl<E: Evidence> Salvage<'_, E> {
         let mut rows = Vec::new();
         let refused = self
             .evidence
-            .each_page(Which::Heap, Some(blocks), |subject, block, bytes, _| {
-                rows.extend(rows_on_page(damaged, subject, block, bytes));
-            })
+            .each_page(Which::Heap, Some(blocks), |page| rows.extend(rows_on_page(damaged, page)))
             .await?;
         self.evidence
-            .each_refused(Which::Heap, refused, |subject, block, bytes| {
-                rows.extend(rows_on_page(damaged, subject, block, bytes));
-            })
+            .each_refused(Which::Heap, refused, |page| rows.extend(rows_on_page(damaged, page)))
             .await?;
         Ok(rows)
     }
@@ -208,8 +203,8 @@ impl<E: Evidence> Salvage<'_, E> {
             chunks.by_value.extend(self.chunks_of(&instead).await?);
         }
         self.evidence
-            .each_refused(Which::Toast, refused, |toast, block, bytes| {
-                refused_chunks(toast, block, bytes, &ids, &mut chunks.refused);
+            .each_refused(Which::Toast, refused, |page| {
+                refused_chunks(page, &ids, &mut chunks.refused);
             })
             .await?;
         Ok(chunks)
@@ -227,14 +222,14 @@ impl<E: Evidence> Salvage<'_, E> {
         let block = Some(vec![ctid.block]);
         let refused = self
             .evidence
-            .each_page(Which::Heap, block, |subject, _, bytes, visible| {
-                row = SalvagedRow::read(bytes, subject, *ctid);
-                sql_reads = is_readable(bytes, subject, visible, *ctid);
+            .each_page(Which::Heap, block, |page| {
+                row = SalvagedRow::read(page.bytes, page.subject, *ctid);
+                sql_reads = page.is_readable(*ctid);
             })
             .await?;
         self.evidence
-            .each_refused(Which::Heap, refused, |subject, _, bytes| {
-                row = SalvagedRow::read(bytes, subject, *ctid);
+            .each_refused(Which::Heap, refused, |page| {
+                row = SalvagedRow::read(page.bytes, page.subject, *ctid);
             })
             .await?;
         let Some(mut row) = row else { return Ok(None) };
@@ -348,7 +343,7 @@ impl<E: Evidence> Salvage<'_, E> {
         let mut rest = chunks.iter().peekable();
         let id_type = self.relation.desc.id_type;
         self.evidence
-            .each_page(Which::Toast, Some(blocks), |_, block, bytes, _| {
+            .each_page(Which::Toast, Some(blocks), |&SeenPage { block, bytes, .. }| {
                 while let Some(chunk) = rest.next_if(|chunk| chunk.seen.tid.block <= block) {
                     let ChunkSeen { tid, seq, .. } = chunk.seen;
                     if tid.block == block
@@ -385,12 +380,8 @@ fn chunks_at(tids: &[ItemPointer]) -> Vec<ChunkTuple> {
 }
 
 /// The rows of a page that are among the `damaged` ones, which are in order.
-fn rows_on_page(
-    damaged: &[RowFindings],
-    subject: &Subject<'_>,
-    block: BlockNumber,
-    bytes: &[u8],
-) -> Vec<RowToSave> {
+fn rows_on_page<V>(damaged: &[RowFindings], page: &SeenPage<'_, V>) -> Vec<RowToSave> {
+    let SeenPage { subject, block, bytes, .. } = *page;
     let start = damaged.partition_point(|row| row.ctid.block < block);
     let end = damaged.partition_point(|row| row.ctid.block <= block);
     let mut rows = Vec::new();

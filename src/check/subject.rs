@@ -6,6 +6,7 @@ use super::visibility_map::VisibilityMap;
 use toast_format::disk::custom::{CustomFlavor, CustomPointer};
 use toast_format::disk::desc::{Attribute, TupleDesc};
 use toast_format::disk::layout::PageSize;
+use toast_format::disk::page::{Page, PageState};
 use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::type_kind::Types;
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
@@ -129,6 +130,24 @@ impl Subject<'_> {
 
     pub(super) fn tuple_place(&self, ctid: ItemPointer) -> Place {
         Place { item: Some(ctid.item), ..self.page_place(ctid.block) }
+    }
+}
+
+/// A page of a relation as it was read, and what tells which of its tuples are visible.
+pub(super) struct SeenPage<'a, V> {
+    pub(super) subject: &'a Subject<'a>,
+    pub(super) block: BlockNumber,
+    pub(super) bytes: &'a [u8],
+    pub(super) visible: &'a V,
+}
+
+impl<'a, V> SeenPage<'a, V> {
+    /// The page, if it is in use and its header is sound.
+    pub(super) fn parsed(&self) -> Option<Page<'a>> {
+        match Page::parse(self.bytes) {
+            Ok(PageState::Used(page)) => Some(page),
+            _ => None,
+        }
     }
 }
 
