@@ -6,11 +6,11 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{PageFindings, SeenPage, Subject};
 use super::value::{ChunkForm, ChunkSeen, inline_content};
-use toast_format::disk::page::{LinePointer, LinePointerState, Page, PageState};
-use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask};
-use toast_format::disk::varlena::Varlena;
+use toast_format::disk::page::{LinePointer, LinePointerState};
+use toast_format::disk::tuple::{HOFF_AT, infomask};
 use toast_format::disk::{
-    BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId, ValueIdType,
+    BlockNumber, ByteOrder, HeapTuple, ItemPointer, Page, PageState, TransactionId, ValueId,
+    ValueIdType, Varlena,
 };
 use toast_format::heap::problem::Place;
 use toast_format::heap::scan::{self, Item, Visible, each_tuple};

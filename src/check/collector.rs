@@ -9,12 +9,11 @@ use super::subject::{External, PageFindings, Subject};
 use super::tuple::at_value;
 use super::value::{ChunkSeen, Damage, external_content};
 use crate::value::reading::CustomDatum;
-use toast_format::disk::custom::CustomPointer;
-use toast_format::disk::desc::Attribute;
 use toast_format::disk::jsonb_text::TextSink;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId, ValueId};
+use toast_format::disk::{
+    Attribute, BlockNumber, ByteOrder, CustomPointer, ItemPointer, Oid, PageSize, TransactionId,
+    ValueId, Varlena,
+};
 use toast_format::heap::problem::Place;
 use toast_format::model::toaster::catalog::{Handler, Toasters};
 use toast_format::model::toaster::chunks::{Chunk, ChunkStore, StoreError};

@@ -2,9 +2,8 @@
 
 use super::formats::Formats;
 use super::value::Damage;
-use toast_format::disk::ByteOrder;
-use toast_format::disk::desc::Attribute;
 use toast_format::disk::type_kind::Types;
+use toast_format::disk::{Attribute, ByteOrder};
 
 /// What is wrong with the content of a value of `column`. `utf8`: whether the database's encoding
 /// is UTF8, the only one that is checked.

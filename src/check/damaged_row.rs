@@ -8,15 +8,15 @@ use super::finding::{self, Finding};
 use super::reading::ValueReading;
 use super::subject::{Depth, PageFindings, SeenPage, Subject};
 use super::value::{check_pointer, inline_content};
-use toast_format::disk::desc::{Attribute, Length, TupleDesc};
 use toast_format::disk::layout::LINE_POINTER_SIZE;
-use toast_format::disk::page::{LinePointer, LinePointerState, Page, PageState};
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask2};
+use toast_format::disk::page::{LinePointer, LinePointerState};
+use toast_format::disk::tuple::{HOFF_AT, infomask2};
 use toast_format::disk::types::is_text_like;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::walk::{Datum, Walk, WalkErrorKind};
-use toast_format::disk::{ByteOrder, ItemPointer, Oid, ValueId, max_align, value_text};
+use toast_format::disk::walk::WalkErrorKind;
+use toast_format::disk::{
+    Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, Length, Oid, Page, PageState,
+    ToastPointer, TupleDesc, ValueId, Varlena, Walk, max_align, value_text,
+};
 use toast_format::heap::scan::{self, Item, Visible};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use toast_format::model::toaster::catalog::{Handler, Toasters};

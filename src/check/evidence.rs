@@ -6,8 +6,7 @@ use super::chunk_index::ChunkTuple;
 use super::finding::CheckError;
 use super::salvage::SavedChunk;
 use super::subject::{SeenPage, Which};
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
 use toast_format::heap::scan::Visible;
 use toast_format::model::visibility::HintBits;
 

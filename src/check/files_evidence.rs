@@ -18,8 +18,7 @@ use super::subject::{SeenPage, Subject, Which};
 use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
-use toast_format::disk::BlockNumber;
-use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::{BlockNumber, TupleDesc};
 use toast_format::model::visibility::HintBits;
 
 /// The table's name in statements, which a file does not tell.

@@ -4,15 +4,14 @@
 
 use super::code::Code;
 use super::value::{Damage, inline_content};
-use toast_format::disk::desc::{Align, Length, TupleDesc};
 use toast_format::disk::jsonb_text::{InPlace, JsonbText, TextSink};
 use toast_format::disk::numeric::Numeric;
-use toast_format::disk::tuple::HeapTuple;
 use toast_format::disk::type_kind::{Made, Type, Types};
 use toast_format::disk::types::is_text_like;
-use toast_format::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{ByteOrder, Oid, max_align};
+use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
+use toast_format::disk::{
+    Align, ByteOrder, Datum, HeapTuple, Length, Oid, TupleDesc, Varlena, Walk, max_align,
+};
 
 const NUMERIC: u32 = 1700;
 const JSONB: u32 = 3802;

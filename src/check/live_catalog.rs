@@ -12,8 +12,7 @@ use super::repair::ColumnRules;
 use super::subject::Which;
 use crate::server::LiveError;
 use crate::server::catalog::RelationKind;
-use toast_format::disk::ItemPointer;
-use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::{ItemPointer, ToastPointer};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_identifier;
 

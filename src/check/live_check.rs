@@ -22,12 +22,11 @@ use crate::server::chunks::{ChunkPages, LiveChunks, in_parts_of};
 use crate::server::connect::Connection;
 use crate::server::pages::{HintedXids, PageReader, is_about_data};
 use crate::server::{LiveError, owner_facts, snapshot};
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::type_kind::Types;
-use toast_format::disk::{BlockNumber, ItemPointer, TransactionId, ValueId, ValueIdType};
+use toast_format::disk::{
+    BlockNumber, CustomFlavor, ItemPointer, PageSize, ToastPointer, TransactionId, TupleDesc,
+    ValueId, ValueIdType,
+};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toaster::catalog::Toasters;

@@ -16,8 +16,7 @@ use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::ChunkRow;
 use crate::server::pages::Pages;
 use crate::server::{LiveError, owner_facts, snapshot};
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
 use toast_format::model::sql::quote_identifier;
 use toast_format::model::visibility::{HintBits, Snapshot};
 

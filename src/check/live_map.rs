@@ -11,8 +11,7 @@ use super::visibility_map::{LostBlocks, VisibilityMap};
 use crate::server::LiveError;
 use crate::server::checking::Standing;
 use crate::server::pages::{PageReader, Pages};
-use toast_format::disk::BlockNumber;
-use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::{BlockNumber, Page, PageState};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_literal;
 

@@ -19,8 +19,7 @@ use super::value::{ChunkForm, uses_all};
 use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow};
 use crate::server::{LiveError, snapshot};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::disk::{BlockNumber, ItemPointer, PageSize};
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 

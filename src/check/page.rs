@@ -7,12 +7,14 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{PageFindings, PageOwner, Subject};
 use super::tuple::{INFOMASK_AT, INFOMASK2_AT, TupleCheck};
-use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
+use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::page::{
-    ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
+    ItemError, LinePointer, LinePointerState, PageError, WrongChecksum,
 };
-use toast_format::disk::tuple::{HOFF_AT, HeapTuple, infomask};
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, max_align};
+use toast_format::disk::tuple::{HOFF_AT, infomask};
+use toast_format::disk::{
+    BlockNumber, ByteOrder, HeapTuple, ItemPointer, Page, PageSize, PageState, max_align,
+};
 use toast_format::heap::problem::Place;
 use toast_format::heap::scan::Visible;
 use toast_format::model::visibility::Visibility;

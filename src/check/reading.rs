@@ -5,9 +5,7 @@ use std::collections::HashSet;
 use super::chunk_index::ChunkTuple;
 use super::value::{ChunkForm, ChunkSeen, check_chunks};
 use crate::server::chunk_rows::ChunkRow;
-use toast_format::disk::ItemPointer;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::{ItemPointer, PageSize, ToastPointer};
 use toast_format::model::toaster::chunks::Fate;
 
 /// How a damaged value can be read: the facts from which its statement is chosen.

@@ -11,9 +11,7 @@ use super::evidence::ChunksByValue;
 use super::reading::{ValueReading, is_sound};
 use super::repair_comments::{in_part, is_of_chunks, is_of_content, listed};
 use super::value::{ChunkSeen, check_chunks};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::{BlockNumber, ItemPointer, Oid};
+use toast_format::disk::{BlockNumber, ItemPointer, Oid, PageSize, ToastPointer};
 use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The facts about a table with damaged values.

@@ -683,8 +683,7 @@ mod tests {
     use crate::check::repair::{ColumnRules, ToastIndexState, may_crash_at_pglz};
     use crate::check::value::{ChunkForm, ChunkSeen};
     use std::collections::HashMap;
-    use toast_format::disk::pointer::ToastPointer;
-    use toast_format::disk::{BlockNumber, ByteOrder, Oid, ValueId, ValueIdType};
+    use toast_format::disk::{BlockNumber, ByteOrder, Oid, ToastPointer, ValueId, ValueIdType};
     use toast_format::model::sql::fresh;
 
     fn script(facts: &RepairFacts, rows: &[DamagedRow]) -> Vec<String> {

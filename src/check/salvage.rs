@@ -14,16 +14,12 @@ use super::subject::{SeenPage, Subject};
 use super::tuple::INFOMASK2_AT;
 use super::value::{ChunkSeen, decompressed};
 use toast_format::codec::{Method, datum, pglz};
-use toast_format::disk::desc::Attribute;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::missing;
-use toast_format::disk::page::{Page, PageState};
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::tuple::{HeapTuple, infomask2};
-use toast_format::disk::varlena::{VARTAG_ONDISK, Varlena, tc_method, tc_raw_size};
-use toast_format::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
+use toast_format::disk::tuple::infomask2;
+use toast_format::disk::varlena::{VARTAG_ONDISK, tc_method, tc_raw_size};
+use toast_format::disk::walk::{WalkError, WalkErrorKind};
 use toast_format::disk::{
-    ByteOrder, ItemPointer, Oid, ValueId, ValueIdType, max_align, value_text,
+    Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, Oid, Page, PageSize, PageState,
+    ToastPointer, ValueId, ValueIdType, Varlena, Walk, max_align, missing, value_text,
 };
 use toast_format::heap::scan::{self, Item, Visible as _};
 use toast_format::model::toaster::chunks::Fate;

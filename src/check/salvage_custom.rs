@@ -1,9 +1,7 @@
 //! Values of pluggable toasters for `--salvage`: where their chunks are to be looked for, and what appendable ones have
 //! (pure).
 
-use toast_format::disk::custom::CustomPointer;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::{ByteOrder, ItemPointer};
+use toast_format::disk::{ByteOrder, CustomPointer, ItemPointer, PageSize};
 use toast_format::model::toaster::bytea::{ByteaPointer, VERSION_SIZE, slice_size};
 use toast_format::model::toaster::catalog::{Handler, Toasters};
 use toast_format::model::toaster::describe::{Description, describe};

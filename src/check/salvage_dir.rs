@@ -18,10 +18,9 @@ use super::salvage::{
     ByteRuns, Cell, RowFindings, SalvagedRow, SalvagedValue, StoredShape, damaged_row_of,
 };
 use crate::value::contents::named;
-use toast_format::disk::ItemPointer;
-use toast_format::disk::desc::{Attribute, TupleDesc};
 use toast_format::disk::type_kind::Types;
 use toast_format::disk::types::is_text_like;
+use toast_format::disk::{Attribute, ItemPointer, TupleDesc};
 use toast_format::model::sql::{LONGEST_NAME, quote_identifier, quote_qualified, truncated};
 
 /// Name and version of the manifest's lines.

@@ -16,9 +16,9 @@ use super::salvage_dir::{SalvageDir, SavedRelation};
 use super::subject::{SeenPage, Which};
 use super::value::{ChunkForm, ChunkSeen};
 use crate::server::chunks::in_parts_of;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
+use toast_format::disk::{
+    BlockNumber, ByteOrder, ItemPointer, PageSize, ToastPointer, TransactionId, ValueId,
+};
 use toast_format::model::toaster::chunks::Fate;
 
 /// Chunks that values together have at the most whose places are kept at a time: 48 bytes each.

@@ -10,10 +10,8 @@ use super::value::Toast;
 use crate::offline::saved::{
     self, RowKind, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
 };
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::type_kind::Types;
+use toast_format::disk::{CustomFlavor, PageSize, TupleDesc};
 use toast_format::model::visibility::HintBits;
 
 /// Checks the pages in `text`, which stands for `name`.

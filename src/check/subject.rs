@@ -3,13 +3,11 @@
 use super::finding::Finding;
 use super::value::Toast;
 use super::visibility_map::VisibilityMap;
-use toast_format::disk::custom::{CustomFlavor, CustomPointer};
-use toast_format::disk::desc::{Attribute, TupleDesc};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::page::{Page, PageState};
-use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::type_kind::Types;
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, ValueId};
+use toast_format::disk::{
+    Attribute, BlockNumber, ByteOrder, CustomFlavor, CustomPointer, ItemPointer, Page, PageSize,
+    PageState, ToastPointer, TransactionId, TupleDesc, ValueId,
+};
 use toast_format::heap::problem::Place;
 use toast_format::model::visibility::Transactions;
 

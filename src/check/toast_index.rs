@@ -14,8 +14,7 @@ use crate::server::checking::Standing;
 use crate::server::pages::{AT_ONCE, PageReader};
 use crate::server::{LiveError, catalog};
 use toast_format::disk::btree::{ChunkKey, TreeNode, TreePage, tree_page};
-use toast_format::disk::page::{Page, PageState};
-use toast_format::disk::{BlockNumber, ValueId, ValueIdType};
+use toast_format::disk::{BlockNumber, Page, PageState, ValueId, ValueIdType};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_literal, quote_qualified};
 

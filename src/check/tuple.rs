@@ -6,12 +6,13 @@ use super::content::{check_content, check_fixed};
 use super::finding::Finding;
 use super::subject::{External, PageFindings, Subject};
 use super::value::{Damage, check_pointer, inline_content};
-use toast_format::disk::desc::Attribute;
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
-use toast_format::disk::tuple::{HOFF_AT, HeapTuple, TupleError, infomask};
-use toast_format::disk::varlena::{COMPRESSED_HEADER_SIZE, Varlena, VarlenaError};
-use toast_format::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
-use toast_format::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
+use toast_format::disk::tuple::{HOFF_AT, TupleError, infomask};
+use toast_format::disk::varlena::{COMPRESSED_HEADER_SIZE, VarlenaError};
+use toast_format::disk::walk::{WalkError, WalkErrorKind};
+use toast_format::disk::{
+    Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, TransactionId, Varlena, Walk, max_align,
+};
 use toast_format::heap::problem::Place;
 use toast_format::model::visibility::Visibility;
 

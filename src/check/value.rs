@@ -3,10 +3,8 @@
 
 use super::code::Code;
 use toast_format::codec::{Method, datum, pglz};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::varlena::{tc_method, tc_raw_size};
-use toast_format::disk::{ByteOrder, ItemPointer, Oid};
+use toast_format::disk::{ByteOrder, ItemPointer, Oid, PageSize, ToastPointer};
 use toast_format::model::toaster::chunks::Fate;
 
 /// The largest `va_rawsize` (`VARLENA_SIZE_LIMIT` of `verify_heapam.c`).

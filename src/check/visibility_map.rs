@@ -9,9 +9,8 @@ use super::code::Code;
 use super::finding::Finding;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::FileTarget;
-use toast_format::disk::BlockNumber;
-use toast_format::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::layout::PAGE_HEADER_SIZE;
+use toast_format::disk::{BlockNumber, Page, PageSize, PageState};
 use toast_format::heap::problem::Place;
 
 /// Blocks whose bits a byte of the map has (`HEAPBLOCKS_PER_BYTE`).

@@ -3,8 +3,8 @@
 
 use toast_format::codec::Method;
 use toast_format::codec::items::Items;
+use toast_format::disk::PageSize;
 use toast_format::disk::jsonb_parts::{ExtractedDatum, VisitedPart};
-use toast_format::disk::layout::PageSize;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{Prices, ReadWork};
 use toast_format::model::pages::{chunk_bytes, tuple_bytes};

@@ -13,15 +13,11 @@ use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::{id_list, parse_tid, value_id};
 use crate::server::connect::Client;
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::{Attribute, TupleDesc};
 use toast_format::disk::jsonb_of_text::jsonb;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::tuple::HeapTuple;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
+use toast_format::disk::{
+    Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, Oid, PageSize,
+    ToastPointer, TupleDesc, ValueId, Varlena, Walk,
+};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
 use toast_format::model::estimate::PowerSums;

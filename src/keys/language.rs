@@ -11,13 +11,14 @@ use crate::advise::candidate::AdviseError;
 use crate::server::LiveError;
 use crate::server::catalog::{Relation, VIRTUAL};
 use crate::server::connect::Client;
-use toast_format::disk::desc::{Align, Attribute, Length, TupleDesc};
 use toast_format::disk::element_parts::{CompositeField, ElementShape, walk_array, walk_row};
-use toast_format::disk::element_text;
 use toast_format::disk::hstore_parts::{self, hstore};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::jsonb_parts::Visit;
-use toast_format::disk::{ByteOrder, Oid, json_parts, jsonb_parts, types};
+use toast_format::disk::{
+    Align, Attribute, ByteOrder, Length, Oid, TupleDesc, element_text, json_parts, jsonb_parts,
+    types,
+};
 
 /// A type whose values have parts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,8 +23,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::{ByteOrder, TransactionId};
+use toast_format::disk::{ByteOrder, PageSize, TransactionId};
 
 /// `FLOATFORMAT_VALUE` in `pg_control.h`.
 const FLOAT_FORMAT: f64 = 1_234_567.0;

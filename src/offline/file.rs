@@ -5,8 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::other_file::{BEGINNING, OtherFile};
-use toast_format::disk::BlockNumber;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{BlockNumber, PageSize};
 
 /// Why a relation file could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 
 /// What a file is that is neither a relation file nor saved output of pageinspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

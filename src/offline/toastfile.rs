@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use super::file::{FileError, RelationFile};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::page::{LinePointerState, Page, PageState};
-use toast_format::disk::tuple::{HeapTuple, infomask};
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::disk::page::LinePointerState;
+use toast_format::disk::tuple::infomask;
+use toast_format::disk::{
+    BlockNumber, HeapTuple, ItemPointer, Oid, Page, PageSize, PageState, ValueId, ValueIdType,
+    Varlena,
+};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{self, Item};
 use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};

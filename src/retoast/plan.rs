@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::retoast::forecast::Afterwards;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 use toast_format::model::interval::{Interval, Range};
 
 /// Bytes of WAL per second on a fast and on a slow server.

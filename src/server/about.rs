@@ -9,8 +9,7 @@ use super::calibrate::identity;
 use super::connect::Client;
 use super::{LiveError, single_row};
 use toast_format::codec::Method;
-use toast_format::disk::Oid;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Oid, PageSize};
 use toast_format::model::sql::quote_identifier;
 
 /// The reason shown where VACUUM never truncates files.

@@ -13,8 +13,7 @@ use super::connect::Client;
 use super::trial::{Copied, CopyTable, base_of, padding_text};
 use super::{LiveError, single_row};
 use toast_format::codec::Method;
-use toast_format::disk::ItemPointer;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier};
 
 /// Each time is the least of this number of runs, or of one where runs take long.

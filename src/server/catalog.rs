@@ -13,10 +13,11 @@ use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, letter_in, numbers};
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::desc::MissingValue;
 use toast_format::disk::types::SENT_AS_STORED;
-use toast_format::disk::{Oid, ValueIdType, array, types};
+use toast_format::disk::{
+    Align, Attribute, Length, Oid, PageSize, Storage, TupleDesc, ValueIdType, array, types,
+};
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::Prices;
 use toast_format::model::index_shape::IndexShape;

@@ -8,10 +8,11 @@ use super::connect::{Client, Connection};
 use super::owner_facts::lock_unplanned;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, single_row, snapshot};
-use toast_format::disk::desc::{Align, Attribute, Length, Storage as AttributeStorage, TupleDesc};
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::type_kind::{Made, Type as TypeOnDisk, Types};
-use toast_format::disk::{BlockNumber, Oid, TransactionId};
+use toast_format::disk::{
+    Align, Attribute, BlockNumber, Length, Oid, PageSize, Storage as AttributeStorage,
+    TransactionId, TupleDesc,
+};
 use toast_format::model::sql::quote_literal;
 use toast_format::model::visibility::Snapshot;
 

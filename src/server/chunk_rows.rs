@@ -10,8 +10,7 @@ use tokio_postgres::types::Type;
 use super::chunks::{id_list, value_id};
 use super::connect::Client;
 use super::{LiveError, single_row, snapshot};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::{BlockNumber, ItemPointer, ValueId, ValueIdType};
+use toast_format::disk::{BlockNumber, ItemPointer, PageSize, ValueId, ValueIdType};
 
 /// A chunk found by the index of the TOAST relation.
 #[derive(Debug, Clone, PartialEq, Eq)]

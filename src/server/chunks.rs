@@ -15,9 +15,9 @@ use super::connect::{Client, Connection};
 use super::pages::PageReader;
 use super::{LiveError, count_in, snapshot};
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::{BlockNumber, ItemPointer, Oid, ValueId, ValueIdType};
+use toast_format::disk::{
+    BlockNumber, ItemPointer, Oid, PageSize, ToastPointer, ValueId, ValueIdType,
+};
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toaster::chunks::{
     Chunk, ChunkData, ChunkStore, Fate, FetchedChunks, StoreError, WantedChunks,

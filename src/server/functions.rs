@@ -13,8 +13,7 @@ use super::connect::Client;
 use super::probe::{Answer, Probe};
 use super::{LiveError, count_in, snapshot};
 use toast_format::codec::Method;
-use toast_format::disk::ItemPointer;
-use toast_format::disk::desc::Length;
+use toast_format::disk::{ItemPointer, Length};
 use toast_format::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot distinguish.

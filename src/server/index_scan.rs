@@ -14,10 +14,7 @@ use super::about::Pageinspect;
 use super::connect::Connection;
 use super::indexes::{self, Index, LIMITS};
 use super::sqlstate::ErrorKind;
-use toast_format::disk::Oid;
-use toast_format::disk::btree;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::page::{Page, PageState};
+use toast_format::disk::{Oid, Page, PageSize, PageState, btree};
 use toast_format::model::btree::{Entries, build_wal, is_bloated, room};
 use toast_format::model::sql::quote_literal;
 

@@ -8,8 +8,7 @@ use tokio_postgres::types::Type;
 use super::connect::Connection;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, numbers};
-use toast_format::disk::Oid;
-use toast_format::disk::desc::Align;
+use toast_format::disk::{Align, Oid};
 use toast_format::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 use toast_format::model::sql::LONGEST_NAME;
 

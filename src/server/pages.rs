@@ -13,10 +13,11 @@ use super::connect::Connection;
 use super::owner_facts::{LockConnection, lock_unplanned};
 use super::snapshot::{in_savepoint, learn};
 use super::{LiveError, catalog};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::page::{LinePointerState, Page, PageState};
-use toast_format::disk::tuple::{HeapTuple, infomask};
-use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
+use toast_format::disk::page::LinePointerState;
+use toast_format::disk::tuple::infomask;
+use toast_format::disk::{
+    BlockNumber, HeapTuple, ItemPointer, Page, PageSize, PageState, TransactionId,
+};
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::scan::{Visible, Visitor};
 use toast_format::model::sql::quote_literal;

@@ -21,11 +21,8 @@ use std::ops::Range;
 use super::about::Server;
 use super::catalog::Relation;
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Attribute, Length, Storage};
-use toast_format::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
-use toast_format::disk::max_align;
-use toast_format::disk::types;
-use toast_format::disk::{Oid, ValueId};
+use toast_format::disk::layout::TUPLE_HEADER_SIZE;
+use toast_format::disk::{Attribute, Length, Oid, PageSize, Storage, ValueId, max_align, types};
 use toast_format::model::sql::{in_blocks, quote_identifier};
 use toast_format::model::stored::{
     Form, FunctionAnswer, LONGEST_SHORT, Location, Placement, StoredValue, pointer_size,

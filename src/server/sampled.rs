@@ -16,10 +16,8 @@ use super::functions::{Answers, rows, size};
 use super::pages::{PageReader, ReadOrder};
 use super::probe::{Probe, RowQuestion};
 use super::scan::{BATCH, ScanError};
-use toast_format::disk::layout::{
-    LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE,
-};
-use toast_format::disk::{BlockNumber, ItemPointer, max_align};
+use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, TUPLE_HEADER_SIZE};
+use toast_format::disk::{BlockNumber, ItemPointer, PageSize, max_align};
 use toast_format::heap::scan::Scan;
 use toast_format::model::stored::{Placement, StoredValue};
 use toast_format::model::visibility::Snapshot;

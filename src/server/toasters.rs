@@ -11,9 +11,8 @@ use super::about::Server;
 use super::connect::Client;
 use super::{LiveError, letter_in, numbers};
 use toast_format::codec::Method;
-use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::{Oid, Storage};
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn, Toasters};
 

@@ -16,9 +16,8 @@ use tokio_postgres::types::Type;
 use super::LiveError;
 use super::connect::Client;
 use toast_format::codec::Method;
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
-use toast_format::disk::{ItemPointer, max_align};
+use toast_format::disk::{ItemPointer, PageSize, max_align};
 use toast_format::model::policy::CompressedSizes;
 use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::quote_identifier;
@@ -220,7 +219,7 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toast_format::disk::desc::{Align, Length, Storage};
+    use toast_format::disk::{Align, Length, Storage};
     use toast_format::model::cost::Prices;
     use toast_format::model::policy::{MethodChoice, Policy};
     use toast_format::model::stored::Form;

@@ -2,9 +2,8 @@ use super::*;
 use crate::keys::cost::{StoredDocument, TableTerms};
 use crate::keys::language::DocumentLanguage;
 use proptest::prelude::*;
-use toast_format::disk::ByteOrder;
 use toast_format::disk::jsonb_of_text::jsonb;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{ByteOrder, PageSize};
 use toast_format::model::stored::{Form, StoredValue};
 
 const TERMS: TableTerms = TableTerms { page: PageSize::DEFAULT, levels: 2 };

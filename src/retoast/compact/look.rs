@@ -16,11 +16,11 @@ use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Attribute, Storage};
-use toast_format::disk::tuple::{HeapTuple, infomask};
-use toast_format::disk::varlena::{VARLENA_HEADER_SIZE, Varlena};
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{BlockNumber, ItemPointer, Oid};
+use toast_format::disk::tuple::infomask;
+use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
+use toast_format::disk::{
+    Attribute, BlockNumber, Datum, HeapTuple, ItemPointer, Oid, Storage, Varlena, Walk,
+};
 use toast_format::fill::lengths::{Growth, Limits, RowLength, length};
 use toast_format::fill::packing::{Sample, chunks_of};
 use toast_format::fill::room::{Room, taken};

@@ -13,12 +13,9 @@ use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, catalog, snapshot};
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::page::{Page, PageState};
-use toast_format::disk::tuple::HeapTuple;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{BlockNumber, ItemPointer, Oid};
+use toast_format::disk::{
+    BlockNumber, Datum, HeapTuple, ItemPointer, Oid, Page, PageState, TupleDesc, Varlena, Walk,
+};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{self, Item};
 use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};

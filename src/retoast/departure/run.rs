@@ -386,8 +386,8 @@ async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toast_format::disk::Storage;
     use toast_format::disk::custom::DEFAULT_TOASTER;
-    use toast_format::disk::desc::Storage;
     use toast_format::model::toaster::catalog::{Handler, PluggableToaster};
 
     const OURS: Oid = Oid(147_811);

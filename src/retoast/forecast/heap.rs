@@ -3,8 +3,8 @@
 
 use std::iter;
 
-use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use toast_format::disk::max_align;
+use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
+use toast_format::disk::{PageSize, max_align};
 use toast_format::model::wal::{ROW_LOCK, UPDATE_ON_PAGE, UPDATE_TO_OTHER_PAGE};
 
 /// Rows longer than this are offered to the TOAST code by each UPDATE (`TOAST_TUPLE_THRESHOLD`, heaptoast.h).

@@ -12,8 +12,7 @@ use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::connect::Client;
 use crate::server::{LiveError, numbers};
 use toast_format::codec::Method;
-use toast_format::disk::Oid;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::{Oid, Storage};
 use toast_format::judge::toaster::Current;
 use toast_format::model::sql::{quote_identifier, quote_literal};
 

@@ -11,7 +11,7 @@ use crate::server::about::Server;
 use crate::server::catalog::{Relation, VIRTUAL};
 use crate::server::connect::Client;
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Length, Storage};
+use toast_format::disk::{Length, Storage};
 use toast_format::judge::goal::Goal;
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::policy::MethodChoice;

@@ -12,8 +12,7 @@ use crate::server::LiveError;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
 use toast_format::codec::Method;
-use toast_format::disk::Oid;
-use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
+use toast_format::disk::{Attribute, Oid, Storage, TupleDesc};
 use toast_format::judge::toaster::{Changes, ToasterChange};
 use toast_format::model::sql::{quote_identifier, quote_literal};
 

@@ -10,7 +10,7 @@ use crate::server::about::{Compression, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::Storage;
 use toast_format::judge::Judge;
 use toast_format::judge::goal::PolicyGoal;
 use toast_format::judge::policy::Rule;

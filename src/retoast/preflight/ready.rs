@@ -7,7 +7,7 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::Storage;
 use toast_format::judge::Judge;
 use toast_format::judge::goal::Goal;
 use toast_format::judge::toaster::{Changes, Toaster};

@@ -22,8 +22,7 @@ use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
 use crate::server::indexes::Index;
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, index_scan, indexes};
-use toast_format::disk::Oid;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Oid, PageSize};
 use toast_format::model::btree::{build_wal, is_bloated};
 
 /// If at least this fraction of the rows is dead, they are vacuumed first, because their index entries would count as

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use super::{GIVES, Target, at_addresses};
 use crate::server::trial::{Copied, CopyTable, compressed_size, padding_text};
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 use toast_format::model::policy::MethodChoice;
 use toast_format::model::sql::quote_identifier;
 

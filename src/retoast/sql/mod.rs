@@ -9,7 +9,7 @@ pub(crate) mod vacuum;
 
 use crate::server::snapshot;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Attribute;
+use toast_format::disk::Attribute;
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::sql::Shape;
 use toast_format::model::sql::{in_blocks, quote_identifier};

@@ -28,7 +28,7 @@ use crate::retoast::task::guard::{BatchEnd, Guard, LIMIT, Reason, TaskEnd};
 use crate::retoast::task::session::{Session, Tuning, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::retoast::verdict;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::Storage;
 use toast_format::fill::file_model::EARLY;
 use toast_format::heap::sample::SpreadBlocks;
 use toast_format::judge::toaster::Changes;

@@ -2,9 +2,8 @@
 //! values are read.
 
 use super::{AskedColumn, LONGEST_SHORT, Probe, Questions, listed};
-use toast_format::disk::desc::Length;
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
-use toast_format::disk::max_align;
+use toast_format::disk::{Length, max_align};
 use toast_format::model::sql::quote_identifier;
 use toast_format::model::sql::{fresh, fresh_array};
 

@@ -1,7 +1,8 @@
 //! Tests of the interpretation of the functions' results.
 
 use super::*;
-use toast_format::disk::desc::{Align, MissingValue};
+use toast_format::disk::Align;
+use toast_format::disk::desc::MissingValue;
 
 const TEXT: u32 = 25;
 const JSONB: u32 = 3802;

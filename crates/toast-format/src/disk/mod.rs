@@ -13,6 +13,8 @@
 //!   [`type_kind`]: how types are composed; [`columns`]: columns written by hand or as rows of `pg_attribute`;
 //!   [`missing`]: values that no row contains; [`hex`]: one value in hexadecimal.
 //!
+//! The types that most code uses stand here, too.
+//!
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
 //! understood is a value with its bytes, not an error that stops the page.
 
@@ -47,6 +49,15 @@ pub mod walk;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use custom::{CustomFlavor, CustomPointer};
+pub use desc::{Align, Attribute, Length, Storage, TupleDesc};
+pub use layout::PageSize;
+pub use page::{Page, PageState};
+pub use pointer::ToastPointer;
+pub use tuple::HeapTuple;
+pub use varlena::Varlena;
+pub use walk::{Datum, Walk};
 
 /// The byte order of the machine that wrote a page; nothing in a page names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

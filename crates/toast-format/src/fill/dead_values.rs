@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::disk::layout::PageSize;
-use crate::disk::tuple::HeapTuple;
-use crate::disk::varlena::Varlena;
+use crate::disk::{HeapTuple, PageSize, Varlena};
 
 /// The most values that are remembered. Of more, a part that depends only on their IDs is.
 const MOST: usize = 1 << 16;

@@ -1,7 +1,7 @@
 //! Whether VACUUM may remove the dead tuples of a file now.
 
-use crate::disk::TransactionId;
-use crate::disk::tuple::{HeapTuple, infomask};
+use crate::disk::tuple::infomask;
+use crate::disk::{HeapTuple, TransactionId};
 
 /// The transactions that deleted the dead tuples of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

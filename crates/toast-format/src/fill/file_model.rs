@@ -4,7 +4,7 @@
 //! by about as much as is dead at any one time. Of a heap and of compaction, factors are known that were measured with
 //! `retoast` on tables of many kinds (`scripts/bench`). Tests of forecasts and of advice hold all that against real files.
 
-use crate::disk::layout::PageSize;
+use crate::disk::PageSize;
 use crate::model::btree::{is_bloated, least_bloated};
 use crate::model::interval::Interval;
 use crate::model::pages::least_gain;

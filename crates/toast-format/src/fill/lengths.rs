@@ -6,11 +6,9 @@
 //! if the two are equal.
 
 use super::room::taken;
-use crate::disk::desc::{Attribute, Length, Storage, TupleDesc};
-use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
-use crate::disk::max_align;
+use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::disk::tuple::HeapTuple;
+use crate::disk::{Attribute, HeapTuple, Length, PageSize, Storage, TupleDesc, max_align};
 use crate::model::settings::TupleTarget;
 use crate::model::stored::{FunctionAnswer, Placement};
 
@@ -224,8 +222,8 @@ fn default(column: &Attribute) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::codec::Method;
-    use crate::disk::Oid;
-    use crate::disk::desc::{Align, MissingValue};
+    use crate::disk::desc::MissingValue;
+    use crate::disk::{Align, Oid};
     use crate::model::stored::{Form, StoredValue};
 
     const LIMITS: Limits = Limits { threshold: 2032, target: 2032 };

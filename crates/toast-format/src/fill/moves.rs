@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::room::Front;
-use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
+use crate::disk::PageSize;
+use crate::disk::layout::PAGE_HEADER_SIZE;
 use crate::model::interval::Range;
 use crate::model::wal::{CHUNK_DELETE, CHUNK_ENTRY, CHUNK_INSERT, ROW_LOCK, UPDATE_ON_PAGE};
 

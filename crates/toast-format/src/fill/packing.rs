@@ -1,6 +1,7 @@
 //! How tuples fit into free space when they are moved (pure).
 
-use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
+use crate::disk::PageSize;
+use crate::disk::layout::LINE_POINTER_SIZE;
 use crate::model::pages::{Filler, chunk_tuple_bytes};
 
 /// The maximum number of tuples in a sample.

@@ -3,8 +3,7 @@
 //! without the values of dropped columns, fetch its external values, and let the toaster store the row according to
 //! the current settings. They fill pages in order and never return to an earlier one.
 
-use crate::disk::desc::Attribute;
-use crate::disk::layout::PageSize;
+use crate::disk::{Attribute, PageSize};
 use crate::model::estimate::ratio;
 use crate::model::pages::{Fill, Filler, ToastFiller};
 use crate::model::policy::VARLENA_HEADER_SIZE;

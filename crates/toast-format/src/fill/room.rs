@@ -2,8 +2,8 @@
 //! front (pure).
 
 use super::packing::Sample;
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use crate::disk::max_align;
+use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
+use crate::disk::{PageSize, max_align};
 use crate::model::pages::least_gain;
 
 /// The maximum number of blocks kept of a relation; in a larger one, each kept block represents several.

@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::disk::desc::Attribute;
-use crate::disk::{BlockNumber, ItemPointer};
+use crate::disk::{Attribute, BlockNumber, ItemPointer};
 
 /// The location of a problem in a relation; fields that are `None` do not apply or are not known.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use super::blocks::BlockSums;
 use super::problem::{Place, Problem, Problems};
 use super::stats::RelationStats;
-use crate::disk::custom::CustomFlavor;
-use crate::disk::desc::{Attribute, Length, TupleDesc};
-use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use crate::disk::page::{LinePointerState, Page, PageState};
-use crate::disk::tuple::HeapTuple;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+use crate::disk::layout::PAGE_HEADER_SIZE;
+use crate::disk::page::LinePointerState;
+use crate::disk::{
+    Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, Length, Page,
+    PageSize, PageState, TupleDesc, Varlena, Walk,
+};
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 
 use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::{Datum, Simple};
+use crate::disk::walk::Simple;
+use crate::disk::{Datum, Oid, Varlena};
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toaster::catalog::Handler;
 use crate::model::toaster::describe::PointerKind;
@@ -528,8 +527,7 @@ mod tests {
 
     #[test]
     fn values_in_tuples_count_like_values_described() {
-        use crate::disk::desc::TupleDesc;
-        use crate::disk::layout::PageSize;
+        use crate::disk::{PageSize, TupleDesc};
         let column = &TupleDesc::toast_relation(ValueIdType::Oid).attributes[2];
         let content = [b'x'; 500];
         let data = [

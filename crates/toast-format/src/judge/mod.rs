@@ -14,7 +14,7 @@ pub mod stock;
 mod tests;
 pub mod toaster;
 
-use crate::disk::walk::Datum;
+use crate::disk::Datum;
 use crate::model::stored::StoredValue;
 use crate::model::toast::Table;
 use pluggable::ToasterPlan;

@@ -6,11 +6,8 @@
 use strsim::levenshtein;
 
 use super::stock::{Compliance, CompressedSize, by_model};
-use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
-use crate::disk::desc::Storage;
-use crate::disk::varlena::Varlena;
-use crate::disk::walk::Datum;
+use crate::disk::{Datum, Oid, Storage, Varlena};
 use crate::judge::goal::{Goal, Pluggable};
 use crate::judge::toaster::{Changes, Toaster, ToasterChange};
 use crate::model::sql::Shape;

@@ -21,7 +21,7 @@
 //! stored compressed, it only examines the row.
 
 use crate::codec::Method;
-use crate::disk::desc::Storage;
+use crate::disk::Storage;
 use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Compressor, Incoming, Operation, Placed, Table};

@@ -4,7 +4,7 @@
 //! makes fresh values of the chosen columns. SQL functions show less, so only values that certainly differ are counted.
 
 use crate::codec::Method;
-use crate::disk::desc::Storage;
+use crate::disk::Storage;
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, VARLENA_HEADER_SIZE};
 use crate::model::stored::{Form, FunctionAnswer, Placement, StoredValue};

@@ -1,8 +1,7 @@
 //! Tables and values shared by the tests of judges.
 
 use crate::codec::Method;
-use crate::disk::desc::{Align, Length, Storage};
-use crate::disk::layout::PageSize;
+use crate::disk::{Align, Length, PageSize, Storage};
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;

@@ -3,8 +3,7 @@
 use std::str::FromStr;
 
 use crate::codec::Method;
-use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
+use crate::disk::{PageSize, Storage};
 use crate::model::settings::TupleTarget;
 use crate::model::sql::quote_identifier;
 

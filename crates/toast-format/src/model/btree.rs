@@ -2,8 +2,8 @@
 //! the fillfactor, with the levels above them; and of one filled by chunks with ascending keys, like that of a TOAST
 //! relation (nbtsplitloc.c).
 
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use crate::disk::max_align;
+use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
+use crate::disk::{PageSize, max_align};
 use crate::model::cost::{CHUNKS_PER_PAGE, ReadWork};
 
 /// Size of `BTPageOpaqueData` (`nbtree.h`).

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::Method;
 use crate::codec::items::Items;
-use crate::disk::layout::PageSize;
+use crate::disk::PageSize;
 use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
 /// The number of chunks on a page of a TOAST relation (`EXTERN_TUPLES_PER_PAGE`).

@@ -8,9 +8,8 @@
 //! them.
 
 use crate::codec::Method;
-use crate::disk::desc::{Align, Storage};
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use crate::disk::max_align;
+use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
+use crate::disk::{Align, PageSize, Storage, max_align};
 use crate::model::index_shape::{EntryContents, IndexColumn, IndexShape};
 use crate::model::policy::{MethodChoice, Policy, VARLENA_HEADER_SIZE};
 use crate::model::toast::types::SHORT_CONTENT_MAX;

@@ -2,8 +2,8 @@
 //! space map (`freespace.c`, `fsmpage.c`), by which pages with free space are found again.
 
 use super::policy::VARLENA_HEADER_SIZE;
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
-use crate::disk::max_align;
+use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, TUPLE_HEADER_SIZE};
+use crate::disk::{PageSize, max_align};
 
 /// The size of a chunk's tuple without its data: header, `chunk_id`, `chunk_seq`, varlena header.
 pub const CHUNK_OVERHEAD: usize =

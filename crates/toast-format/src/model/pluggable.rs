@@ -8,7 +8,7 @@
 pub mod jsonb;
 
 use super::pages::chunk_bytes;
-use crate::disk::layout::PageSize;
+use crate::disk::PageSize;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 
 /// The size of the version at the beginning of each chunk of `bytea_toaster`.

@@ -8,9 +8,8 @@ use std::str::FromStr;
 
 use super::cost::Prices;
 use crate::codec::Method;
-use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
 pub use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
+use crate::disk::{PageSize, Storage};
 
 /// A fraction of a value's raw size, above 0 and at most 1, in steps of 1/10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::policy::{MethodChoice, Policy, SettingsError};
-use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
+use crate::disk::{PageSize, Storage};
 
 /// `toast_tuple_target`: the tuple length to which the toaster tries to reduce rows, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

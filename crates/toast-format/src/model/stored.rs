@@ -7,13 +7,9 @@ use super::toaster::catalog::{Handler, Toasters};
 pub use super::toaster::chunks::Location;
 use super::toaster::describe::{Description, KnownFailure, PointerKind, describe};
 use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::custom::CustomPointer;
-use crate::disk::desc::Attribute;
-use crate::disk::layout::PageSize;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use crate::disk::walk::Datum;
+use crate::disk::varlena::{tc_method, tc_raw_size};
+use crate::disk::{Attribute, CustomPointer, Datum, Oid, PageSize, Varlena};
 
 /// How a value is stored.
 #[derive(

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::disk::tuple::{HeapTuple, infomask};
-use crate::disk::{ByteOrder, TransactionId};
+use crate::disk::tuple::infomask;
+use crate::disk::{ByteOrder, HeapTuple, TransactionId};
 
 /// Whether a tuple version is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

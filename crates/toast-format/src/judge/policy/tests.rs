@@ -1,7 +1,7 @@
 //! Tests of policies' decisions on rows.
 
 use super::*;
-use crate::disk::layout::PageSize;
+use crate::disk::PageSize;
 use crate::judge::tests::{self as samples, value};
 use crate::model::settings::TupleTarget;
 

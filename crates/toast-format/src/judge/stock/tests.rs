@@ -1,7 +1,7 @@
 //! Tests of verdicts on rows with one value.
 
 use super::*;
-use crate::disk::layout::PageSize;
+use crate::disk::PageSize;
 use crate::judge::tests::{table, value};
 use crate::model::settings::TupleTarget;
 

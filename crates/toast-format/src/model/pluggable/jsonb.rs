@@ -12,7 +12,7 @@
 
 use super::{PageVisits, Taken};
 use crate::codec::{Method, datum};
-use crate::disk::layout::PageSize;
+use crate::disk::PageSize;
 use crate::model::pages::chunk_bytes;
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 

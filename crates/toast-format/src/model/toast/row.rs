@@ -4,10 +4,9 @@ use super::types::{
     Column, Compressor, Incoming, Operation, Placed, RowError, SHORT_CONTENT_MAX, Table, Toasted,
 };
 use crate::codec::Method;
-use crate::disk::desc::Storage;
-use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
-use crate::disk::max_align;
+use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::disk::{PageSize, Storage, max_align};
 use crate::model::policy::{
     Circumstances, CompressedSizes, MethodRule, Policy, VARLENA_HEADER_SIZE,
 };

@@ -1,7 +1,6 @@
 use super::*;
 use crate::codec::Method;
-use crate::disk::desc::{Align, Length, Storage};
-use crate::disk::layout::PageSize;
+use crate::disk::{Align, Length, PageSize, Storage};
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;

@@ -2,9 +2,7 @@
 
 use crate::codec::Method;
 use crate::codec::items::Items;
-use crate::disk::desc::{Align, Attribute, Length, Storage};
-use crate::disk::layout::PageSize;
-use crate::disk::types;
+use crate::disk::{Align, Attribute, Length, PageSize, Storage, types};
 use crate::model::cost::Prices;
 use crate::model::index_shape::IndexShape;
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, MethodChoice, Policy, VARLENA_HEADER_SIZE};

@@ -16,10 +16,7 @@
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use super::error::{ToastError, ValueRef};
 use super::stock::chunk_size;
-use crate::disk::custom::CustomPointer;
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::{ByteOrder, ValueIdType};
+use crate::disk::{ByteOrder, CustomPointer, PageSize, ToastPointer, ValueIdType};
 
 /// The size of the payload before the tail.
 const TAIL_AT: usize = 32;

@@ -3,9 +3,8 @@
 use super::bytea::ByteaPointer;
 use super::jsonx::Jsonx;
 use crate::codec::Method;
-use crate::disk::Oid;
-use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
-use crate::disk::desc::Storage;
+use crate::disk::custom::{CustomLayout, DEFAULT_TOASTER};
+use crate::disk::{CustomPointer, Oid, Storage};
 use crate::model::sql::shown_qualified;
 
 /// The handler of a toaster's pointers.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::disk::varlena::{Varlena, tc_raw_size};
-use crate::disk::{ItemPointer, Oid, ValueId};
+use crate::disk::varlena::tc_raw_size;
+use crate::disk::{ItemPointer, Oid, ValueId, Varlena};
 
 /// Where an external value's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,13 +6,9 @@ use super::catalog::{Handler, PluggableToaster, Toasters};
 use super::chunks::Location;
 use super::error::{ToastError, ValueRef};
 use super::jsonx::{ArrayChunk, Jsonx, JsonxAccess, JsonxBody, kind_name};
-use crate::disk::ItemPointer;
-use crate::disk::Oid;
-use crate::disk::custom::{CustomLayout, CustomPointer};
+use crate::disk::custom::CustomLayout;
 use crate::disk::jsonb::{Container, ContainerItems, Item, JsonbErrorKind, MAX_DEPTH};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::varlena::Varlena;
+use crate::disk::{CustomPointer, ItemPointer, Oid, PageSize, ToastPointer, Varlena};
 
 /// The kind of a custom pointer, or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

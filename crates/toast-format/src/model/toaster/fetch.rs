@@ -5,10 +5,8 @@ use super::error::{ToastError, ValueRef};
 use super::jsonx::{ArrayChunk, ArrayDirectory, JsonxAccess, Patch, error};
 use super::stock;
 use super::stock::{checked, chunk_size, decompressed, join, one_of_each};
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
-use crate::disk::varlena::{Varlena, tc_raw_size};
-use crate::disk::{ByteOrder, ItemPointer};
+use crate::disk::varlena::tc_raw_size;
+use crate::disk::{ByteOrder, ItemPointer, PageSize, ToastPointer, Varlena};
 
 /// The container of an ordinary pointer written by `jsonb_toaster`, with the patch applied.
 pub fn container(

@@ -12,10 +12,9 @@
 
 use super::error::ToastError;
 use super::tids::{self, TID_SIZE, tid_at};
-use crate::disk::custom::{CustomLayout, CustomPointer};
-use crate::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
-use crate::disk::varlena::Varlena;
-use crate::disk::{ByteOrder, ItemPointer, Oid};
+use crate::disk::custom::CustomLayout;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::disk::{ByteOrder, CustomPointer, ItemPointer, Oid, ToastPointer, Varlena};
 
 /// The offset of the word with kind and count.
 const WORD_AT: usize = 16;

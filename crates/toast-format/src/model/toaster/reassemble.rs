@@ -8,12 +8,10 @@ use super::chunks::ChunkStore;
 use super::error::ToastError;
 use super::jsonx::{Jsonx, JsonxBody, kind_name};
 use super::{fetch, stock};
-use crate::disk::ByteOrder;
-use crate::disk::custom::{CustomLayout, CustomPointer};
+use crate::disk::custom::CustomLayout;
 use crate::disk::jsonb::{Container, MAX_TEXT, PointerEntry};
 use crate::disk::jsonb_text::{FetchContainer, JsonbText, TextSink};
-use crate::disk::layout::PageSize;
-use crate::disk::varlena::Varlena;
+use crate::disk::{ByteOrder, CustomPointer, PageSize, Varlena};
 
 /// A reassembled value: content or parts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,8 @@
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use super::error::{ToastError, ValueRef};
 use crate::codec::datum;
-use crate::disk::ByteOrder;
-use crate::disk::layout::PageSize;
-use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{tc_method, tc_raw_size};
+use crate::disk::{ByteOrder, PageSize, ToastPointer};
 
 /// The content of the value, decompressed and without varlena header.
 ///

@@ -4,9 +4,7 @@ use super::catalog::Toasters;
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use super::error::{ToastError, ValueRef};
 use super::reassemble::Reassembler;
-use crate::disk::layout::PageSize;
-use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, ValueId};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, PageSize, ValueId, Varlena};
 
 const RELATION: Oid = Oid(77);
 const VALUE: ValueId = ValueId(55);
