@@ -526,7 +526,7 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::MatchOnBool, 2),
     (Habit::FilterAsIf, 0),
     (Habit::TupleOfBindings, 2),
-    (Habit::BoundClosure, 154),
+    (Habit::BoundClosure, 152),
     (Habit::EmptyName, 17),
     (Habit::ShortDoc, 147),
 ];

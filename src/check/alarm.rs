@@ -2,7 +2,7 @@
 
 use super::code::Severity;
 use crate::inspect::overview::figures::{Judged, Operator};
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// A figure of all that was checked. Its name never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use toast_format::disk::{
 };
 use toast_format::heap::problem::Place;
 use toast_format::heap::scan::{self, Item, Visible, each_tuple};
+use toast_format::model::Visibility;
 use toast_format::model::toaster::chunks::Fate;
-use toast_format::model::visibility::Visibility;
 
 /// Chunks that a file can have before it is refused: the index takes 24 bytes for each.
 const MAX_CHUNKS: usize = 1 << 27;

@@ -15,7 +15,8 @@ use toast_format::disk::{
     ValueId, Varlena,
 };
 use toast_format::heap::problem::Place;
-use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::Toasters;
+use toast_format::model::toaster::catalog::Handler;
 use toast_format::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
 use toast_format::model::toaster::describe::{Description, KnownFailure, describe};
 use toast_format::model::toaster::error::ToastError;

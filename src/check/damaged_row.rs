@@ -19,9 +19,9 @@ use toast_format::disk::{
 };
 use toast_format::heap::scan::{self, Item, Visible};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
-use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::catalog::Handler;
 use toast_format::model::toaster::describe::describe;
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{Toasters, Visibility};
 
 /// Text longer than this is no guard: the statement is for people.
 const LONGEST_GUARD: usize = 60;

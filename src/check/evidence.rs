@@ -8,7 +8,7 @@ use super::salvage::SavedChunk;
 use super::subject::{SeenPage, Which};
 use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
 use toast_format::heap::scan::Visible;
-use toast_format::model::visibility::HintBits;
+use toast_format::model::HintBits;
 
 /// Chunks of values, deleted ones too, by the values' IDs.
 pub(super) type ChunksByValue = HashMap<u64, Vec<ChunkTuple>>;

@@ -19,7 +19,7 @@ use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
 use toast_format::disk::{BlockNumber, TupleDesc};
-use toast_format::model::visibility::HintBits;
+use toast_format::model::HintBits;
 
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";

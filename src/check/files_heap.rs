@@ -20,7 +20,7 @@ use crate::offline::xact::PgXact;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid, PageSize, ValueId, ValueIdType};
 use toast_format::heap::problem::Place;
 use toast_format::heap::progress::Progress;
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::Toasters;
 use toast_format::model::toaster::chunks::Chunk as StoredChunk;
 use toast_format::model::toaster::chunks::{ChunkStore, StoreError};
 

@@ -14,14 +14,12 @@ use super::finding::{CheckedAmounts, Finding, place_at};
 use super::reading::seen_chunk;
 use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks};
-use crate::server::about::Server;
-use crate::server::catalog::{self, Relation};
+use crate::server::catalog::{self};
 use crate::server::checking::{self, Standing, StorageTraits};
 use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
 use crate::server::chunks::{ChunkPages, LiveChunks, in_parts_of};
-use crate::server::connect::Connection;
 use crate::server::pages::{HintedXids, PageReader, is_about_data};
-use crate::server::{LiveError, owner_facts, snapshot};
+use crate::server::{Connection, LiveError, Relation, Server, owner_facts, snapshot};
 use toast_format::disk::type_kind::Types;
 use toast_format::disk::{
     BlockNumber, CustomFlavor, ItemPointer, PageSize, ToastPointer, TransactionId, TupleDesc,
@@ -29,8 +27,7 @@ use toast_format::disk::{
 };
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::catalog::Toasters;
-use toast_format::model::visibility::HintBits;
+use toast_format::model::{HintBits, Toasters};
 
 /// At most so many blocks are checked together.
 pub(super) const BATCH: u32 = 512;

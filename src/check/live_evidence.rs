@@ -18,7 +18,7 @@ use crate::server::pages::Pages;
 use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
 use toast_format::model::sql::quote_identifier;
-use toast_format::model::visibility::{HintBits, Snapshot};
+use toast_format::model::{HintBits, Snapshot};
 
 /// Refused pages of a relation that are read from their file.
 pub(super) const MAX_REFUSED: usize = 10_000;

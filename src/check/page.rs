@@ -17,7 +17,7 @@ use toast_format::disk::{
 };
 use toast_format::heap::problem::Place;
 use toast_format::heap::scan::Visible;
-use toast_format::model::visibility::Visibility;
+use toast_format::model::Visibility;
 
 /// Where the fields of a page's header stand.
 const CHECKSUM_AT: usize = 8;

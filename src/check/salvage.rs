@@ -23,7 +23,7 @@ use toast_format::disk::{
 };
 use toast_format::heap::scan::{self, Item, Visible as _};
 use toast_format::model::toaster::chunks::Fate;
-use toast_format::model::visibility::{HintBits, Visibility};
+use toast_format::model::{HintBits, Visibility};
 
 /// Why a chunk is not known to be the value's; better ones come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,8 +2,9 @@
 //! (pure).
 
 use toast_format::disk::{ByteOrder, CustomPointer, ItemPointer, PageSize};
+use toast_format::model::Toasters;
 use toast_format::model::toaster::bytea::{ByteaPointer, VERSION_SIZE, slice_size};
-use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::catalog::Handler;
 use toast_format::model::toaster::describe::{Description, describe};
 
 /// A part of a value that stands in the TOAST relation: where its chunks are to be looked for.

@@ -12,7 +12,7 @@ use crate::offline::saved::{
 };
 use toast_format::disk::type_kind::Types;
 use toast_format::disk::{CustomFlavor, PageSize, TupleDesc};
-use toast_format::model::visibility::HintBits;
+use toast_format::model::HintBits;
 
 /// Checks the pages in `text`, which stands for `name`.
 ///

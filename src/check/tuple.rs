@@ -14,7 +14,7 @@ use toast_format::disk::{
     Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, TransactionId, Varlena, Walk, max_align,
 };
 use toast_format::heap::problem::Place;
-use toast_format::model::visibility::Visibility;
+use toast_format::model::Visibility;
 
 /// Offset of `t_infomask` in a tuple.
 pub(super) const INFOMASK_AT: usize = 20;

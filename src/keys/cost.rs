@@ -9,8 +9,8 @@ use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{Prices, ReadWork};
 use toast_format::model::pages::{chunk_bytes, tuple_bytes};
 use toast_format::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
-use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::wal::UpdateWork;
+use toast_format::model::{Form, StoredValue};
 
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: u64 = 126;

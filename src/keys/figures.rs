@@ -9,8 +9,8 @@ use super::result::{
 };
 use super::tree::{LeastAndMost, Of, OwnStep, PathFigures, PathSums, THOUSAND, Tree};
 use toast_format::disk::jsonb_parts::JsonKind;
-use toast_format::model::estimate::{BlocksRead, PowerSums};
-use toast_format::model::interval::Interval;
+use toast_format::model::estimate::PowerSums;
+use toast_format::model::{BlocksRead, Interval};
 
 /// Objects with more different keys are maps, if a document has no more than
 const MAP_KEYS: u64 = 200;
@@ -191,12 +191,7 @@ impl<'t> Table<'t> {
     fn others(&self, left: &[(usize, &PathFigures, Vec<&OwnStep>)]) -> Option<Others> {
         let (mut lost, _) = self.tree.lost();
         for (_, figures, _) in left {
-            let bytes = figures.total.get(Of::Bytes);
-            let own = bytes.saturating_sub(figures.below);
-            let stored = figures.total.get(Of::Stored) as f64 * own as f64 / bytes.max(1) as f64;
-            lost.add(Of::Values, figures.total.get(Of::Values));
-            lost.add(Of::Bytes, own);
-            lost.add(Of::Stored, stored as u64);
+            lost.add_own(&figures.total, figures.below);
         }
         if lost.get(Of::Values) == 0 {
             return None;

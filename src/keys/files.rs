@@ -15,8 +15,8 @@ use toast_format::disk::page::wrong_checksum;
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::SampleSize;
+use toast_format::model::Toasters;
 use toast_format::model::btree::ToastIndex;
-use toast_format::model::toaster::catalog::Toasters;
 
 /// What the keys of a file's documents cost, column by column. Out-of-line documents are reassembled from the file of
 /// the TOAST relation.

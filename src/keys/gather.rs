@@ -9,10 +9,9 @@ use super::language::DocumentLanguage;
 use super::result::{KeysReport, Looked, Subject};
 use super::tree::{PathFigures, Tree};
 use crate::advise::plan::{Done, SamplePlan};
-use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::{id_list, parse_tid, value_id};
-use crate::server::connect::Client;
+use crate::server::{Client, LiveError};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::{
     Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, Oid, PageSize,
@@ -22,10 +21,9 @@ use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
 use toast_format::model::estimate::PowerSums;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::stored::{Form, StoredValue};
-use toast_format::model::toaster::catalog::Toasters;
 use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
+use toast_format::model::{Form, StoredValue, Toasters};
 
 /// What is requested about keys.
 #[derive(Debug, Clone, Copy)]

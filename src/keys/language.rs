@@ -8,9 +8,8 @@ use std::sync::Arc;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::advise::candidate::AdviseError;
-use crate::server::LiveError;
-use crate::server::catalog::{Relation, VIRTUAL};
-use crate::server::connect::Client;
+use crate::server::catalog::VIRTUAL;
+use crate::server::{Client, LiveError, Relation};
 use toast_format::disk::element_parts::{CompositeField, ElementShape, walk_array, walk_row};
 use toast_format::disk::hstore_parts::{self, hstore};
 use toast_format::disk::jsonb_of_text::jsonb;

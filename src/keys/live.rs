@@ -15,20 +15,19 @@ use crate::advise::content::asked_row;
 use crate::advise::plan::SamplePlan;
 use crate::advise::run::{Meant, selected_tables};
 use crate::message::Message;
-use crate::server::about::{Access, Pageinspect};
-use crate::server::catalog::Relation;
+use crate::server::about::Access;
 use crate::server::chunks::{self, LiveChunks};
 use crate::server::owner_facts::begin_reading;
 use crate::server::pages::Pages;
 use crate::server::probe::RowQuestion;
 use crate::server::sampled::{AskedRow, RowReader, RowSource};
 use crate::server::sink::{RunError, Sink, until};
-use crate::server::snapshot::{self, Moment};
-use crate::server::{LiveError, decoded, toasters};
+use crate::server::snapshot::{self};
+use crate::server::{LiveError, Moment, Pageinspect, Relation, decoded, toasters};
 use crate::usage::keys::KnownUses;
 use toast_format::codec::Method;
 use toast_format::disk::{ByteOrder, ItemPointer};
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::Toasters;
 
 /// Compression is assumed to save this fraction when the size of the sample is estimated beforehand.
 const FORESEEN_RATIO: f64 = 1.5;

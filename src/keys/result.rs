@@ -14,7 +14,7 @@ use crate::server::about::ServerReport;
 use crate::server::catalog::RelationName;
 use crate::usage::keys::{KnownUses, Named};
 use toast_format::heap::problem::Problems;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/2";

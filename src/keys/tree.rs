@@ -74,18 +74,20 @@ impl Amounts {
         }
     }
 
-    /// Adds what a document costs.
-    fn add_now(&mut self, cost: &Cost) {
-        self.add(Of::BuffersNow, whole(cost.buffers * THOUSAND));
-        self.add(Of::CpuNow, whole(cost.cpu_ns));
-        self.add(Of::WalNow, whole(cost.wal));
+    fn add_cost(&mut self, cost: &Cost, [buffers, cpu, wal]: [Of; 3]) {
+        self.add(buffers, whole(cost.buffers * THOUSAND));
+        self.add(cpu, whole(cost.cpu_ns));
+        self.add(wal, whole(cost.wal));
     }
 
-    /// Adds what its value would cost in a column of its own.
-    fn add_extracted(&mut self, cost: &Cost) {
-        self.add(Of::BuffersExtracted, whole(cost.buffers * THOUSAND));
-        self.add(Of::CpuExtracted, whole(cost.cpu_ns));
-        self.add(Of::WalExtracted, whole(cost.wal));
+    /// Adds the part of a path's amounts that is not of the paths below it, which have `below` bytes.
+    pub(super) fn add_own(&mut self, all: &Amounts, below: u64) {
+        let bytes = all.get(Of::Bytes);
+        let own = bytes.saturating_sub(below);
+        let stored = all.get(Of::Stored) as f64 * own as f64 / bytes.max(1) as f64;
+        self.add(Of::Values, all.get(Of::Values));
+        self.add(Of::Bytes, own);
+        self.add(Of::Stored, stored as u64);
     }
 }
 
@@ -206,7 +208,7 @@ impl OwnStep {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PathNode {
     parent: usize,
     /// `None` for the document itself, and for a free slot.
@@ -225,16 +227,7 @@ struct PathNode {
 
 impl PathNode {
     fn new(parent: usize, step: Option<OwnStep>) -> PathNode {
-        PathNode {
-            parent,
-            step,
-            keys: HashMap::new(),
-            element: None,
-            scalar: None,
-            figures: PathFigures::default(),
-            seen: 0,
-            touched: 0,
-        }
+        PathNode { parent, step, ..PathNode::default() }
     }
 
     fn is_leaf(&self) -> bool {
@@ -300,7 +293,7 @@ impl Tree {
         let now = stored.now(&self.terms);
         let in_stored = stored.bytes() as f64 * THOUSAND / content.len().max(1) as f64;
         let mut adding = Adding { in_stored, stored, now: Amounts::default(), tree: self };
-        adding.now.add_now(&now);
+        adding.now.add_cost(&now, [Of::BuffersNow, Of::CpuNow, Of::WalNow]);
         let mut whole = adding.now;
         language.walk(content, order, depth, DOCUMENT, &mut adding)?;
         whole.add(Of::Documents, 1);
@@ -431,12 +424,7 @@ impl Tree {
     fn lose(&mut self, figures: &PathFigures) {
         let mut all = figures.total;
         all.merge(&figures.block);
-        let bytes = all.get(Of::Bytes);
-        let own = bytes.saturating_sub(figures.below);
-        let stored = all.get(Of::Stored) as f64 * own as f64 / bytes.max(1) as f64;
-        self.lost.add(Of::Values, all.get(Of::Values));
-        self.lost.add(Of::Bytes, own);
-        self.lost.add(Of::Stored, stored as u64);
+        self.lost.add_own(&all, figures.below);
     }
 
     /// Drops half of the paths that have none below them, those with the fewest bytes, but not the one being walked.
@@ -540,7 +528,8 @@ impl Visit for Adding<'_, '_> {
             amounts.merge(now);
         }
         if first && !in_array {
-            amounts.add_extracted(&stored.extracted(part, &terms));
+            let cost = stored.extracted(part, &terms);
+            amounts.add_cost(&cost, [Of::BuffersExtracted, Of::CpuExtracted, Of::WalExtracted]);
         }
         if let Some(count) = figures.kinds.get_mut(part.kind as usize) {
             *count += 1;

@@ -14,7 +14,7 @@ use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::{Visitor, each_tuple};
-use toast_format::model::visibility::Visibility;
+use toast_format::model::Visibility;
 
 /// The most blocks in which rows are compared with the columns.
 const ATTRIBUTE_BLOCKS: u32 = 64;

@@ -12,8 +12,9 @@ use toast_format::disk::{
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{self, Item};
+use toast_format::model::Visibility;
 use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
-use toast_format::model::visibility::{Transactions, Visibility, visibility};
+use toast_format::model::visibility::{Transactions, visibility};
 
 /// The maximum number of chunks in a file: the index of them takes 16 bytes each.
 const MAX_CHUNKS: usize = 1 << 27;

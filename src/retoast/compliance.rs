@@ -13,16 +13,12 @@ use crate::retoast::preflight::own_sessions;
 use crate::retoast::preflight::policy;
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scanner::{RuleScan, Scanner, SeenRows, Share};
-use crate::server::about::Pageinspect;
-use crate::server::about::Server;
-use crate::server::catalog::Relation;
-use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
-use crate::server::toasters;
+use crate::server::{Connection, Pageinspect, Relation, Server, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, PolicyGoal};
 use toast_format::judge::{Judge, pluggable};
-use toast_format::model::policy::{MethodChoice, Policy};
+use toast_format::model::{MethodChoice, Policy};
 
 /// The policy with which tables are compared.
 pub(crate) struct PolicyRequest {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::message::Message;
-use crate::server::LiveError;
-use crate::server::connect::{ConnectError, Connection};
+use crate::server::connect::ConnectError;
 use crate::server::sink::{Failed, Kind};
 use crate::server::sqlstate::is_of_server;
+use crate::server::{Connection, LiveError};
 use toast_format::judge::pluggable::PlanError;
 
 /// Why work cannot continue. What was committed remains; the same command continues from there.

@@ -20,9 +20,9 @@ use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
 use toast_format::disk::{PageSize, max_align};
 use toast_format::fill::file_model::{Content, Cost, FileModel, LEAST_DEAD, Step, Tuning};
 use toast_format::fill::moves;
+use toast_format::model::Interval;
 use toast_format::model::btree::{DEFAULT_FILLFACTOR, ToastIndex, build_wal, is_bloated};
 use toast_format::model::cost::CHUNKS_PER_PAGE;
-use toast_format::model::interval::Interval;
 use toast_format::model::pages::{Fill, MIN_GAIN, ToastFiller};
 use toast_format::model::wal::{
     BTREE_ENTRY_REMOVED, BTREE_INSERT, BTREE_LEAF_VACUUMED, BTREE_SPLIT, CHUNK_DELETE, CHUNK_ENTRY,

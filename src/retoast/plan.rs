@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::retoast::forecast::Afterwards;
 use toast_format::disk::PageSize;
-use toast_format::model::interval::{Interval, Range};
+use toast_format::model::{Interval, Range};
 
 /// Bytes of WAL per second on a fast and on a slow server.
 const WAL_SPEED: (f64, f64) = (200e6, 20e6);

@@ -11,7 +11,7 @@ use crate::retoast::pace::rules::Cause;
 use crate::retoast::plan::{Forecast, Plan, Sizes};
 use crate::retoast::preflight::definition::Files;
 use crate::server::citus::ShardLine;
-use toast_format::model::interval::Range;
+use toast_format::model::Range;
 
 /// The name and version of the JSON format.
 pub const SCHEMA: &str = "toastctl.retoast/1";

@@ -18,10 +18,10 @@ use toast_format::disk::types::SENT_AS_STORED;
 use toast_format::disk::{
     Align, Attribute, Length, Oid, PageSize, Storage, TupleDesc, ValueIdType, array, types,
 };
+use toast_format::model::TupleTarget;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::Prices;
 use toast_format::model::index_shape::IndexShape;
-use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
 use toast_format::model::toast::{Column, Table};
 

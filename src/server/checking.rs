@@ -13,8 +13,8 @@ use toast_format::disk::{
     Align, Attribute, BlockNumber, Length, Oid, PageSize, Storage as AttributeStorage,
     TransactionId, TupleDesc,
 };
+use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_literal;
-use toast_format::model::visibility::Snapshot;
 
 /// The state of a table in the current transaction.
 #[derive(Debug, Clone)]

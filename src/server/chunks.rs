@@ -18,11 +18,11 @@ use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 use toast_format::disk::{
     BlockNumber, ItemPointer, Oid, PageSize, ToastPointer, ValueId, ValueIdType,
 };
+use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toaster::chunks::{
     Chunk, ChunkData, ChunkStore, Fate, FetchedChunks, StoreError, WantedChunks,
 };
-use toast_format::model::visibility::Snapshot;
 
 /// Blocks read at a time: 4 MB of 8 kB pages.
 const BATCH: u32 = 512;

@@ -14,7 +14,8 @@ use super::probe::{Answer, Probe};
 use super::{LiveError, count_in, snapshot};
 use toast_format::codec::Method;
 use toast_format::disk::{ItemPointer, Length};
-use toast_format::model::stored::{FunctionAnswer, Placement, StoredValue};
+use toast_format::model::StoredValue;
+use toast_format::model::stored::{FunctionAnswer, Placement};
 
 /// Values of one column that the functions cannot distinguish.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -79,7 +79,7 @@
 
 use std::borrow::Cow;
 
-use connect::{Client, Connection, StatementError, server_message};
+use connect::{StatementError, server_message};
 use tokio_postgres::Row;
 use tokio_postgres::error::DbError;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
@@ -117,6 +117,11 @@ pub mod snapshot;
 pub(crate) mod sqlstate;
 pub mod toasters;
 pub mod trial;
+
+pub use about::{Pageinspect, Server};
+pub use catalog::Relation;
+pub use connect::{Client, Connection};
+pub use snapshot::Moment;
 
 /// Why the server did not return what was requested.
 #[derive(Debug, thiserror::Error)]

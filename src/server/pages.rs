@@ -21,7 +21,8 @@ use toast_format::disk::{
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::scan::{Visible, Visitor};
 use toast_format::model::sql::quote_literal;
-use toast_format::model::visibility::{Snapshot, Visibility, visibility};
+use toast_format::model::visibility::visibility;
+use toast_format::model::{Snapshot, Visibility};
 
 /// `FrozenTransactionId`, the last of the special transaction IDs.
 const FROZEN: u32 = 2;

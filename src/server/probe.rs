@@ -25,8 +25,9 @@ use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::{Attribute, Length, Oid, PageSize, Storage, ValueId, max_align, types};
 use toast_format::model::sql::{in_blocks, quote_identifier};
 use toast_format::model::stored::{
-    Form, FunctionAnswer, LONGEST_SHORT, Location, Placement, StoredValue, pointer_size,
+    FunctionAnswer, LONGEST_SHORT, Location, Placement, pointer_size,
 };
+use toast_format::model::{Form, StoredValue};
 
 /// A datum of this size is smaller than its pointer would be and stays in the row
 /// (`toast_tuple_find_biggest_attribute`), even where pointers are aligned to 4 bytes. The size of an out-of-line value

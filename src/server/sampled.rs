@@ -19,8 +19,8 @@ use super::scan::{BATCH, ScanError};
 use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, TUPLE_HEADER_SIZE};
 use toast_format::disk::{BlockNumber, ItemPointer, PageSize, max_align};
 use toast_format::heap::scan::Scan;
-use toast_format::model::stored::{Placement, StoredValue};
-use toast_format::model::visibility::Snapshot;
+use toast_format::model::stored::Placement;
+use toast_format::model::{Snapshot, StoredValue};
 
 /// What the functions show about a row.
 #[derive(Debug, Clone)]

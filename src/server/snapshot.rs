@@ -6,8 +6,8 @@ use tokio_postgres::types::Type;
 use super::LiveError;
 use super::connect::{Client, Connection};
 use toast_format::disk::TransactionId;
+use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_literal;
-use toast_format::model::visibility::Snapshot;
 
 /// A transaction with a snapshot. It ends with the connection.
 #[derive(Debug, Clone)]

@@ -13,8 +13,9 @@ use super::{LiveError, letter_in, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::disk::{Oid, Storage};
+use toast_format::model::Toasters;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn, Toasters};
+use toast_format::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn};
 
 /// The OIDs of the TOAST relations of `c`, a row of `pg_class`: an expression of type `oid[]`.
 ///

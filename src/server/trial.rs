@@ -18,8 +18,8 @@ use super::connect::Client;
 use toast_format::codec::Method;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
 use toast_format::disk::{ItemPointer, PageSize, max_align};
+use toast_format::model::TupleTarget;
 use toast_format::model::policy::CompressedSizes;
-use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::quote_identifier;
 use toast_format::model::sql::{fresh, fresh_array};
 
@@ -221,9 +221,8 @@ mod tests {
     use super::*;
     use toast_format::disk::{Align, Length, Storage};
     use toast_format::model::cost::Prices;
-    use toast_format::model::policy::{MethodChoice, Policy};
-    use toast_format::model::stored::Form;
     use toast_format::model::toast::{Column, Incoming, Operation, Table};
+    use toast_format::model::{Form, MethodChoice, Policy};
 
     fn trial(page: PageSize) -> Trial {
         let methods = [Method::Pglz, Method::Lz4];

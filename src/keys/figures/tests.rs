@@ -4,7 +4,7 @@ use crate::keys::language::DocumentLanguage;
 use proptest::prelude::*;
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::{ByteOrder, PageSize};
-use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::{Form, StoredValue};
 
 const TERMS: TableTerms = TableTerms { page: PageSize::DEFAULT, levels: 2 };
 

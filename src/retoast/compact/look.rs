@@ -4,15 +4,15 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::task::guard::Guard;
+use crate::retoast::task::session::Session;
 use crate::server::chunks::{address, transaction};
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Pages;
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
 use toast_format::codec::Method;
@@ -26,11 +26,10 @@ use toast_format::fill::packing::{Sample, chunks_of};
 use toast_format::fill::room::{Room, taken};
 use toast_format::heap::scan::each_tuple;
 use toast_format::model::pages::CHUNK_OVERHEAD;
-use toast_format::model::settings::TupleTarget;
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{TupleTarget, Visibility};
 
 /// A row with values to move.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RowToMove {
     pub(super) ctid: ItemPointer,
     /// The last block of their chunks.
@@ -127,16 +126,7 @@ impl Owners {
         targets: &[Target],
         columns: &[Attribute],
     ) {
-        let mut row = RowToMove {
-            ctid,
-            block: 0,
-            columns: Vec::new(),
-            by_copy: false,
-            bytes: 0,
-            stored: 0,
-            chunks: 0,
-            width,
-        };
+        let mut row = RowToMove { ctid, width, ..RowToMove::default() };
         let mut moves = false;
         for value in values {
             let Some(&block) = behind.get(&value.number) else { continue };
@@ -261,17 +251,12 @@ impl TableRows<'_> {
     }
 
     async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RetoastError> {
-        let Some(pageinspect) = self.0.session.pages else { return Ok(None) };
+        let Session { connections, server, .. } = self.0.session;
         self.0
             .read_by(async |moment| {
-                let mut reader = PageReader::new(
-                    Arc::clone(&self.0.session.connections.reader),
-                    pageinspect,
-                    self.0.session.server.page_size,
-                    self.0.ready.relation.quoted(),
-                    moment.snapshot,
-                )
-                .await?;
+                let quoted = self.0.ready.relation.quoted();
+                let mut reader =
+                    server.page_reader(&connections.reader, quoted, &moment.snapshot).await?;
                 // the table may have been truncated in the meantime
                 let end = blocks.end.min(reader.block_count().await?);
                 let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();

@@ -16,7 +16,7 @@ use crate::retoast::task::session::millis;
 use toast_format::disk::Oid;
 use toast_format::fill::moves::{Moved, RelatedFiles, wal};
 use toast_format::fill::room::{Layout, Room};
-use toast_format::model::interval::Range;
+use toast_format::model::Range;
 use toast_format::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 
 /// While a round moves what is at its end, a file may grow by one in `GROWTH` of its blocks, but at least by
@@ -139,7 +139,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     }
 
     /// Determines how full the file is, and records it; `None` if a stop is requested.
-    async fn look(&mut self) -> Result<Option<(Layout, Room)>, RetoastError> {
+    async fn measure_room(&mut self) -> Result<Option<(Layout, Room)>, RetoastError> {
         let CompactionOfFile { guard, file, report, file_report } = self;
         let Some(room) = file.room().await? else { return Ok(None) };
         let layout = room.layout();
@@ -169,7 +169,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     }
 
     async fn foresee(&mut self) -> Result<FileEnd, RetoastError> {
-        let Some((layout, room)) = self.look().await? else { return Ok(FileEnd::Stopped) };
+        let Some((layout, room)) = self.measure_room().await? else { return Ok(FileEnd::Stopped) };
         if !layout.pays() {
             self.file_report.expected = self.file_report.before;
             self.file_report.wal_expected = Some(Range::default());
@@ -228,7 +228,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                     continue;
                 }
                 Action::Look => {
-                    let Some((layout, _)) = self.look().await? else { continue };
+                    let Some((layout, _)) = self.measure_room().await? else { continue };
                     self.is_still_there().await?;
                     limit = most_blocks(layout.blocks);
                     Event::Looked(layout)

@@ -17,8 +17,7 @@ use crate::retoast::sql;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
-use crate::server::LiveError;
-use crate::server::connect::Client;
+use crate::server::{Client, LiveError};
 use toast_format::disk::Oid;
 use toast_format::fill::room::Room;
 

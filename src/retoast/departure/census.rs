@@ -8,19 +8,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::result::UnfitTable;
-use crate::server::about::{Pageinspect, Server};
-use crate::server::connect::Connection;
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Pages;
 use crate::server::sqlstate::ErrorKind;
-use crate::server::{LiveError, catalog, snapshot};
+use crate::server::{Connection, LiveError, Server, catalog, snapshot};
 use toast_format::disk::{
     BlockNumber, Datum, HeapTuple, ItemPointer, Oid, Page, PageState, TupleDesc, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{self, Item};
-use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};
+use toast_format::model::toaster::catalog::ToasterColumn;
 use toast_format::model::toaster::describe::describe;
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{Toasters, Visibility};
 
 /// Blocks read at a time.
 const BLOCKS: u32 = 256;
@@ -53,7 +51,6 @@ pub(crate) struct Counter<'a> {
     /// For transactions that read one table each.
     pub(crate) reader: &'a Arc<Connection>,
     pub(crate) server: &'a Server,
-    pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) toaster: Oid,
     /// All toasters of the database.
     pub(crate) toasters: &'a Toasters,
@@ -113,14 +110,8 @@ impl Counter<'_> {
         let client = self.reader.client();
         client.batch_execute(LOCK_TIMEOUT).await?;
         let Some(relation) = catalog::describe(client, table).await? else { return Ok(None) };
-        let mut reader = PageReader::new(
-            Arc::clone(self.reader),
-            self.pageinspect,
-            self.server.page_size,
-            relation.quoted(),
-            moment.snapshot,
-        )
-        .await?;
+        let quoted = relation.quoted();
+        let mut reader = self.server.page_reader(self.reader, quoted, &moment.snapshot).await?;
         let end = reader.block_count().await?;
         let mut look = TableCensus {
             name: relation.display_name(),

@@ -22,21 +22,19 @@ use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::guard::{Guard, KnownDefinition, subject};
 use crate::retoast::task::session::Session;
-use crate::server::about::Pageinspect;
-use crate::server::connect::Connection;
 use crate::server::select::select;
-use crate::server::{LiveError, holders, toasters};
+use crate::server::{Connection, LiveError, holders, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable};
 use toast_format::judge::pluggable;
 use toast_format::judge::pluggable::{default_name, leaves};
+use toast_format::model::Toasters;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};
+use toast_format::model::toaster::catalog::ToasterColumn;
 
 /// A run that leaves a toaster.
 struct DepartureRun<'a, 'r> {
     session: Session<'a>,
-    pageinspect: &'a Pageinspect,
     /// The name of the toaster to leave.
     name: &'a str,
     approval: Approval,
@@ -77,7 +75,6 @@ pub(crate) async fn run(
     };
     let work = DepartureRun {
         session: sessions.session(&worker, &request.options, Some(pages)),
-        pageinspect: pages,
         name,
         approval: request.approval,
         toasters: &known.unwrap_or_default(),
@@ -107,7 +104,6 @@ impl DepartureRun<'_, '_> {
         let counter = Counter {
             reader: &self.session.connections.reader,
             server: self.session.server,
-            pageinspect: self.pageinspect,
             toaster: self.toaster,
             toasters: self.toasters,
             stop: self.session.stop,

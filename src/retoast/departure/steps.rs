@@ -5,9 +5,8 @@ use std::collections::HashSet;
 
 use super::census::{Census, Counter};
 use crate::retoast::result::DepartureReport;
-use crate::server::connect::Client;
 use crate::server::toasters::{self, Referent, ToasterExtension};
-use crate::server::{LiveError, single_row};
+use crate::server::{Client, LiveError, single_row};
 use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::model::sql::{quote_identifier, quote_literal};

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use tokio_postgres::types::Type;
 
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::connect::Client;
-use crate::server::{LiveError, numbers};
+use crate::server::{Client, LiveError, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::{Oid, Storage};
 use toast_format::judge::toaster::Current;

@@ -17,8 +17,7 @@ use tokio_postgres::types::Type;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::{self, Loaded, SavedState};
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::LiveError;
-use crate::server::connect::Client;
+use crate::server::{Client, LiveError};
 use toast_format::disk::TransactionId;
 use toast_format::model::sql::quote_identifier;
 

@@ -10,10 +10,8 @@ use crate::retoast::pace::metrics::{self, Logged};
 use crate::retoast::pace::throttle::{Beginning, Throttle};
 use crate::retoast::plan::{Sizes, Surroundings};
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::LiveError;
-use crate::server::connect::Connection;
 use crate::server::indexes::{self, Index};
-use crate::server::locks;
+use crate::server::{Connection, LiveError, locks};
 use toast_format::disk::Oid;
 
 /// What a plan needs to know of a table.

@@ -8,9 +8,8 @@ use tokio_util::sync::CancellationToken;
 use crate::retoast::listener::Listener;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::throttle::Throttle;
-use crate::server::LiveError;
-use crate::server::connect::Client;
 use crate::server::sqlstate::ErrorKind;
+use crate::server::{Client, LiveError};
 use toast_format::disk::Oid;
 
 /// How many times work that needs a lock is attempted.

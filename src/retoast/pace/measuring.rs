@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Control;
-use crate::server::LiveError;
-use crate::server::connect::Connection;
+use crate::server::{Connection, LiveError};
 
 /// How long to try to replace a lost connection, and the pause between attempts.
 const AGAIN_FOR: Duration = Duration::from_secs(10);

@@ -17,10 +17,9 @@ use crate::retoast::preflight::owner::UpdateTriggers;
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::sql;
 use crate::retoast::sql::old_entries::COVERED;
-use crate::server::connect::{Client, Connection};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, holders, numbers, single_row};
+use crate::server::{Client, Connection, LiveError, holders, numbers, single_row};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_identifier;
 

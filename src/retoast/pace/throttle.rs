@@ -27,9 +27,8 @@ use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::{RunForecast, Sizes};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
-use crate::server::LiveError;
-use crate::server::connect::Connection;
 use crate::server::holders::{self, Holder};
+use crate::server::{Connection, LiveError};
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
 

@@ -7,17 +7,15 @@ use super::shapes::{Generated, Types};
 use crate::message::Message;
 use crate::retoast::error::{RetoastError, refused_table};
 use crate::retoast::sql::Target;
-use crate::server::about::Server;
-use crate::server::catalog::{Relation, VIRTUAL};
-use crate::server::connect::Client;
+use crate::server::catalog::VIRTUAL;
+use crate::server::{Client, Relation, Server};
 use toast_format::codec::Method;
 use toast_format::disk::{Length, Storage};
 use toast_format::judge::goal::Goal;
 use toast_format::judge::toaster::Toaster;
-use toast_format::model::policy::MethodChoice;
-use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::Shape;
 use toast_format::model::toast::Table as Model;
+use toast_format::model::{MethodChoice, TupleTarget};
 
 pub(crate) async fn targets(
     client: &Client,

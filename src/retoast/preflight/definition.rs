@@ -8,9 +8,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::retoast::sql::Target;
-use crate::server::LiveError;
-use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
+use crate::server::{Client, Connection, LiveError};
 use toast_format::codec::Method;
 use toast_format::disk::{Attribute, Oid, Storage, TupleDesc};
 use toast_format::judge::toaster::{Changes, ToasterChange};

@@ -8,14 +8,13 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::owner::{UpdateTriggers, can_be_replica};
 use super::shapes::{self, Generated, Types};
 use crate::retoast::error::RetoastError;
-use crate::server::about::{Compression, Server};
-use crate::server::catalog::{self, Relation};
+use crate::server::about::Compression;
+use crate::server::catalog::{self};
 use crate::server::citus::{self, Shard};
-use crate::server::connect::Client;
 use crate::server::owner_facts::{self, Rights};
-use crate::server::{LiveError, locks, numbers, toasters};
+use crate::server::{Client, LiveError, Relation, Server, locks, numbers, toasters};
 use toast_format::disk::Oid;
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::Toasters;
 
 /// What is known before tables are prepared.
 pub(crate) struct Facts {

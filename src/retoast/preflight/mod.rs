@@ -30,20 +30,19 @@ use crate::retoast::preflight::owner::{Approval, Code, coerced};
 use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Task};
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
-use crate::server::about::{NEVER_TRUNCATES, Server};
-use crate::server::catalog::{Relation, RelationKind};
+use crate::server::about::NEVER_TRUNCATES;
+use crate::server::catalog::RelationKind;
 use crate::server::citus::Shard;
-use crate::server::connect::{Client, Connection, are_lent};
-use crate::server::{LiveError, holders, locks, toasters};
+use crate::server::connect::are_lent;
+use crate::server::{Client, Connection, LiveError, Relation, Server, holders, locks, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::{Length, Oid};
 use toast_format::judge::goal::Goal;
 use toast_format::judge::pluggable::ToasterPlan;
 use toast_format::judge::toaster::{Changes, Current, TargetChange};
 use toast_format::judge::{FormJudge, Judge, pluggable};
-use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::{quote_identifier, quote_literal};
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::{Toasters, TupleTarget};
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
 /// unless `untested`, a server newer than the newest tested version.

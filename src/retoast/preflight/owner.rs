@@ -8,11 +8,8 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::{RetoastError, refused_table};
 use crate::retoast::sql::Target;
-use crate::server::about::Server;
-use crate::server::catalog::Relation;
-use crate::server::connect::Client;
 use crate::server::owner_facts::{self, Rights};
-use crate::server::{LiveError, numbers};
+use crate::server::{Client, LiveError, Relation, Server, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::Shape;
 

@@ -6,16 +6,15 @@ use super::ready::{Choice, FinalSettings, PreparedTable};
 use super::shapes::Types;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::Target;
-use crate::server::about::{Compression, Server};
-use crate::server::catalog::Relation;
-use crate::server::connect::Client;
+use crate::server::about::Compression;
+use crate::server::{Client, Relation, Server};
 use toast_format::codec::Method;
 use toast_format::disk::Storage;
 use toast_format::judge::Judge;
 use toast_format::judge::goal::PolicyGoal;
 use toast_format::judge::policy::Rule;
 use toast_format::judge::toaster::{Changes, Current, Toaster};
-use toast_format::model::policy::MethodChoice;
+use toast_format::model::MethodChoice;
 use toast_format::model::toast::{Column, Table as Model};
 
 /// Refuses a method that the server does not support, and generated columns, whose values only the server computes.

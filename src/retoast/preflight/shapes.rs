@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::retoast::sql::Domain;
-use crate::server::connect::Client;
-use crate::server::{LiveError, numbers};
+use crate::server::{Client, LiveError, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::sql::{Field, Shape};

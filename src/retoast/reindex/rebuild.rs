@@ -17,10 +17,9 @@ use crate::retoast::result::{IndexEnd, IndexReport};
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::retoast::task::watched::{StatementKind, is_of_statement, with_lock_timeout};
-use crate::server::connect::Connection;
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
-use crate::server::{LiveError, holders, indexes};
+use crate::server::{Connection, LiveError, holders, indexes};
 use toast_format::disk::Oid;
 
 /// The longest wait for one set of transactions, unless max-wait is less.

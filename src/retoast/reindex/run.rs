@@ -16,12 +16,10 @@ use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
 use crate::retoast::verdict;
-use crate::server::about::Pageinspect;
-use crate::server::connect::Connection;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
 use crate::server::indexes::Index;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, index_scan, indexes};
+use crate::server::{Connection, LiveError, Pageinspect, index_scan, indexes};
 use toast_format::disk::{Oid, PageSize};
 use toast_format::model::btree::{build_wal, is_bloated};
 

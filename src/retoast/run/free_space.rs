@@ -8,18 +8,15 @@ use rand::RngExt;
 use tokio_postgres::types::Type;
 
 use crate::retoast::task::guard::Reading;
-use crate::server::about::{Compression, Pageinspect, Server};
-use crate::server::connect::Connection;
-use crate::server::pages::PageReader;
-use crate::server::snapshot::{BY_KEY, Moment};
+use crate::server::about::Compression;
+use crate::server::snapshot::BY_KEY;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, catalog, holders};
+use crate::server::{Connection, LiveError, Moment, Server, catalog, holders};
 use toast_format::disk::{BlockNumber, Page, PageSize, PageState, Walk};
 use toast_format::fill::rewritten::{Gain, Rewritten};
 use toast_format::heap::scan::{Item, items};
 use toast_format::model::pages::truncated_for;
-use toast_format::model::stored::StoredValue;
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{StoredValue, Visibility};
 
 /// The maximum number of blocks of the table to read: all blocks if it has no more, otherwise this number of runs of
 /// blocks, one in each of that many equal parts of the table.
@@ -46,7 +43,6 @@ pub(crate) struct FreeSpace {
 /// What is needed to measure a table.
 pub(crate) struct FreeSpaceScan<'a> {
     pub(crate) connection: &'a Arc<Connection>,
-    pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) server: &'a Server,
     pub(crate) reading: Reading<'a>,
     /// Columns whose uncompressed out-of-line values are known to be incompressible.
@@ -120,14 +116,8 @@ impl FreeSpaceScan<'_> {
         let keeps_dead = holders::of_horizon(self.connection, &[]).await?.is_some();
         let columns = &relation.desc.attributes;
         let mut anew = Rewritten::new(&table, columns, self.settled, relation.fillfactor());
-        let mut reader = PageReader::new(
-            Arc::clone(self.connection),
-            self.pageinspect,
-            page,
-            relation.quoted(),
-            moment.snapshot,
-        )
-        .await?;
+        let quoted = relation.quoted();
+        let mut reader = self.server.page_reader(self.connection, quoted, &moment.snapshot).await?;
         let began = Instant::now();
         let runs = runs(blocks, |most| rand::rng().random_range(0..=most));
         let is_all = runs.len() == 1;

@@ -13,7 +13,8 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::result::Outcome;
 use crate::retoast::run::results::Results;
 use crate::retoast::task::session::Options;
-use crate::server::about::{Access, Pageinspect, Server};
+use crate::server::about::Access;
+use crate::server::{Pageinspect, Server};
 
 /// How many tables are examined together.
 pub(super) const AT_ONCE: usize = 256;

@@ -12,9 +12,8 @@ use crate::retoast::pace::throttle::{Throttle, ThrottleOptions};
 use crate::retoast::preflight;
 use crate::retoast::preflight::set_up_origin;
 use crate::retoast::task::session::{Connections, Options, Session};
-use crate::server::LiveError;
-use crate::server::about::{Pageinspect, Server};
-use crate::server::connect::{Connection, SessionOptions};
+use crate::server::connect::SessionOptions;
+use crate::server::{Connection, LiveError, Pageinspect, Server};
 
 /// How long to try to open new sessions in place of those that have ended, and how often.
 const AGAIN_FOR: Duration = Duration::from_secs(10);

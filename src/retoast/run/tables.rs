@@ -28,12 +28,11 @@ use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::{REPACK, Tables, TablesRun};
 use crate::retoast::task::guard::AS_STORED;
-use crate::server::about::{Pageinspect, Server};
-use crate::server::catalog::Relation;
-use crate::server::connect::{Client, Connection};
 use crate::server::select::{How, Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
-use crate::server::{LiveError, catalog, citus, select, toasters};
+use crate::server::{
+    Client, Connection, LiveError, Pageinspect, Relation, Server, catalog, citus, select, toasters,
+};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
 use toast_format::judge::pluggable;

@@ -26,9 +26,8 @@ use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::guard::{Guard, KnownDefinition, Reading, TaskEnd, subject};
 use crate::retoast::{reindex, verdict};
-use crate::server::LiveError;
-use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
+use crate::server::{LiveError, Pageinspect};
 use toast_format::disk::Oid;
 use toast_format::judge::{FormJudge, Judge};
 
@@ -260,10 +259,9 @@ impl Tables<'_, '_> {
             match self.pages {
                 // Chunks that no row refers to fill pages as well, so the figure would be misleading.
                 Some(_) if server.has_toasters => None,
-                Some(pageinspect) => {
+                Some(_) => {
                     let look = free_space::FreeSpaceScan {
                         connection: &worker.connections.writer,
-                        pageinspect,
                         server,
                         reading: Reading { ready, known: None },
                         settled: &settled,

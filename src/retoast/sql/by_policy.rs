@@ -11,7 +11,7 @@ use std::fmt::Write;
 use super::{GIVES, Target, at_addresses};
 use crate::server::trial::{Copied, CopyTable, compressed_size, padding_text};
 use toast_format::disk::PageSize;
-use toast_format::model::policy::MethodChoice;
+use toast_format::model::MethodChoice;
 use toast_format::model::sql::quote_identifier;
 
 /// The temporary table's name.

@@ -1,6 +1,6 @@
 //! What is known of GIN indexes before anything is written to them: their pages, and how many keys rows have.
 
-use crate::server::about::Pageinspect;
+use crate::server::Pageinspect;
 use toast_format::model::sql::{quote_identifier, quote_literal};
 
 /// The GIN indexes of table `$1`, with the names of the operator class and the column of each part: the OID, the quoted

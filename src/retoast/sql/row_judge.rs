@@ -2,7 +2,7 @@
 
 use super::{Target, at_addresses};
 use toast_format::judge::toaster::Toaster;
-use toast_format::model::settings::TupleTarget;
+use toast_format::model::TupleTarget;
 use toast_format::model::sql::quote_identifier;
 
 /// Empties the temporary table.

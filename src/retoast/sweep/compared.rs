@@ -14,15 +14,13 @@ use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::scanner::Scanner;
 use crate::retoast::task::guard::{BatchEnd, Opening, Reason};
 use crate::retoast::task::proof::Stored;
-use crate::server::LiveError;
 use crate::server::chunks::{ChunkPages, LiveChunks};
-use crate::server::connect::Client;
-use crate::server::snapshot::Moment;
 use crate::server::sqlstate::is_sudden;
+use crate::server::{Client, LiveError, Moment};
 use crate::value::reading::CustomDatum;
 use toast_format::disk::{Datum, ItemPointer, PageSize, Varlena};
+use toast_format::model::StoredValue;
 use toast_format::model::sql::quote_identifier;
-use toast_format::model::stored::StoredValue;
 use toast_format::model::toaster::describe::KnownFailure;
 
 /// How many rows a message names.

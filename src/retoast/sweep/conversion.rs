@@ -32,7 +32,7 @@ use toast_format::disk::Storage;
 use toast_format::fill::file_model::EARLY;
 use toast_format::heap::sample::SpreadBlocks;
 use toast_format::judge::toaster::Changes;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// How often the table is scanned again because another session has rewritten it.
 const MOST_REWRITTEN: u32 = 5;

@@ -21,10 +21,10 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::pace::metrics;
 use crate::retoast::sql::old_entries::{Addresses, BTREES, Btree, Way, visit_entries};
 use crate::retoast::task::guard::Guard;
-use crate::server::LiveError;
 use crate::server::chunks::parse_tid;
-use crate::server::connect::{Client, Statement};
+use crate::server::connect::Statement;
 use crate::server::sqlstate::ErrorKind;
+use crate::server::{Client, LiveError};
 
 /// The maximum number of rows per key, as estimated by the planner: with more, searching for a row's entry means
 /// reading the entries of other rows.

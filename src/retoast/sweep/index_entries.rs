@@ -22,11 +22,11 @@ use toast_format::codec::Method;
 use toast_format::disk::{ItemPointer, Length, Storage};
 use toast_format::heap::sample::Sample as BlockSample;
 use toast_format::judge::{FormJudge, Judge};
+use toast_format::model::StoredValue;
 use toast_format::model::index_entry::{EntryTooLarge, Fit, may_be_too_large};
 use toast_format::model::index_shape::IndexShape;
 use toast_format::model::policy::VARLENA_HEADER_SIZE;
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier};
-use toast_format::model::stored::StoredValue;
 use toast_format::model::toast::{Incoming, Table};
 
 /// The number of parts of a table that are read, and the number of consecutive blocks in each.

@@ -12,9 +12,8 @@ use super::machine::Row;
 use super::scanner::Scanner;
 use crate::retoast::sql;
 use crate::retoast::task::guard::Guard;
-use crate::server::LiveError;
 use crate::server::chunks::address;
-use crate::server::connect::Client;
+use crate::server::{Client, LiveError};
 use toast_format::disk::ItemPointer;
 use toast_format::model::sql::{in_blocks, quote_identifier};
 

@@ -669,7 +669,7 @@ const WORTH: u32 = 12;
 const RECENT: usize = 3;
 
 /// What is dead, and how long vacuums take.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Vacuums {
     /// The size of the table and its TOAST relation, in bytes.
     bytes: u64,
@@ -692,14 +692,9 @@ impl Vacuums {
         // other jobs continue while a vacuum runs
         let part = if tuning.jobs > 1 { 0.5 } else { 1.0 };
         Vacuums {
-            bytes: 0,
             max_bloat: tuning.max_bloat * part,
             early: tuning.max_bloat * EARLY,
-            of_table: 0,
-            of_toast: 0,
-            worked: Duration::ZERO,
-            recent: Vec::new(),
-            due: None,
+            ..Vacuums::default()
         }
     }
 

@@ -12,14 +12,13 @@ use crate::retoast::sql::by_policy;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::scanner::{JUDGED_BYTES, Open, Scanned, Scanner, Share};
 use crate::server::chunks::{address, transaction};
-use crate::server::connect::Client;
 use crate::server::probe::Probe;
-use crate::server::snapshot::Moment;
-use crate::server::{LiveError, functions};
+use crate::server::{Client, LiveError, Moment, functions};
 use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
-use toast_format::model::policy::{CompressedSizes, MethodChoice};
-use toast_format::model::stored::{Form, Placement, StoredValue};
+use toast_format::model::policy::CompressedSizes;
+use toast_format::model::stored::Placement;
+use toast_format::model::{Form, MethodChoice, StoredValue};
 
 impl Scanner<'_> {
     /// Like [`Scanner::chunk_at_once`], with a policy.
@@ -33,7 +32,7 @@ impl Scanner<'_> {
         self.by_rule.open.clear();
         self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
         match self.pages {
-            Some(pageinspect) => self.read_pages(pageinspect, moment, blocks).await?,
+            Some(_) => self.read_pages(moment, blocks).await?,
             None => self.rows_by_functions(rule, &blocks).await?,
         }
         let mut open = std::mem::take(&mut self.by_rule.open);

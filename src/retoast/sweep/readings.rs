@@ -12,12 +12,10 @@ use std::sync::OnceLock;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::about::Server;
-use crate::server::connect::Client;
-use crate::server::{LiveError, toasters};
+use crate::server::{Client, LiveError, Server, toasters};
 use crate::value::reading::ComparedType;
 use toast_format::disk::ItemPointer;
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::Toasters;
 use toast_format::model::toaster::describe::KnownFailure;
 
 /// A column that an UPDATE reads.

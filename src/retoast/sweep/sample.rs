@@ -28,10 +28,9 @@ use toast_format::heap::sample::Sample as BlockSample;
 use toast_format::judge::stock::{CompressedSize, stored_anew};
 use toast_format::judge::{FormJudge, Judge};
 use toast_format::model::cost::CHUNKS_PER_PAGE;
-use toast_format::model::estimate::{BlocksRead, PowerSums};
-use toast_format::model::interval::Interval;
+use toast_format::model::estimate::PowerSums;
 use toast_format::model::pages::{Fill, ToastFiller, chunk_bytes};
-use toast_format::model::stored::{Form, StoredValue};
+use toast_format::model::{BlocksRead, Form, Interval, StoredValue};
 
 /// Bytes of a table that a scan reads per second, as long as none has been timed.
 const READ_SPEED: f64 = 300e6;

@@ -4,7 +4,6 @@
 //! every later change of them.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::WorkKind;
@@ -12,20 +11,17 @@ use crate::retoast::sql;
 use crate::retoast::sweep::machine::{CHUNK, Row};
 use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Unfit};
 use crate::retoast::task::guard::{Guard, Reads};
-use crate::server::about::Pageinspect;
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Pages;
 use crate::server::probe::Probe;
-use crate::server::snapshot::Moment;
 use crate::server::sqlstate::is_damage;
-use crate::server::{LiveError, functions, snapshot};
+use crate::server::{LiveError, Moment, functions, snapshot};
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::{BlockNumber, HeapTuple, ItemPointer, Page, PageState, Storage, Walk};
 use toast_format::heap::scan::{self, Item};
 use toast_format::judge::stock::{Compliance, by_functions, fits};
 use toast_format::judge::{Judge, Row as Judged};
 use toast_format::model::pages::chunk_bytes;
-use toast_format::model::stored::{Form, StoredValue};
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{Form, StoredValue, Visibility};
 
 impl Scanner<'_> {
     /// Returns the rows of these blocks that do not comply. Tries again if other sessions have the table locked.
@@ -187,18 +183,18 @@ impl Scanner<'_> {
 
     /// Finds the rows that do not comply.
     async fn find(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<(), LiveError> {
-        if let (Some(_), Some(pageinspect)) = (&self.seen.long_rows, self.pages) {
-            return self.read_pages(pageinspect, moment, blocks).await;
+        if self.seen.long_rows.is_some() && self.pages.is_some() {
+            return self.read_pages(moment, blocks).await;
         }
         let judge = match &self.choice.judge {
             Judge::Policy(rule) => return self.read_by_rule(rule, moment, blocks).await,
             Judge::Forms(judge) => judge,
         };
-        if let (Some(_), Some(pageinspect)) = (&self.seen.unfit, self.pages) {
-            return self.read_pages(pageinspect, moment, blocks).await;
+        if self.seen.unfit.is_some() && self.pages.is_some() {
+            return self.read_pages(moment, blocks).await;
         }
         match self.pages {
-            Some(pageinspect) => self.read_pages(pageinspect, moment, blocks.clone()).await?,
+            Some(_) => self.read_pages(moment, blocks.clone()).await?,
             None => self.functions(blocks.clone()).await?,
         }
         let mut open = std::mem::take(&mut self.open);
@@ -215,18 +211,12 @@ impl Scanner<'_> {
 
     pub(crate) async fn read_pages(
         &mut self,
-        pageinspect: &Pageinspect,
         moment: &Moment,
         blocks: Range<u32>,
     ) -> Result<(), LiveError> {
-        let mut reader = PageReader::new(
-            Arc::clone(&self.connection),
-            pageinspect,
-            self.server.page_size,
-            self.ready.relation.quoted(),
-            moment.snapshot.clone(),
-        )
-        .await?;
+        let quoted = self.ready.relation.quoted();
+        let mut reader =
+            self.server.page_reader(&self.connection, quoted, &moment.snapshot).await?;
         // the table may have been truncated since the scan began
         let end = blocks.end.min(reader.block_count().await?);
         let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();

@@ -13,18 +13,15 @@ use crate::retoast::sql::Target;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::readings::ReassembledValues;
 use crate::retoast::task::guard::{Reading, Reads};
-use crate::server::about::Pageinspect;
-use crate::server::about::Server;
-use crate::server::connect::Connection;
-use crate::server::snapshot::Moment;
-use crate::server::{LiveError, snapshot};
+use crate::server::{Connection, LiveError, Moment, Pageinspect, Server, snapshot};
 use crate::value::reading::CustomDatum;
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
 use toast_format::judge::policy::Seen;
 use toast_format::judge::stock::CompressedSize;
-use toast_format::model::stored::{Form, FunctionAnswer, StoredValue};
+use toast_format::model::stored::FunctionAnswer;
 use toast_format::model::toast::{Incoming, Table};
+use toast_format::model::{Form, StoredValue};
 
 /// The maximum number of bytes of values passed to a judge at a time, unless a single value has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;

@@ -25,12 +25,11 @@ use crate::retoast::result::{Common, ScanSource, SkippedRow, Subject, TaskReport
 use crate::retoast::sql;
 use crate::retoast::sql::BatchSettings;
 use crate::retoast::task::session::{Session, millis};
-use crate::server::about::Pageinspect;
-use crate::server::about::Server;
-use crate::server::connect::{Client, Connection, Statement};
-use crate::server::snapshot::Moment;
+use crate::server::connect::Statement;
 use crate::server::sqlstate::ErrorKind;
-use crate::server::{LiveError, holders, owner_facts, snapshot};
+use crate::server::{
+    Client, Connection, LiveError, Moment, Pageinspect, Server, holders, owner_facts, snapshot,
+};
 use toast_format::disk::Oid;
 
 /// The maximum number of attempts at a transaction while other sessions update the catalog rows of the table without

@@ -7,8 +7,7 @@ use super::guard::Guard;
 use super::session::Verify;
 use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::{self, Target};
-use crate::server::LiveError;
-use crate::server::connect::Client;
+use crate::server::{Client, LiveError};
 use toast_format::model::sql::quote_identifier;
 
 /// With `--verify sample`, one batch in this number is compared.

@@ -11,9 +11,7 @@ use crate::retoast::pace::lock_tries::LockTries;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::pace::throttle::Throttle;
-use crate::server::about::Pageinspect;
-use crate::server::about::Server;
-use crate::server::connect::{Client, Connection};
+use crate::server::{Client, Connection, Pageinspect, Server};
 use toast_format::disk::Oid;
 use toast_format::fill::file_model::MAX_BATCH;
 

@@ -9,8 +9,7 @@ use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::pace::metrics::ServerWait;
-use crate::server::LiveError;
-use crate::server::connect::Connection;
+use crate::server::{Connection, LiveError};
 
 /// How often to look at a VACUUM, and at anything else or if a replication slot could be lost.
 const LOOK_AT_VACUUM: Duration = Duration::from_secs(1);

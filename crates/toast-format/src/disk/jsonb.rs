@@ -346,11 +346,6 @@ impl<'a> ContainerItems<'a> {
         Some(placed)
     }
 
-    /// The container whose values are iterated.
-    pub fn container(&self) -> &Container<'a> {
-        &self.container
-    }
-
     fn key(&mut self, index: u32) -> Result<&'a [u8], JsonbError> {
         let container = &self.container;
         let word = container.entry(index);

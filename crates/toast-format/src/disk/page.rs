@@ -42,7 +42,6 @@ pub struct PageHeader {
 pub struct Page<'a> {
     bytes: &'a [u8],
     order: ByteOrder,
-    size: PageSize,
     header: PageHeader,
 }
 
@@ -161,7 +160,7 @@ impl<'a> Page<'a> {
         if !sane {
             return Err(PageError::Bounds { lower, upper, special, size: bytes.len() });
         }
-        Ok(PageState::Used(Page { bytes, order, size, header }))
+        Ok(PageState::Used(Page { bytes, order, header }))
     }
 
     /// The header's fields as read.
@@ -172,11 +171,6 @@ impl<'a> Page<'a> {
     /// The byte order of the machine that wrote the page.
     pub fn byte_order(&self) -> ByteOrder {
         self.order
-    }
-
-    /// The page size, which is the length of its bytes.
-    pub fn size(&self) -> PageSize {
-        self.size
     }
 
     /// Bytes between line pointers and tuples (`PageGetExactFreeSpace`).

@@ -5,8 +5,8 @@
 //! `retoast` on tables of many kinds (`scripts/bench`). Tests of forecasts and of advice hold all that against real files.
 
 use crate::disk::PageSize;
+use crate::model::Interval;
 use crate::model::btree::{is_bloated, least_bloated};
-use crate::model::interval::Interval;
 use crate::model::pages::least_gain;
 
 /// The fraction of a table, with its TOAST relation, that may be dead before it is vacuumed, unless another is set.

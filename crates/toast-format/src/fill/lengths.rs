@@ -9,7 +9,7 @@ use super::room::taken;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::disk::{Attribute, HeapTuple, Length, PageSize, Storage, TupleDesc, max_align};
-use crate::model::settings::TupleTarget;
+use crate::model::TupleTarget;
 use crate::model::stored::{FunctionAnswer, Placement};
 
 /// The maximum length of a varlena that may have a header of 1 byte, which is not aligned.
@@ -224,7 +224,7 @@ mod tests {
     use crate::codec::Method;
     use crate::disk::desc::MissingValue;
     use crate::disk::{Align, Oid};
-    use crate::model::stored::{Form, StoredValue};
+    use crate::model::{Form, StoredValue};
 
     const LIMITS: Limits = Limits { threshold: 2032, target: 2032 };
 

@@ -9,10 +9,9 @@ use super::packing::{Sample, chunks_of};
 use super::room::{Front, MOST_KEPT, Room, taken};
 use crate::disk::{BlockNumber, HeapTuple, ItemPointer, PageSize};
 use crate::heap::scan::{Merge, Visible, Visitor, each_tuple};
-use crate::model::estimate::{BlocksRead, Tally};
-use crate::model::interval::Interval;
+use crate::model::estimate::Tally;
 use crate::model::pages::{CHUNK_OVERHEAD, MIN_GAIN};
-use crate::model::visibility::Visibility;
+use crate::model::{BlocksRead, Interval, Visibility};
 
 /// The maximum number of runs kept. A run is a row, or the chunks of a value on one page.
 const MOST: usize = 1 << 15;

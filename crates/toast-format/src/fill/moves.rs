@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::room::Front;
 use crate::disk::PageSize;
 use crate::disk::layout::PAGE_HEADER_SIZE;
-use crate::model::interval::Range;
+use crate::model::Range;
 use crate::model::wal::{CHUNK_DELETE, CHUNK_ENTRY, CHUNK_INSERT, ROW_LOCK, UPDATE_ON_PAGE};
 
 /// Bytes of WAL records in addition to the space of the tuple itself: for locking a row and updating it on its page,

@@ -7,8 +7,8 @@ use crate::disk::{Attribute, PageSize};
 use crate::model::estimate::ratio;
 use crate::model::pages::{Fill, Filler, ToastFiller};
 use crate::model::policy::VARLENA_HEADER_SIZE;
-use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Incoming, Operation, Table};
+use crate::model::{Form, StoredValue};
 
 /// The size of the smallest compressed datum: 8 bytes of headers, and a few bytes of content.
 const LEAST_COMPRESSED: u64 = 13;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::codec::Method;
 use crate::heap::stats::{FormSums, RelationStats, TupleCounts};
+use crate::model::Form;
 use crate::model::estimate::PowerSums;
-use crate::model::stored::Form;
 
 /// A form with its method.
 pub type FormKey = (Form, Option<Method>);
@@ -171,11 +171,10 @@ impl BlockSums {
 mod tests {
     use super::*;
     use crate::disk::Oid;
-    use crate::model::estimate::BlocksRead;
-    use crate::model::interval::Interval;
-    use crate::model::stored::{CustomStored, StoredValue};
+    use crate::model::stored::CustomStored;
     use crate::model::toaster::catalog::Handler;
     use crate::model::toaster::describe::PointerKind;
+    use crate::model::{BlocksRead, Interval, StoredValue};
 
     #[test]
     fn values_of_pluggable_toasters_that_lead_to_chunks_are_out_of_line() {

@@ -11,10 +11,9 @@ use crate::disk::{
     Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, Length, Page,
     PageSize, PageState, TupleDesc, Varlena, Walk,
 };
-use crate::model::stored::StoredValue;
-use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
-use crate::model::visibility::{HintBits, Transactions, Visibility, visibility};
+use crate::model::visibility::{Transactions, visibility};
+use crate::model::{HintBits, StoredValue, Toasters, Visibility};
 
 /// A value found in a tuple.
 #[derive(Debug, Clone, Copy)]

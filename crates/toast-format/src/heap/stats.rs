@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 use crate::codec::Method;
 use crate::disk::walk::Simple;
 use crate::disk::{Datum, Oid, Varlena};
-use crate::model::stored::{Form, StoredValue};
 use crate::model::toaster::catalog::Handler;
 use crate::model::toaster::describe::PointerKind;
+use crate::model::{Form, StoredValue};
 
 /// Sums over the values with one form and method.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The intended storage of values.
 
 use super::toaster::Toaster;
-use crate::model::policy::{MethodChoice, Policy};
+use crate::model::{MethodChoice, Policy};
 
 /// The intended storage of the values of the chosen columns.
 #[derive(Debug, Clone, PartialEq)]

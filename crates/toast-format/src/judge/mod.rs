@@ -15,7 +15,7 @@ mod tests;
 pub mod toaster;
 
 use crate::disk::Datum;
-use crate::model::stored::StoredValue;
+use crate::model::StoredValue;
 use crate::model::toast::Table;
 use pluggable::ToasterPlan;
 use policy::Rule;

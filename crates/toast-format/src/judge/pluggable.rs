@@ -11,10 +11,10 @@ use crate::disk::{Datum, Oid, Storage, Varlena};
 use crate::judge::goal::{Goal, Pluggable};
 use crate::judge::toaster::{Changes, Toaster, ToasterChange};
 use crate::model::sql::Shape;
-use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table as Model;
 use crate::model::toaster::catalog::ToasterColumn;
-use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
+use crate::model::toaster::catalog::{Handler, PluggableToaster};
+use crate::model::{Form, StoredValue, Toasters};
 
 /// OID of `bytea` in `pg_type`.
 const BYTEA: Oid = Oid(17);
@@ -113,7 +113,7 @@ pub struct ColumnPlan {
 }
 
 /// What must be done with a table's columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToasterPlan {
     /// The toaster's name, as in reports.
     pub toaster: String,
@@ -132,6 +132,7 @@ pub struct ToasterPlan {
 }
 
 /// The conditions stated by a toaster's authors.
+#[derive(Default)]
 struct Conditions {
     only_type: Option<(Oid, &'static str)>,
     storage: Option<Storage>,
@@ -141,13 +142,7 @@ struct Conditions {
 }
 
 fn conditions(handler: Handler) -> Conditions {
-    let none = Conditions {
-        only_type: None,
-        storage: None,
-        no_compression: false,
-        longest: None,
-        note: None,
-    };
+    let none = Conditions::default();
     match handler {
         Handler::Default => none,
         Handler::Bytea => Conditions {
@@ -306,15 +301,7 @@ pub fn leaves(toaster: Oid, default: &str, columns: &[&ToasterColumn]) -> Toaste
 
 impl ToasterPlan {
     fn new(toaster: &str) -> ToasterPlan {
-        ToasterPlan {
-            toaster: toaster.to_owned(),
-            columns: Vec::new(),
-            changes: Changes::default(),
-            stock: false,
-            clears: None,
-            longest: None,
-            notes: Vec::new(),
-        }
+        ToasterPlan { toaster: toaster.to_owned(), ..ToasterPlan::default() }
     }
 
     fn set_toaster(&mut self, column: &ToasterColumn, oid: Oid, name: &str) {

@@ -22,11 +22,11 @@
 
 use crate::codec::Method;
 use crate::disk::Storage;
-use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
-use crate::model::stored::{Form, StoredValue};
+use crate::model::policy::CompressedSizes;
 use crate::model::toast::{Compressor, Incoming, Operation, Placed, Table};
+use crate::model::{Form, MethodChoice, Policy, StoredValue};
 
-use super::stock::{same_form, small};
+use super::stock::{already, same_form, small};
 
 /// What a policy requires of the chosen columns of a table.
 #[derive(Debug, Clone)]
@@ -135,14 +135,11 @@ impl Rule {
         }
         let raw = small(value.raw_size)?;
         let method = value.method.filter(|&m| self.methods.get(at) == Some(&MethodChoice::One(m)));
-        let mut sizes = CompressedSizes::default();
-        match (value.form, method) {
-            (Form::Compressed, Some(method)) => sizes.set(method, small(value.stored_size)),
-            (Form::ExternalCompressed, Some(method)) => {
-                sizes.set(method, small(value.stored_size.map(|size| size + 4)));
-            }
-            _ => return None,
+        if !matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
+            return None;
         }
+        let mut sizes = CompressedSizes::default();
+        sizes.set(method?, already(value));
         Some(Content { raw, sizes })
     }
 
@@ -203,7 +200,7 @@ impl Rule {
             })
             .collect();
         let stored = actual.toast(&handed, operation, &mut |index: usize, _: Method| {
-            seen.values.get(index).and_then(compressed_size)
+            seen.values.get(index).and_then(already)
         });
         let Ok(stored) = stored else { return Decision::TooBig };
         let wanted = targets.iter().enumerate().map(|(at, &index)| {
@@ -271,7 +268,7 @@ impl ChosenValues<'_> {
 impl Compressor for ChosenValues<'_> {
     fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32> {
         let Some(at) = self.position(index) else {
-            return self.seen.values.get(index).and_then(compressed_size);
+            return self.seen.values.get(index).and_then(already);
         };
         match self.content(at) {
             Some(content) => content.sizes.get(method),
@@ -280,15 +277,6 @@ impl Compressor for ChosenValues<'_> {
                 None
             }
         }
-    }
-}
-
-/// The size of the datum if the value is stored compressed; other values are assumed to be incompressible.
-fn compressed_size(value: &StoredValue) -> Option<u32> {
-    match value.form {
-        Form::Compressed => small(value.stored_size),
-        Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),
-        _ => None,
     }
 }
 

@@ -6,9 +6,10 @@
 use crate::codec::Method;
 use crate::disk::Storage;
 use crate::judge::toaster::Toaster;
-use crate::model::policy::{MethodChoice, VARLENA_HEADER_SIZE};
-use crate::model::stored::{Form, FunctionAnswer, Placement, StoredValue};
+use crate::model::policy::VARLENA_HEADER_SIZE;
+use crate::model::stored::{FunctionAnswer, Placement};
 use crate::model::toast::{Incoming, Operation, Placed, RowError, Table, Toasted};
+use crate::model::{Form, MethodChoice, StoredValue};
 
 /// The verdict on a row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,8 @@
 use crate::codec::Method;
 use crate::disk::{Align, Length, PageSize, Storage};
 use crate::model::cost::Prices;
-use crate::model::policy::{MethodChoice, Policy};
-use crate::model::settings::TupleTarget;
-use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Column, Table};
+use crate::model::{Form, MethodChoice, Policy, StoredValue, TupleTarget};
 
 /// A table of an integer and `count` columns with this storage and method.
 pub(super) fn table(storage: Storage, method: Method, count: usize) -> Table {

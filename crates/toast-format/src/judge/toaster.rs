@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::codec::Method;
 use crate::disk::{PageSize, Storage};
-use crate::model::settings::TupleTarget;
+use crate::model::TupleTarget;
 use crate::model::sql::quote_identifier;
 
 /// What stores a column's long values.

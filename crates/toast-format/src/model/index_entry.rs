@@ -11,9 +11,10 @@ use crate::codec::Method;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
 use crate::disk::{Align, PageSize, Storage, max_align};
 use crate::model::index_shape::{EntryContents, IndexColumn, IndexShape};
-use crate::model::policy::{MethodChoice, Policy, VARLENA_HEADER_SIZE};
+use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::toast::types::SHORT_CONTENT_MAX;
 use crate::model::toast::{Column, Compressor, Incoming, Table};
+use crate::model::{MethodChoice, Policy};
 
 /// `IndexTupleData`, and the same with `IndexAttributeBitMapData`, aligned.
 const HEADER: usize = 8;
@@ -279,8 +280,8 @@ impl IndexDatum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::TupleTarget;
     use crate::model::cost::Prices;
-    use crate::model::settings::TupleTarget;
 
     const PAGE: PageSize = PageSize::DEFAULT;
 

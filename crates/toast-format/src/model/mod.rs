@@ -30,3 +30,11 @@ pub mod toast;
 pub mod toaster;
 pub mod visibility;
 pub mod wal;
+
+pub use estimate::BlocksRead;
+pub use interval::{Interval, Range};
+pub use policy::{MethodChoice, Policy};
+pub use settings::TupleTarget;
+pub use stored::{Form, StoredValue};
+pub use toaster::catalog::Toasters;
+pub use visibility::{HintBits, Snapshot, Visibility};

@@ -322,11 +322,6 @@ impl ToastFiller {
     pub fn heap(&self) -> &Filler {
         &self.heap
     }
-
-    /// The number of chunks so far.
-    pub fn chunks(&self) -> u64 {
-        self.chunks
-    }
 }
 
 /// The space on pages for the chunks of a value of `stored` bytes, including line pointers.
@@ -360,7 +355,7 @@ mod tests {
         let mut toast = ToastFiller::new(PAGE, Fill::Insert);
         assert_eq!(toast.put(4 * 1996), 1);
         assert_eq!(toast.put(5 * 1996), 2);
-        assert_eq!((toast.heap().pages(), toast.chunks()), (3, 9));
+        assert_eq!((toast.heap().pages(), toast.chunks), (3, 9));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::disk::PageSize;
 use crate::judge::tests::{self as samples, value};
-use crate::model::settings::TupleTarget;
+use crate::model::TupleTarget;
 
 const PAGE: PageSize = PageSize::DEFAULT;
 

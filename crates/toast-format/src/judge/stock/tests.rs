@@ -3,7 +3,7 @@
 use super::*;
 use crate::disk::PageSize;
 use crate::judge::tests::{table, value};
-use crate::model::settings::TupleTarget;
+use crate::model::TupleTarget;
 
 fn compliance(
     storage: Storage,

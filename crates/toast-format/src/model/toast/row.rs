@@ -7,9 +7,8 @@ use crate::codec::Method;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::disk::{PageSize, Storage, max_align};
-use crate::model::policy::{
-    Circumstances, CompressedSizes, MethodRule, Policy, VARLENA_HEADER_SIZE,
-};
+use crate::model::Policy;
+use crate::model::policy::{Circumstances, CompressedSizes, MethodRule, VARLENA_HEADER_SIZE};
 
 impl Table {
     /// The length of a tuple's header, including the null bitmap.

@@ -2,8 +2,7 @@ use super::*;
 use crate::codec::Method;
 use crate::disk::{Align, Length, PageSize, Storage};
 use crate::model::cost::Prices;
-use crate::model::policy::{MethodChoice, Policy};
-use crate::model::settings::TupleTarget;
+use crate::model::{MethodChoice, Policy, TupleTarget};
 use proptest::prelude::*;
 
 const LZ4: MethodChoice = MethodChoice::One(Method::Lz4);

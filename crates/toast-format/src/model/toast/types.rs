@@ -5,9 +5,9 @@ use crate::codec::items::Items;
 use crate::disk::{Align, Attribute, Length, PageSize, Storage, types};
 use crate::model::cost::Prices;
 use crate::model::index_shape::IndexShape;
-use crate::model::policy::{COMPRESSED_HEADER_SIZE, MethodChoice, Policy, VARLENA_HEADER_SIZE};
-use crate::model::settings::{Settings, TupleTarget};
-use crate::model::stored::{Form, StoredValue};
+use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
+use crate::model::settings::Settings;
+use crate::model::{Form, MethodChoice, Policy, StoredValue, TupleTarget};
 
 /// The longest content that can have a 1-byte header (`VARATT_SHORT_MAX` minus the header).
 pub(in crate::model) const SHORT_CONTENT_MAX: u32 = 126;

@@ -98,6 +98,30 @@ pub struct PointerPart {
 }
 
 impl PointerPart {
+    /// A part of which nothing else is known.
+    fn new(kind: PointerKind) -> PointerPart {
+        PointerPart {
+            kind,
+            value: None,
+            relation: None,
+            tids: Vec::new(),
+            chunk_bytes: None,
+            chunks: None,
+            raw_size: None,
+            compressed: false,
+        }
+    }
+
+    /// A part that is in the pointer itself.
+    fn inline(kind: PointerKind, raw_size: u64) -> PointerPart {
+        PointerPart {
+            chunk_bytes: Some(0),
+            chunks: Some(0),
+            raw_size: Some(raw_size),
+            ..PointerPart::new(kind)
+        }
+    }
+
     fn known_failure(&self) -> Option<KnownFailure> {
         match self.kind {
             PointerKind::Jsonx(4 | 6) if self.compressed => Some(KnownFailure::CompressedTwice),
@@ -277,26 +301,14 @@ fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> PointerPart {
                 }
             }
             PointerPart {
-                kind,
-                value: None,
                 relation: Some(directory.relation),
                 chunk_bytes: if tids.is_empty() { Some(0) } else { None },
                 chunks: Some(tids.len() as u32),
                 tids,
-                raw_size: None,
-                compressed: false,
+                ..PointerPart::new(kind)
             }
         }
-        JsonxBody::Plain { container } => PointerPart {
-            kind,
-            value: None,
-            relation: None,
-            tids: Vec::new(),
-            chunk_bytes: Some(0),
-            chunks: Some(0),
-            raw_size: Some(container.len() as u64),
-            compressed: false,
-        },
+        JsonxBody::Plain { container } => PointerPart::inline(kind, container.len() as u64),
     }
 }
 
@@ -344,16 +356,10 @@ fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<PointerPart, Toast
             Ok(ordinary_part(PointerKind::Ordinary, pointer, page))
         }
         Varlena::Custom(pointer) => Ok(jsonx_part(&Jsonx::parse(pointer)?, page)),
-        Varlena::Compressed { tc_info, .. } => Ok(PointerPart {
-            kind: PointerKind::InlineCompressed,
-            value: None,
-            relation: None,
-            tids: Vec::new(),
-            chunk_bytes: Some(0),
-            chunks: Some(0),
-            raw_size: Some(u64::from(crate::disk::varlena::tc_raw_size(*tc_info))),
-            compressed: false,
-        }),
+        Varlena::Compressed { tc_info, .. } => {
+            let raw_size = u64::from(crate::disk::varlena::tc_raw_size(*tc_info));
+            Ok(PointerPart::inline(PointerKind::InlineCompressed, raw_size))
+        }
         Varlena::Short { .. } | Varlena::Plain { .. } => {
             Err(ToastError::NoContent("an entry that is not a pointer"))
         }
