@@ -662,16 +662,6 @@ fn damaged_values() {
 
 #[test]
 fn what_is_no_result_or_not_enough() {
-    assert_snapshot!(errors(""), @r##"
-    line 1: this is not output of pageinspect
-        hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
-    assert_snapshot!(errors("\n\nnothing here\n"), @r##"
-    line 3: this is not output of pageinspect
-        hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
     assert_snapshot!(errors("ERROR:  block number 7 is out of range for relation \"t\"\n"), @r##"
     line 1: the output holds an error message of the server: block number 7 is out of range for relation "t"
     rows read: 0
@@ -691,38 +681,25 @@ fn what_is_no_result_or_not_enough() {
         hint: write SELECT * FROM heap_page_items(…) to get columns
     rows read: 0
     "##);
-    let some = "1|\\x0102030405\n2|\\x0102030405\n";
-    assert_snapshot!(errors(some), @r##"
-    line 1: rows without a header that names columns of pageinspect
-        hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
-    assert_snapshot!(errors(" 1 | 8160 | \\x0102030405\n 2 | 8100 | \\x0102030405\n\n"), @r##"
-    line 1: rows without a header that names columns of pageinspect
-        hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
+    let nothing = r"this is not output of pageinspect
+    hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
+rows read: 0";
+    let no_header = r"rows without a header that names columns of pageinspect
+    hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
+rows read: 0";
     let block = fixture("items.block-csv");
-    assert_snapshot!(errors(block.split_once('\n').unwrap().1), @r##"
-    line 3: rows without a header that names columns of pageinspect
-        hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
-    assert_snapshot!(errors(" n | data \n---+------\n 1 | \\x0102030405\n(1 row)\n\n"), @r##"
-    line 3: rows without a header that names columns of pageinspect
-        hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
-    assert_snapshot!(errors("[1, {\"a\": 2}, {\"lp\": 1}]\n"), @r##"
-    line 1: this is not output of pageinspect
-        hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
-    assert_snapshot!(errors("\\x0102030405\n"), @r##"
-    line 1: rows without a header that names columns of pageinspect
-        hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-    rows read: 0
-    "##);
+    for (text, line, expected) in [
+        ("", 1, nothing),
+        ("\n\nnothing here\n", 3, nothing),
+        ("[1, {\"a\": 2}, {\"lp\": 1}]\n", 1, nothing),
+        ("1|\\x0102030405\n2|\\x0102030405\n", 1, no_header),
+        (" 1 | 8160 | \\x0102030405\n 2 | 8100 | \\x0102030405\n\n", 1, no_header),
+        (block.split_once('\n').unwrap().1, 3, no_header),
+        (" n | data \n---+------\n 1 | \\x0102030405\n(1 row)\n\n", 3, no_header),
+        ("\\x0102030405\n", 1, no_header),
+    ] {
+        assert_eq!(errors(text), format!("line {line}: {expected}"), "{text:?}");
+    }
 }
 
 #[test]

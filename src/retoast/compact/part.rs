@@ -248,7 +248,6 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                     }
                     self.file.tries(rounds.trial());
                     let moved = self.move_batch(&pieces).await?;
-                    rounds.stayed(self.file.stayed());
                     // what was moved but found no room in front makes the file longer
                     let now = guard.blocks(self.file.relation()).await?;
                     self.is_still_there().await?;
@@ -318,7 +317,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                 report.rows.verified += verified;
                 report.effort.batches += u64::from(rows > 0);
                 file_report.rows_moved += rows;
-                Event::Moved { rows, took }
+                Event::Moved { rows, stayed: file.stayed(), took }
             }
             BatchEnd::Busy => Event::Busy,
             BatchEnd::Refused(reason) => {

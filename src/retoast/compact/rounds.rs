@@ -54,8 +54,9 @@ pub(crate) enum Event<P> {
     /// What can be moved from behind the end. `last` is the number of blocks up to the last one with something live;
     /// `all` is whether the pieces are all that is there.
     Found { pieces: Vec<P>, last: u32, all: bool },
-    /// This many rows were moved; the rest were locked or no longer existed.
-    Moved { rows: u64, took: Duration },
+    /// So many rows were moved, and others updated that found no room elsewhere; the rest were locked or no longer
+    /// existed.
+    Moved { rows: u64, stayed: u64, took: Duration },
     /// A lock was not obtained in time, and nothing was moved.
     Busy,
     /// The server refused to store a row because of its content, and nothing was moved.
@@ -134,9 +135,7 @@ struct Pass<P> {
     halves: Vec<usize>,
     moved: u64,
     found: u64,
-    /// Rows that were updated but stayed where they were because they found no room elsewhere, and rows that other
-    /// sessions had locked or changed.
-    stayed: u64,
+    /// Rows that other sessions had locked or changed.
     locked: u64,
 }
 
@@ -212,7 +211,6 @@ impl<P: Piece + Clone> Rounds<P> {
                 halves: Vec::new(),
                 moved: 0,
                 found: 0,
-                stayed: 0,
                 locked: 0,
             },
             refused: HashSet::new(),
@@ -248,11 +246,6 @@ impl<P: Piece + Clone> Rounds<P> {
     /// Whether the last vacuum had to leave old row versions that other sessions still see.
     pub(crate) fn is_held_back(&self) -> bool {
         self.obstacles.held_back
-    }
-
-    /// Sets how many rows of the last move found no room elsewhere. Call before `Event::Moved`.
-    pub(crate) fn stayed(&mut self, rows: u64) {
-        self.pass.stayed = rows;
     }
 
     /// Sets how many of the rows found other sessions have written. Call before `Event::Found`.
@@ -323,7 +316,7 @@ impl<P: Piece + Clone> Rounds<P> {
             Event::Stop => self.phase = Phase::Ended(FileEnd::Stopped),
             Event::Looked(layout) => self.looked(layout),
             Event::Found { pieces, last, all } => self.found(pieces, last, all),
-            Event::Moved { rows, took } => {
+            Event::Moved { rows, stayed, took } => {
                 self.tries.busy = 0;
                 self.counts.longest = self.counts.longest.max(took);
                 let pieces = std::mem::take(&mut self.pass.under_way);
@@ -331,8 +324,7 @@ impl<P: Piece + Clone> Rounds<P> {
                 self.versions += pieces.iter().map(Piece::versions).sum::<u64>();
                 self.pass.moved += rows;
                 let all = pieces.iter().map(Piece::rows).sum::<u64>();
-                let updated = rows + std::mem::take(&mut self.pass.stayed);
-                self.pass.locked += all.saturating_sub(updated);
+                self.pass.locked += all.saturating_sub(rows + stayed);
                 self.go_on();
             }
             Event::Busy => {

@@ -35,7 +35,7 @@ fn note(machine: &mut Machine, event: Event<Row>) -> Action<Row> {
 }
 
 fn moved(rows: u64) -> Event<Row> {
-    Event::Moved { rows, took: Duration::from_millis(10) }
+    Event::Moved { rows, stayed: 0, took: Duration::from_millis(10) }
 }
 
 /// A machine that has looked and vacuumed: 1,000 blocks, of which 500 would suffice.
@@ -269,15 +269,14 @@ fn what_is_not_known_is_tried_with_the_least_and_then_more() {
 
 #[test]
 fn rows_that_stay_are_not_called_locked() {
+    let stayed = |stayed| Event::Moved { rows: 0, stayed, took: Duration::from_millis(1) };
     let mut machine = begun(None);
     note(&mut machine, found(&[9, 8], 1000));
-    machine.stayed(1);
-    assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
+    assert_eq!(note(&mut machine, stayed(1)), Action::Find(500));
     let wait = note(&mut machine, found(&[9, 8], 1000));
     assert!(matches!(wait, Action::Sleep(_, Wait::RowsToMoveLocked)), "{wait:?}");
     assert_eq!(machine.next_action(), Action::Move(vec![Row(9), Row(8)]));
-    machine.stayed(2);
-    assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
+    assert_eq!(note(&mut machine, stayed(2)), Action::Find(500));
     assert_eq!((machine.rows_left(), machine.rows_locked()), (2, 0));
     // no other session has them locked, so there is no wait
     let again = note(&mut machine, found(&[9, 8], 1000));
