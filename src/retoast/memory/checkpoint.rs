@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::retoast::error::RetoastError;
-use crate::retoast::memory::{self, Loaded, SavedState};
+use crate::retoast::memory::{self, SavedState};
 
 /// The minimum time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -86,31 +86,18 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
     pub fn open(path: &Path, sweep: &RunKey) -> Result<Checkpoint, RetoastError> {
-        let saved: SavedSweep = match memory::load(path) {
-            Ok(Loaded::State(saved)) => saved,
-            Ok(Loaded::Foreign) => {
-                return Err(RetoastError::usage(format!(
-                    "file \"{}\" is not a checkpoint of toastctl retoast",
-                    path.display()
-                )));
-            }
-            Ok(Loaded::Absent) => {
-                let sweep = sweep.clone();
-                SavedSweep { sweep, tables: Vec::new(), rebuilding: Vec::new(), former: Vec::new() }
-            }
-            Err(error) => {
-                let text = failed("use", path, &error).to_string();
-                return Err(RetoastError::usage(text));
-            }
+        let new = SavedSweep {
+            sweep: sweep.clone(),
+            tables: Vec::new(),
+            rebuilding: Vec::new(),
+            former: Vec::new(),
         };
+        let saved = memory::load_checkpoint(path, "toastctl retoast", new);
+        let saved = saved.map_err(RetoastError::usage)?;
         if saved.sweep != *sweep {
-            return Err(RetoastError::usage(format!(
-                "checkpoint file \"{}\" belongs to another run: {} in database \"{}\"\n\
-                 HINT:  Name another file, or remove this one.",
-                path.display(),
-                saved.sweep.choice,
-                saved.sweep.database
-            )));
+            let RunKey { database, choice } = &saved.sweep;
+            let other = format!("{choice} in database \"{database}\"");
+            return Err(RetoastError::usage(memory::of_another_run(path, &other)));
         }
         Ok(Checkpoint { path: path.to_owned(), state: Mutex::new((saved, None)) })
     }

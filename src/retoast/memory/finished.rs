@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::retoast::memory::{self, Loaded, SavedState};
+use crate::retoast::memory::{self, SavedState};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
@@ -34,26 +34,12 @@ impl Finished {
     /// # Errors
     /// It cannot be read, is of another kind, or belongs to other work.
     pub(crate) fn open(path: &Path, work: &str) -> Result<Finished, String> {
-        let name = path.display();
-        let saved: Saved = match memory::load(path) {
-            Ok(Loaded::State(saved)) => saved,
-            Ok(Loaded::Foreign) => {
-                return Err(format!("file \"{name}\" is not a checkpoint of several databases"));
-            }
-            Ok(Loaded::Absent) => Saved { work: work.to_owned(), finished: BTreeSet::new() },
-            Err(error) => {
-                return Err(format!("could not use checkpoint file \"{name}\": {error}"));
-            }
-        };
-        if saved.work == work {
-            Ok(Finished { path: path.to_owned(), saved })
-        } else {
-            Err(format!(
-                "checkpoint file \"{name}\" belongs to another run: {}\n\
-                 HINT:  Name another file, or remove this one.",
-                saved.work
-            ))
+        let new = Saved { work: work.to_owned(), finished: BTreeSet::new() };
+        let saved = memory::load_checkpoint(path, "several databases", new)?;
+        if saved.work != work {
+            return Err(memory::of_another_run(path, &saved.work));
         }
+        Ok(Finished { path: path.to_owned(), saved })
     }
 
     pub(crate) fn has(&self, database: &str) -> bool {

@@ -60,6 +60,26 @@ fn load<T: SavedState>(path: &Path) -> io::Result<Loaded<T>> {
     Ok(state.map_or(Loaded::Foreign, Loaded::State))
 }
 
+/// Reads a checkpoint of `kind`; if its file does not exist yet, it is `new`. The error says why the file cannot be used.
+fn load_checkpoint<T: SavedState>(path: &Path, kind: &str, new: T) -> Result<T, String> {
+    let name = path.display();
+    match load(path) {
+        Ok(Loaded::State(saved)) => Ok(saved),
+        Ok(Loaded::Absent) => Ok(new),
+        Ok(Loaded::Foreign) => Err(format!("file \"{name}\" is not a checkpoint of {kind}")),
+        Err(error) => Err(format!("could not use checkpoint file \"{name}\": {error}")),
+    }
+}
+
+/// The message if the checkpoint in a file is that of `other`.
+fn of_another_run(path: &Path, other: &str) -> String {
+    format!(
+        "checkpoint file \"{}\" belongs to another run: {other}\n\
+         HINT:  Name another file, or remove this one.",
+        path.display()
+    )
+}
+
 fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
