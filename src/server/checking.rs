@@ -89,10 +89,7 @@ pub async fn begin(
     );
     let about = [(&relation.oid.0 as _, Type::OID), (&quoted as _, Type::TEXT)];
     let Some(row) = client.row(&sql, &about).await? else { return Ok(None) };
-    let text: String = row.try_get(0)?;
-    let mut snapshot = Snapshot::parse(&text)
-        .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
-    snapshot.taken_during_recovery = row.try_get(1)?;
+    let snapshot = snapshot::snapshot_in(&row)?;
     let bytes = u64::try_from(row.try_get::<_, Option<i64>>(4)?.unwrap_or(0)).unwrap_or(0);
     Ok(Some(Standing {
         snapshot,

@@ -1,6 +1,7 @@
 //! A read-only transaction with a fixed snapshot, for everything that is read.
 
 use futures_util::future;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
@@ -59,11 +60,16 @@ pub(super) async fn take(client: &Client) -> Result<Moment, LiveError> {
     let (planned, rows) = future::join(client.batch_execute(BY_KEY), ask).await;
     planned?;
     let row = rows?.pop().ok_or_else(|| LiveError::Unexpected("no snapshot".into()))?;
+    Ok(Moment { snapshot: snapshot_in(&row)? })
+}
+
+/// The snapshot in the first two columns of a row: its text, and whether the server is in recovery.
+pub(super) fn snapshot_in(row: &Row) -> Result<Snapshot, LiveError> {
     let text: String = row.try_get(0)?;
     let mut snapshot = Snapshot::parse(&text)
         .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
     snapshot.taken_during_recovery = row.try_get(1)?;
-    Ok(Moment { snapshot })
+    Ok(snapshot)
 }
 
 /// Exports the snapshot of the transaction that the connection is in; returns its name, for [`join`].
