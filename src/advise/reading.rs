@@ -98,6 +98,7 @@ pub(super) struct Reading<'a> {
     pub(super) done: Done,
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
+    columns_left_out: u64,
     pub(super) pluggable: Vec<Pluggable>,
     pub(super) documents: Documents,
     /// Of each column that is advised on, values that may be timed.
@@ -128,6 +129,7 @@ impl<'a> Reading<'a> {
             done: Done::default(),
             fetched_bytes: 0,
             rows_examined: 0,
+            columns_left_out: 0,
             pluggable: Vec::new(),
             documents: Documents::default(),
             specimens: Vec::new(),
@@ -163,6 +165,7 @@ impl Reading<'_> {
             done: self.done,
             fetched_bytes: self.fetched_bytes,
             rows_examined: self.rows_examined,
+            columns_left_out: self.columns_left_out,
             total_blocks,
             complete: plan.is_complete(&self.done),
             limit: plan.limit(&self.done),
@@ -667,7 +670,9 @@ impl Probe {
         columns.retain(|&column| self.stored_bytes(column) >= total * LEAST_SHARE);
         columns.sort_by(|&a, &b| self.stored_bytes(b).total_cmp(&self.stored_bytes(a)));
         if columns.is_empty() {
-            columns.extend(toastable.first());
+            columns.extend(toastable.iter().max_by(|&&a, &&b| {
+                self.stored_bytes(a).total_cmp(&self.stored_bytes(b)).then(b.cmp(&a))
+            }));
         }
         Ok(columns)
     }
@@ -741,7 +746,14 @@ impl Reading<'_> {
     ) -> Result<(u32, Probe, Vec<usize>), AdviseError> {
         let total = self.block_count().await?;
         let mut probe = self.probe(total).await?;
-        let columns = if named.is_empty() { probe.biggest(self.relation)? } else { named };
+        let columns = if named.is_empty() {
+            let columns = probe.biggest(self.relation)?;
+            let filled = self.relation.toastable().filter(|&at| probe.stored_bytes(at) > 0.0);
+            self.columns_left_out = (filled.count() as u64).saturating_sub(columns.len() as u64);
+            columns
+        } else {
+            named
+        };
         self.weigh(&mut probe, &columns).await?;
         Ok((total, probe, columns))
     }

@@ -41,6 +41,8 @@ pub(super) struct SampleRead {
     pub(super) done: Done,
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
+    /// Columns with values that are not advised on, because others hold most.
+    pub(super) columns_left_out: u64,
     /// Blocks of the relation, or of all shards and their copies.
     pub(super) total_blocks: u32,
     /// Whether that is every row.
@@ -472,6 +474,7 @@ impl SampleReport {
             total_blocks: read.total_blocks,
             rows: sample.tally.rows() as u64,
             rows_examined: read.rows_examined,
+            columns_left_out: read.columns_left_out,
             fetched_bytes: read.fetched_bytes,
             read_bytes: read.done.read,
             limit: read.limit,

@@ -490,6 +490,7 @@ impl Added {
                 done: Done::default(),
                 fetched_bytes: 0,
                 rows_examined: 0,
+                columns_left_out: 0,
                 total_blocks: 0,
                 complete: true,
                 limit: None,

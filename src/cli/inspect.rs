@@ -26,7 +26,7 @@ use crate::advise::run::explained;
 use crate::inspect::compare::Earlier;
 use crate::inspect::inspector::{Inspector, Options};
 use crate::inspect::overview;
-use crate::inspect::overview::figures::{Condition, Test};
+use crate::inspect::overview::figures::Condition;
 use crate::inspect::overview::rank::SortBy;
 use crate::inspect::overview::run::Terms;
 use crate::inspect::run::{self, Compare, Request};
@@ -117,8 +117,7 @@ impl OverviewArgs {
 
     /// Refuses conditions about changes where nothing is compared.
     fn check_conditions(&self) -> Result<(), Failure> {
-        let about_change = |condition: &&Condition| matches!(condition.test, Test::Figure(figure, ..) if figure.is_of_change());
-        match self.fail_on.iter().find(about_change) {
+        match self.fail_on.iter().find(|condition| condition.is_about_change()) {
             Some(condition) if self.compare.is_none() => Err(Failure::usage(format!(
                 "--fail-on {} requires --compare FILE, what inspect --format json has printed earlier",
                 condition.text

@@ -45,7 +45,7 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
 
 /// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
 /// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 42] = [
+const OTHER_OPTIONS: [(&str, &[&str], &str); 44] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -90,6 +90,12 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 42] = [
         "toastctl runs no SQL; --relation-file reads a relation file, and > FILE saves results.",
     ),
     ("--dry-run", &READERS, READS),
+    (
+        "--full",
+        &["compact"],
+        "compact returns what VACUUM FULL would, while others read and write.",
+    ),
+    ("--all-databases", &OF_DATABASES, "--all is for all databases of the server."),
     ("--force", &[], ASKS),
     ("--yes", &[], ASKS),
     ("-y", &[], ASKS),

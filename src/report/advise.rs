@@ -9,7 +9,7 @@ use super::charts;
 use super::document::{Document, Format, Output};
 use super::table::{Column, Grid, Head, Tone, number, printable, text};
 use super::units::{and_more, counted, nanoseconds, size};
-use crate::advise::estimate::{CpuTime, Figure};
+use crate::advise::estimate::{CpuTime, Figure, Figures};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
 use crate::advise::result::{
@@ -236,10 +236,10 @@ const FEW: usize = 2;
 /// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today,
 /// where the table has no room for it.
 fn excluded(report: &Report, document: &mut Document) {
-    let score = |c: &CandidateReport| {
-        [&c.figures.files.total_bytes, &c.figures.read_cpu_ns.figure]
-            .map(|figure| figure.value.estimate)
-    };
+    fn score(c: &CandidateReport) -> [f64; 2] {
+        let Figures { files, read_cpu_ns, .. } = &c.figures;
+        [&files.total_bytes, &read_cpu_ns.figure].map(|figure| figure.value.estimate)
+    }
     let all = &report.candidates;
     let today_size = all
         .iter()
@@ -309,8 +309,14 @@ fn sample(report: &Report) -> String {
     } else {
         String::new()
     };
+    let left_out = match sample.columns_left_out {
+        0 => String::new(),
+        columns => {
+            format!("; {} of less than 10 % left out: -c names one", counted(columns, "column"))
+        }
+    };
     format!(
-        "sample: {} of {}{}, {}{part}, {} read{}{}{}",
+        "sample: {} of {}{}, {}{part}, {} read{}{}{}{left_out}",
         sample.blocks,
         counted(sample.total_blocks, "block"),
         of_parts(report),
@@ -440,13 +446,16 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let reasons = shown.iter().filter(|report| !report.recommendation.compares());
     let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
     reasons.into_iter().for_each(|reason| document.paragraph(reason));
-    let on_disk = "On disk: heap, TOAST and its index. After: as the command leaves them.";
-    let all = if document.is_html() {
-        ""
-    } else {
-        " Name one table, or add --details, to compare all settings."
-    };
-    document.paragraph(&format!("{on_disk}{all}"));
+    let tables: BTreeSet<&str> = reports.iter().map(|one| one.table.relation.as_str()).collect();
+    let mut note = "On disk: heap, TOAST and its index.".to_owned();
+    if !changed.is_empty() {
+        note.push_str(" After: as the command leaves them.");
+    }
+    if !document.is_html() {
+        let one = if tables.len() == 1 { "column with -c" } else { "table" };
+        note.push_str(&format!(" Name one {one}, or add --details, to compare all settings."));
+    }
+    document.paragraph(&note);
     if changed.is_empty() {
         return;
     }

@@ -21,7 +21,7 @@ const CSV_HEAD: [&str; 12] = [
 ];
 
 /// What comes before any change.
-const COPY_FIRST: &str = "HINT:  Copy the files of the table and of its TOAST relation before you change anything, with the server stopped \
+const COPY_FIRST: &str = "Before you change anything, copy the files of the table and of its TOAST relation, with the server stopped \
     (toastctl help damage).";
 
 /// Findings, tables and statements that a page has; the rest is counted.

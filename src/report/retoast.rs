@@ -195,11 +195,18 @@ fn end(table: &TableReport) -> String {
             format!("complete: {why}")
         }
         (_, Headed::Reindex, Remaining::Nothing) => {
-            let ends = table.indexes.iter().map(|index| index.ended);
-            let rebuilt = ends.clone().filter(|end| *end == IndexEnd::Rebuilt).count();
-            let kept = ends.filter(|end| *end == IndexEnd::Kept).count();
-            format!("complete: {} rebuilt, {kept} not bloated", counted(rebuilt as u64, "index"))
+            let rebuilt = counted(ended_so(table, IndexEnd::Rebuilt), "index");
+            let kept = ended_so(table, IndexEnd::Kept);
+            match ended_so(table, IndexEnd::NotKnown) + ended_so(table, IndexEnd::Refused) {
+                0 => format!("complete: {rebuilt} rebuilt, {kept} not bloated"),
+                more => format!("{rebuilt} rebuilt, {kept} not bloated, {more} not rebuilt"),
+            }
         }
+        (Outcome::Unverified, ..) if table.common.rows.undecided > 0 => format!(
+            "not verified: of {} it is not known, without pages, whether the server would compress values that are not \
+             compressed; all other values are compressed as requested",
+            counted(table.common.rows.undecided, "row")
+        ),
         (Outcome::Unverified, ..) => {
             "not verified: the compression of all values is as requested, but it could not be checked that they are in \
              the row or out of line as requested"
@@ -209,6 +216,10 @@ fn end(table: &TableReport) -> String {
         _ => "the compression of all values is as requested; their place (in the row or out of line) was not verified"
             .to_owned(),
     }
+}
+
+fn ended_so(table: &TableReport, ended: IndexEnd) -> u64 {
+    table.indexes.iter().filter(|index| index.ended == ended).count() as u64
 }
 
 /// The tables for people. Shards of a table of Citus are joined into one table.
@@ -559,7 +570,9 @@ fn bytes_of_rows(table: &TableReport) -> String {
 fn work_lines(table: &TableReport, document: &mut Document) {
     // rows that others change meanwhile are found again
     let again = match table.common.rows.stored.checked_sub(table.common.rows.found) {
-        Some(again @ 1..) => format!(" (at least {again} of them written by others meanwhile)"),
+        Some(again @ 1..) => {
+            format!(" (at least {again} of them written by other sessions meanwhile)")
+        }
         _ => String::new(),
     };
     document.unbroken(&format!(

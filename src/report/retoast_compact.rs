@@ -53,7 +53,12 @@ fn file_lines(file: &FileReport, document: &mut Document) {
             counted(file.rounds, "round")
         ));
     }
-    if file.ended == FileEnd::NoRoom {
+    if file.ended == FileEnd::NoRoom && file.spare_at_most > 2 * file.spare {
+        line(format!(
+            "left: {name}: no earlier page has room for a row from the end of the file; without pages, it is not known how \
+             much is free"
+        ));
+    } else if file.ended == FileEnd::NoRoom {
         line(format!(
             "left: {name}: up to {} free, but no earlier page has room for a row from the end of the file",
             size(file.spare_at_most)

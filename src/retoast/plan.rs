@@ -7,7 +7,6 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::retoast::forecast::Afterwards;
 use toast_format::disk::PageSize;
 use toast_format::model::{Interval, Range};
 
@@ -151,7 +150,9 @@ pub struct FirstScan {
     pub statements: Vec<String>,
     /// The replication origin of what the sweep writes.
     pub origin: Option<String>,
-    pub(crate) afterwards: Afterwards,
+    /// Whether files are compacted, and indexes rebuilt, once all values are stored as requested.
+    pub(crate) compacts: bool,
+    pub(crate) rebuilds: bool,
 }
 
 impl Plan {
@@ -225,10 +226,10 @@ fn locks(found: &FirstScan) -> Vec<String> {
         locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
     }
     locks.push("ACCESS SHARE on the table while a part of it is read".to_owned());
-    if found.afterwards.compact.is_some() {
+    if found.compacts {
         locks.push(TRUNCATION_LOCK.to_owned());
     }
-    if found.afterwards.rebuilds {
+    if found.rebuilds {
         locks.push(REBUILD_LOCK.to_owned());
     }
     locks
@@ -287,7 +288,8 @@ mod tests {
             alter: Some("ALTER".into()),
             statements: vec!["UPDATE".into(), "VACUUM".into()],
             origin: None,
-            afterwards: Afterwards::default(),
+            compacts: false,
+            rebuilds: false,
         }
     }
 

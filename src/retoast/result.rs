@@ -191,6 +191,10 @@ pub struct Rows {
     /// counted in `rows_left`.
     #[serde(rename = "rows_spared")]
     pub spared: u64,
+    /// Rows of which the last scan could not see, without pages, whether the server would compress values that are not
+    /// compressed.
+    #[serde(rename = "rows_undecided", default)]
+    pub undecided: u64,
     /// Rows whose content was compared before and after.
     #[serde(rename = "rows_verified")]
     pub verified: u64,
@@ -205,6 +209,7 @@ impl AddAssign for Rows {
         self.refused = self.refused.saturating_add(other.refused);
         self.disagreeing = self.disagreeing.saturating_add(other.disagreeing);
         self.spared = self.spared.saturating_add(other.spared);
+        self.undecided = self.undecided.saturating_add(other.undecided);
         self.verified = self.verified.saturating_add(other.verified);
     }
 }

@@ -73,7 +73,8 @@ pub(crate) fn of_both(first: Outcome, later: Headed, outcome: Outcome) -> Outcom
 /// The outcome of a table after all its tasks. It is not complete if something could not be verified.
 pub(crate) fn concluded(table: &TableReport) -> Outcome {
     let subject = &table.subject;
-    let is_unseen = subject.places_are_chosen && !subject.places_seen;
+    let is_unseen =
+        subject.places_are_chosen && !subject.places_seen || table.common.rows.undecided > 0;
     match table.outcome {
         Outcome::Complete | Outcome::Held if table.headed == Headed::Convert && is_unseen => {
             Outcome::Unverified
@@ -306,5 +307,7 @@ mod tests {
         assert_eq!(concluded(&unseen), Outcome::Unverified);
         unseen.subject.places_seen = true;
         assert_eq!(concluded(&unseen), Outcome::Complete);
+        unseen.common.rows.undecided = 1;
+        assert_eq!(concluded(&unseen), Outcome::Unverified);
     }
 }

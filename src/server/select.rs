@@ -410,7 +410,14 @@ async fn select_one(
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str(&format!("; {failure}"));
         }
-        text.push_str(&hint_line(OTHER_TABLES));
+        // all tables of a schema
+        let of_schema =
+            given.strip_suffix(".*").is_some_and(|name| !name.contains(['*', '?', '|']));
+        text.push_str(&if of_schema {
+            tables(connection, given).await?
+        } else {
+            hint_line(OTHER_TABLES)
+        });
         Err(LiveError::NoMatch(text))
     }
 }

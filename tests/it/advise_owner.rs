@@ -336,6 +336,28 @@ fn a_toast_relation_that_an_owner_empties_is_returned_and_rows_grow_by_what_was_
     );
 }
 
+/// Values of `v` are out of line and not compressed, since pglz would save less than a fourth of them; lz4 compresses them.
+const DOUBTFUL: &str = "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz, other text COMPRESSION lz4);
+    INSERT INTO t SELECT i, left(one, 1500) || left(one, 350), left(two, 1150) || left(two, 300)
+        FROM generate_series(1, 200) AS i, LATERAL (SELECT noise(1600, i), noise(1600, -i)) AS made (one, two);
+    VACUUM ANALYZE t";
+
+#[test]
+fn what_an_owner_cannot_see_of_compression_is_not_called_done() {
+    let noise = SHAPES.split("CREATE TABLE docs").next().unwrap();
+    let owned = Owned::new(server::shared(), &format!("{noise}; {DOUBTFUL}"));
+    let stored = "SELECT count(*) FILTER (WHERE pg_column_compression(v) IS NULL) FROM t";
+    assert_eq!(owned.database.psql(stored), "200");
+    let convert = ["retoast", "t", "-c", "v", "--toaster", "lz4", "--format", "json"];
+    let run = owned.owner(&convert);
+    let table = &run.tables()[0];
+    let left: u64 = owned.database.psql(stored).parse().unwrap();
+    assert_eq!((run.code, table.rows_undecided), (Some(i32::from(left > 0)), left), "{run:?}");
+    // who reads pages knows them
+    let run = owned.superuser(&convert).ok();
+    assert_eq!(owned.database.psql(stored), "0", "{run}");
+}
+
 /// Values that take half as much once they are compressed, out of line all the same.
 const STAYING: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
     ALTER TABLE t ALTER v SET STORAGE external;

@@ -77,9 +77,17 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let enough =
         file.dead_bytes.low >= facts.worth as f64 && file.dead.low >= file.tuples.high * DEAD;
     let what = if name == "heap" { "dead rows" } else { "dead chunks in the TOAST relation" };
+    let compacts = facts.server.truncates && (facts.server.compacts_toast || name == "heap");
+    let left = file.spare_vacuumed.low;
+    let returnable = left >= facts.worth as f64 && left >= file.bytes as f64 * SPARE;
+    let then = if compacts && returnable {
+        "; VACUUM keeps their space for new rows, which toastctl compact returns then"
+    } else {
+        ""
+    };
     enough.then(|| Finding {
         object: Some(name.to_owned()),
-        what: format!("{what}{}", held(facts, file)),
+        what: format!("{what}{}{then}", held(facts, file)),
         command: facts.table.vacuum(),
         ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
     })

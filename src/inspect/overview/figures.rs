@@ -180,6 +180,13 @@ pub(crate) struct Condition {
     pub(crate) test: Test,
 }
 
+impl Condition {
+    /// Whether it is about what has changed since an earlier run.
+    pub(crate) fn is_about_change(&self) -> bool {
+        matches!(self.test, Test::Figure(figure, ..) if figure.is_of_change())
+    }
+}
+
 /// The test of a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Test {

@@ -609,6 +609,7 @@ impl<'s> Sweep<'s, '_, '_> {
             let rows = &mut report.common.rows;
             (rows.left, rows.disagreeing, rows.spared) =
                 (left.sum(), left.disagreeing, left.spared);
+            rows.undecided = scanner.seen.undecided;
         }
         if report.common.rows.stored > 0 {
             // what is reported as done must survive a crash of the server

@@ -193,10 +193,12 @@ impl Scanner<'_> {
                 Err(error) => return Err(error),
             };
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
-            for candidate in
-                doubted.iter().filter(|candidate| differs(candidate, targets, &compressed))
-            {
-                self.found.push(Row { by_copy: true, ..candidate.row });
+            for candidate in doubted {
+                if differs(candidate, targets, &compressed) {
+                    self.found.push(Row { by_copy: true, ..candidate.row });
+                } else if !self.ours.contains(&candidate.row.xmin) {
+                    self.seen.undecided += 1;
+                }
             }
         }
         Ok(())

@@ -218,7 +218,8 @@ impl Conversion<'_> {
             nice: throttle.options.limits.nice,
             lock_timeout: options.lock_timeout,
             origin: options.origin.clone(),
-            afterwards: self.afterwards,
+            compacts: self.afterwards.compact.is_some(),
+            rebuilds: self.afterwards.rebuilds,
             ..FirstScan::default()
         }
     }
@@ -301,10 +302,10 @@ impl Conversion<'_> {
         if self.guard.session.pages.is_some() || stays_out {
             return 0.0;
         }
-        let rows = || sample.pages.iter().flat_map(|page| &page.rows);
-        let outside = rows().filter(|row| row.external.0 > 0).count() as f64;
+        let rows: Vec<&RowChange> = sample.pages.iter().flat_map(|page| &page.rows).collect();
+        let outside = rows.iter().filter(|row| row.external.0 > 0).count() as f64;
         let room = self.choice.model.target.bytes().saturating_sub(NARROW as usize);
-        outside / (rows().count() as f64).max(1.0) * room as f64
+        outside / (rows.len() as f64).max(1.0) * room as f64
     }
 
     /// What a sample's values take of the TOAST relation: see [`Sample`].

@@ -97,6 +97,8 @@ pub struct Scanned {
     pub shares: Vec<Share>,
     /// The number of rows written later than those that the scan covers.
     pub(super) written_since: u64,
+    /// Rows of which it is not known, without pages, whether the server would compress values that are not compressed.
+    pub(super) undecided: u64,
     /// The bytes of chunks of all columns' values, with line pointers; unless SQL functions are asked.
     pub(super) outside: u64,
 }

@@ -724,7 +724,9 @@ impl<'a> Guard<'a> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.ready.notes.clone();
-        if !self.ready.places_are_seen(self.session.pages.is_some(), self.session.server) {
+        if self.ready.choice.is_some()
+            && !self.ready.places_are_seen(self.session.pages.is_some(), self.session.server)
+        {
             notes.push(PLACES_NOT_SEEN.to_owned());
         }
         if self.ready.code.triggers_fire() {

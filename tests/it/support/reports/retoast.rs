@@ -53,6 +53,7 @@ pub(crate) struct Table {
     pub(crate) rows_refused: u64,
     pub(crate) rows_disagreeing: u64,
     pub(crate) rows_spared: u64,
+    pub(crate) rows_undecided: u64,
     pub(crate) rows_verified: u64,
     pub(crate) batches: u64,
     pub(crate) scans: u64,
