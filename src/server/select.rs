@@ -410,14 +410,7 @@ async fn select_one(
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str(&format!("; {failure}"));
         }
-        // all tables of a schema
-        let of_schema =
-            given.strip_suffix(".*").is_some_and(|name| !name.contains(['*', '?', '|']));
-        text.push_str(&if of_schema {
-            tables(connection, given).await?
-        } else {
-            hint_line(OTHER_TABLES)
-        });
+        text.push_str(&other_tables(connection, given).await?);
         Err(LiveError::NoMatch(text))
     }
 }
@@ -546,6 +539,14 @@ const OTHER_TABLES: &str =
 pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, LiveError> {
     let suggestion = suggestion(connection, wanted).await?;
     Ok(suggestion.as_deref().map_or_else(String::new, hint_line))
+}
+
+/// A hint, on a separate line, for a pattern that matches no table; a misspelled schema has a name like it.
+async fn other_tables(connection: &Connection, pattern: &str) -> Result<String, LiveError> {
+    match pattern.strip_suffix(".*") {
+        Some(schema) if !schema.contains(['*', '?', '|']) => tables(connection, pattern).await,
+        _ => Ok(hint_line(OTHER_TABLES)),
+    }
 }
 
 fn hint_line(hint: &str) -> String {
