@@ -677,6 +677,15 @@ impl Probe {
         Ok(columns)
     }
 
+    /// How many columns other than these hold something, if they hold enough together.
+    fn left_out(&self, relation: &Relation, columns: &[usize]) -> u64 {
+        let others = relation.toastable().filter(|at| !columns.contains(at));
+        let filled: Vec<f64> =
+            others.map(|at| self.stored_bytes(at)).filter(|&bytes| bytes > 0.0).collect();
+        let least = self.stored.iter().sum::<f64>() * LEAST_SHARE;
+        if filled.iter().sum::<f64>() < least { 0 } else { filled.len() as u64 }
+    }
+
     fn stored_bytes(&self, column: usize) -> f64 {
         self.stored.get(column).copied().unwrap_or(0.0)
     }
@@ -748,8 +757,7 @@ impl Reading<'_> {
         let mut probe = self.probe(total).await?;
         let columns = if named.is_empty() {
             let columns = probe.biggest(self.relation)?;
-            let filled = self.relation.toastable().filter(|&at| probe.stored_bytes(at) > 0.0);
-            self.columns_left_out = (filled.count() as u64).saturating_sub(columns.len() as u64);
+            self.columns_left_out = probe.left_out(self.relation, &columns);
             columns
         } else {
             named

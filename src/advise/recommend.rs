@@ -624,7 +624,9 @@ pub(super) struct Described<'a> {
     pub(super) settings: &'a Settings,
     pub(super) figures: &'a Figures,
     pub(super) weighed: &'a Weighed,
-    /// The heap as the command leaves it, as a part of its file today.
+    /// The file of the heap today.
+    pub(super) heap_bytes: f64,
+    /// The heap as the command leaves it, as a part of that.
     pub(super) heap_part: f64,
     /// Bytes of the files as the command leaves them.
     pub(super) after_bytes: u64,
@@ -747,12 +749,16 @@ impl Described<'_> {
         }
         let now = Figure { change: Some(Interval::exact(self.heap_part - 1.0)), ..*fresh };
         let times = self::part(fresh.change, ESTIMATE);
-        let but = if (self.heap_part / times - 1.0).abs() < 2.0 * LEAST_GAIN {
-            String::new()
-        } else {
-            format!(" ({times:.1} times those after compaction alone)")
-        };
-        Some(format!("{} in scans of other columns{but}", words(&now, "buffers")))
+        if (self.heap_part / times - 1.0).abs() < 2.0 * LEAST_GAIN {
+            return Some(format!("{} in scans of other columns", words(&now, "buffers")));
+        }
+        let page = fresh.value.estimate / self.figures.scan_buffers.value.estimate.max(1.0);
+        let [after, today, compacted] =
+            [self.heap_bytes * self.heap_part, self.heap_bytes, today(fresh)]
+                .map(|bytes| (bytes / page.max(1.0)).round());
+        Some(format!(
+            "{after} buffers in scans of other columns ({today} today, {compacted} after compaction alone)"
+        ))
     }
 }
 
@@ -1226,6 +1232,7 @@ mod tests {
                     settings: &lz4,
                     figures: &entries[at].figures,
                     weighed: &all[at],
+                    heap_bytes: MEGABYTE,
                     heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
                     after_bytes: 0,
                 })
@@ -1243,6 +1250,7 @@ mod tests {
             settings: &lz4,
             figures: &entries[at].figures,
             weighed: &all[at],
+            heap_bytes: MEGABYTE,
             heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
             after_bytes: 0,
         });

@@ -41,7 +41,7 @@ pub(super) struct SampleRead {
     pub(super) done: Done,
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
-    /// Columns with values that are not advised on, because others hold most.
+    /// Columns that are not advised on, although they hold much together.
     pub(super) columns_left_out: u64,
     /// Blocks of the relation, or of all shards and their copies.
     pub(super) total_blocks: u32,
@@ -449,6 +449,7 @@ impl Candidate<'_> {
             settings: &self.settings,
             figures: &self.figures,
             weighed: &self.weighed,
+            heap_bytes: heap_bytes as f64,
             heap_part: self.after.heap_bytes / (heap_bytes as f64).max(1.0),
             after_bytes: self.after.bytes.estimate,
         }

@@ -91,7 +91,8 @@ pub struct SampleReport {
     pub rows: u64,
     /// Rows of these whose values were examined.
     pub rows_examined: u64,
-    /// Other columns with values that are not advised on, because they hold less than 10 % each and were not named.
+    /// Other columns that were not named and are not advised on, because they hold less than 10 % of the rows each; 0 if
+    /// they hold less than that together.
     pub columns_left_out: u64,
     /// Bytes fetched from the TOAST relation.
     pub fetched_bytes: u64,

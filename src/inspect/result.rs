@@ -195,7 +195,7 @@ pub struct ColumnFigures {
     /// Type, as `\d` prints it.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Storage of new values; in files, which do not say it, that of the type.
+    /// Storage of new values; for files, what `--columns` says of it, or that of the type.
     pub storage: Storage,
     /// The column's compression method; null for the server's default.
     pub compression: Option<Method>,
