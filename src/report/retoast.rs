@@ -750,7 +750,7 @@ fn compared(predicted: &Predicted) -> String {
 fn expected_time(seconds: Range) -> String {
     const SHORT: u64 = 60;
     if seconds.high <= SHORT {
-        return format!("at most {} s", seconds.high);
+        return format!("up to about {} s", seconds.high);
     }
     let low = rough_duration(seconds.low);
     let high = rough_duration(seconds.high);
