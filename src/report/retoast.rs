@@ -151,10 +151,7 @@ fn end(table: &TableReport) -> String {
         {
             "nothing to do: no index is bloated".to_owned()
         }
-        (Outcome::Planned, ..) => {
-            "dry run: nothing was changed; without --dry-run, the command does the following"
-                .to_owned()
-        }
+        (Outcome::Planned, ..) => "dry run: nothing was changed".to_owned(),
         (Outcome::Failed, ..) => "failed: stopped by an error".to_owned(),
         (_, _, Remaining::Indexes(number)) => {
             format!("incomplete: {} could not be rebuilt or dropped", counted(number as u64, "index"))
