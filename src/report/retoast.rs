@@ -196,7 +196,7 @@ fn end(table: &TableReport) -> String {
             let kept = ended_so(table, IndexEnd::Kept);
             match ended_so(table, IndexEnd::NotKnown) + ended_so(table, IndexEnd::Refused) {
                 0 => format!("complete: {rebuilt} rebuilt, {kept} not bloated"),
-                more => format!("{rebuilt} rebuilt, {kept} not bloated, {more} not rebuilt"),
+                more => format!("complete: {rebuilt} rebuilt, {kept} not bloated, {more} left as they are"),
             }
         }
         (Outcome::Unverified, ..) if table.common.rows.undecided > 0 => format!(
