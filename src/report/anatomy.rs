@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::{Tone, printable, shortened, wrapped};
+use super::table::{Tone, printable, wrapped};
 use super::units::{counted, size};
 use crate::value::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
 
@@ -11,7 +11,7 @@ const CHUNKS_SHOWN: usize = 100;
 /// Bytes of a pointer that are shown.
 const POINTER_SHOWN: usize = 256;
 
-/// Writes the anatomy for people. `width`: that of the terminal.
+/// Writes the anatomy for people. `width`: that of the terminal; bytes in hexadecimal are not broken.
 pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     let row = &anatomy.row;
     let head = format!(
@@ -65,15 +65,11 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
             writeln!(out, "  {name}: {md5}")?;
         }
     }
-    for (name, first) in [("bytes", &anatomy.first_bytes), ("text", &anatomy.first_text)] {
-        if let Some(first) = first {
-            let line = format!("  first {name}: {}", printable(first));
-            let shown = match width {
-                Some(width) => shortened(&line, width),
-                None => line,
-            };
-            writeln!(out, "{shown}")?;
-        }
+    if let Some(first) = &anatomy.first_bytes {
+        writeln!(out, "  first bytes: {first}")?;
+    }
+    if let Some(first) = &anatomy.first_text {
+        writeln!(out, "  first text: {}", printable(first))?;
     }
     for problem in &anatomy.problems {
         writeln!(out, "  problem: {}", printable(problem))?;

@@ -581,7 +581,7 @@ pub(super) fn continued(command: &str, width: Option<usize>) -> String {
 }
 
 /// At most `width` columns of `text`, the last an ellipsis if the text is cut.
-pub(super) fn shortened(text: &str, width: usize) -> String {
+fn shortened(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
