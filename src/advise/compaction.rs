@@ -532,7 +532,7 @@ pub(super) mod tests {
     }
 
     /// Measured on PostgreSQL 15: of 6000 values that all move into their rows, VACUUM leaves no page of the TOAST
-    /// relation, also for who cannot compact it. If they stay out of line, no page is returned.
+    /// relation, even if the user cannot compact it. If they stay out of line, no page is returned.
     #[test]
     fn a_toast_relation_that_becomes_empty_is_truncated() {
         let may = CompactedFiles { heap: true, toast: false, index: false };

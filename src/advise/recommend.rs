@@ -314,7 +314,7 @@ impl Exclusion {
     }
 
     /// The same for a user who cannot compact all files of the table.
-    pub(super) fn without_compaction(self, figures: &Figures) -> Exclusion {
+    fn without_compaction(self, figures: &Figures) -> Exclusion {
         match self {
             Exclusion::Grows(growth) | Exclusion::MayGrow(growth)
                 if part(figures.files.total_bytes.change, ESTIMATE) <= 1.0 =>
@@ -1015,7 +1015,7 @@ mod tests {
         assert_eq!(excluded(0.98, growth, Optimize::Read), None);
         let surely = Interval { high: 0.09, ..growth };
         assert_eq!(excluded(1.02, surely, Optimize::Write), None);
-        // who cannot compact them is told why they grow
+        // a user who cannot compact them is told why they grow
         let grows = Exclusion::Grows(0.07);
         for (size, left) in [(0.98, Exclusion::LeavesFree(0.07)), (1.02, grows)] {
             let figures = entry(size, 0.5, 0.5, 1).figures;

@@ -250,7 +250,7 @@ impl PageFindings for Unreadable {
 }
 
 impl<V: Visible> SeenPage<'_, V> {
-    /// Whether all columns of the tuple at `ctid` can be told apart, so that SQL can read them.
+    /// Whether SQL can read the tuple at `ctid`: whether the beginning and end of each of its columns are known.
     pub(super) fn is_readable(&self, ctid: ItemPointer) -> bool {
         !Unreadable::new(self).has(ctid)
     }

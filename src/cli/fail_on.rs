@@ -117,23 +117,22 @@ pub(super) fn judged(
     compared: Option<&RunComparison>,
 ) -> Vec<(Exit, Message)> {
     let new = compared.map_or(&[][..], |compared| &compared.new_findings);
-    let told = conditions.iter().filter_map(|condition| {
-        told(&condition.text, &figures.judge(&condition.test), |value: &Interval| {
-            match condition.test {
-                Test::Severity(least) => {
-                    let named = findings.iter().filter(|found| found.code.severity() <= least);
-                    listed(&named.collect::<Vec<_>>())
-                }
-                Test::Figure(Figure::NewFindings, ..) if !new.is_empty() => {
-                    format!("new: {}", listed(&new.iter().collect::<Vec<_>>()))
-                }
-                Test::Figure(figure, ..) => {
-                    format!("{} is {}", figure.name(), shown(figure.unit(), value))
-                }
+    let mut messages = Vec::new();
+    for Condition { text, test } in conditions {
+        let judged = figures.judge(test);
+        messages.extend(message(text, &judged, |value: &Interval| match *test {
+            Test::Severity(least) => {
+                listed(findings.iter().filter(|found| found.code.severity() <= least))
             }
-        })
-    });
-    told.collect()
+            Test::Figure(Figure::NewFindings, ..) if !new.is_empty() => {
+                format!("new: {}", listed(new))
+            }
+            Test::Figure(figure, ..) => {
+                format!("{} is {}", figure.name(), shown(figure.unit(), value))
+            }
+        }));
+    }
+    messages
 }
 
 /// The same for a check.
@@ -142,26 +141,28 @@ pub(super) fn judged_damage(
     conditions: &[alarm::Condition],
     counts: &alarm::Counts,
 ) -> Exit {
-    let told = conditions.iter().filter_map(|condition| {
-        told(&condition.text, &counts.judge(condition), |value: &Interval| {
+    let mut messages = Vec::new();
+    for condition in conditions {
+        let judged = counts.judge(condition);
+        messages.extend(message(&condition.text, &judged, |value: &Interval| {
             format!("{} is {}", condition.figure.name(), shown(Unit::Count, value))
-        })
-    });
-    tell(ui, told.collect())
+        }));
+    }
+    tell(ui, messages)
 }
 
-/// Says it; the exit code that follows.
-pub(super) fn tell(ui: &Ui, told: Vec<(Exit, Message)>) -> Exit {
+/// Prints these messages, and returns the worst of their exit codes.
+pub(super) fn tell(ui: &Ui, messages: Vec<(Exit, Message)>) -> Exit {
     let mut worst = Exit::Ok;
-    for (exit, message) in told {
+    for (exit, message) in messages {
         ui.tell(message);
         worst = worst.max(exit);
     }
     worst
 }
 
-/// What is said of a condition that is met or cannot be judged.
-fn told(
+/// The message about a condition that is met or cannot be judged, with its exit code.
+fn message(
     condition: &str,
     judged: &Judged,
     met: impl Fn(&Interval) -> String,

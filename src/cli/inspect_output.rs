@@ -411,7 +411,7 @@ impl OverviewOutput {
         if let Some(comparison) = &comparison {
             figures = figures.since(comparison);
         }
-        let told = fail_on::judged(&alarms, &figures, &ranking.findings, comparison.as_ref());
+        let messages = fail_on::judged(&alarms, &figures, &ranking.findings, comparison.as_ref());
         let exit = if incomplete { Exit::Incomplete } else { Exit::Ok };
         let more = errors.saturating_sub(ERRORS_SHOWN);
         if more > 0 && !matches!(ended, Err(RunError::Output(_))) {
@@ -452,7 +452,7 @@ impl OverviewOutput {
                 Ok(())
             }),
         }?;
-        Ok(exit.max(fail_on::tell(&ui, told)).into())
+        Ok(exit.max(fail_on::tell(&ui, messages)).into())
     }
 }
 

@@ -230,7 +230,7 @@ fn column_section(
     document.problems(&report.problems, item);
 }
 
-/// Candidates of which a few are named; --details names the others.
+/// How many of the excluded candidates are explained; --details explains all.
 const FEW: usize = 2;
 
 /// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today,

@@ -160,7 +160,7 @@ pub(crate) fn report(
         reasons.push(format!("{tables}, {}", shown(Unit::Bytes, &bytes)));
     }
     if !findings.is_empty() {
-        reasons.push(listed(&findings.iter().collect::<Vec<_>>()));
+        reasons.push(listed(findings));
     }
     let data: Vec<String> = Figure::all()
         .filter(|figure| !figure.is_of_change())
@@ -199,7 +199,8 @@ pub(crate) fn check(counts: &Counts, conditions: &[alarm::Condition]) -> Service
 }
 
 /// `2 findings: no-compression public.orders.doc (high), unused-setting public.orders (low)`
-pub(crate) fn listed(findings: &[&Finding]) -> String {
+pub(crate) fn listed<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
+    let findings: Vec<&Finding> = findings.into_iter().collect();
     let mut named: Vec<String> = Vec::new();
     for finding in findings.iter().take(NAMED) {
         let column = finding.column.as_ref().map(|column| format!(".{column}")).unwrap_or_default();

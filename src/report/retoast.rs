@@ -194,9 +194,10 @@ fn end(table: &TableReport) -> String {
         (_, Headed::Reindex, Remaining::Nothing) => {
             let rebuilt = counted(ended_so(table, IndexEnd::Rebuilt), "index");
             let kept = ended_so(table, IndexEnd::Kept);
+            let done = format!("complete: {rebuilt} rebuilt, {kept} not bloated");
             match ended_so(table, IndexEnd::NotKnown) + ended_so(table, IndexEnd::Refused) {
-                0 => format!("complete: {rebuilt} rebuilt, {kept} not bloated"),
-                more => format!("complete: {rebuilt} rebuilt, {kept} not bloated, {more} left as they are"),
+                0 => done,
+                more => format!("{done}, {more} left as they are"),
             }
         }
         (Outcome::Unverified, ..) if table.common.rows.undecided > 0 => format!(

@@ -77,10 +77,7 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let enough =
         file.dead_bytes.low >= facts.worth as f64 && file.dead.low >= file.tuples.high * DEAD;
     let what = if name == "heap" { "dead rows" } else { "dead chunks in the TOAST relation" };
-    let compacts = facts.server.truncates && (facts.server.compacts_toast || name == "heap");
-    let left = file.spare_vacuumed.low;
-    let returnable = left >= facts.worth as f64 && left >= file.bytes as f64 * SPARE;
-    let then = if compacts && returnable {
+    let then = if may_compact(facts, name) && is_spare(facts, file, file.spare_vacuumed) {
         "; VACUUM keeps their space for new rows, which toastctl compact returns then"
     } else {
         ""
@@ -126,7 +123,7 @@ fn probable(facts: &Facts) -> Option<Finding> {
     if spare.low < facts.worth as f64 || spare.estimate < bytes as f64 * PROBABLY {
         return None;
     }
-    let command = if facts.server.truncates && facts.server.compacts_toast {
+    let command = if may_compact(facts, "toast") {
         facts.table.compact("toast")
     } else {
         facts.table.vacuum_full()
@@ -139,27 +136,34 @@ fn probable(facts: &Facts) -> Option<Finding> {
     })
 }
 
+/// Whether this user can compact the file of that name, `heap` or `toast`.
+fn may_compact(facts: &Facts, name: &str) -> bool {
+    facts.server.truncates && (facts.server.compacts_toast || name == "heap")
+}
+
+/// Whether this much free space of a file is worth a finding.
+fn is_spare(facts: &Facts, file: &FileFill, spare: Interval) -> bool {
+    spare.low >= facts.worth as f64 && spare.low >= file.bytes as f64 * SPARE
+}
+
 /// What is free now, or what is free after VACUUM, unless that is reported as dead.
 fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
-    let enough =
-        |spare: Interval| spare.low >= facts.worth as f64 && spare.low >= file.bytes as f64 * SPARE;
-    let (spare, what) = if enough(file.spare) {
+    let (spare, what) = if is_spare(facts, file, file.spare) {
         (file.spare, format!("free in {of}"))
-    } else if enough(file.spare_vacuumed) && dead(facts, file, name).is_none() {
+    } else if is_spare(facts, file, file.spare_vacuumed) && dead(facts, file, name).is_none() {
         let held = held(facts, file);
         (file.spare_vacuumed, format!("free in {of} after VACUUM has removed dead rows{held}"))
     } else {
         return None;
     };
-    let (what, command, compaction) =
-        if facts.server.truncates && (facts.server.compacts_toast || name == "heap") {
-            (what, facts.table.compact(name), file.compaction)
-        } else if facts.server.truncates {
-            (what, facts.table.vacuum_full(), None)
-        } else {
-            (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
-        };
+    let (what, command, compaction) = if may_compact(facts, name) {
+        (what, facts.table.compact(name), file.compaction)
+    } else if facts.server.truncates {
+        (what, facts.table.vacuum_full(), None)
+    } else {
+        (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
+    };
     Some(Finding {
         object: Some(name.to_owned()),
         what,
