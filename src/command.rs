@@ -143,6 +143,11 @@ pub(crate) fn shell_line(words: &[String]) -> String {
     words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether a table's name can be typed as reports show it: they do not quote it.
+pub(crate) fn is_typed_as_shown(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.".contains(&b))
+}
+
 /// A table, as an argument of a command in a shell.
 pub(crate) fn table_words(schema: &str, table: &str) -> String {
     shell_quoted(&table_pattern(schema, table))

@@ -79,6 +79,14 @@ fn expected(severities: &str, comparison: &str) -> String {
 
 fn no_figure(name: &str, names: impl Iterator<Item = &'static str>) -> String {
     let names: Vec<&str> = names.collect();
+    let near: Vec<&str> = names
+        .iter()
+        .filter(|known| name.len() > 2 && known.split('_').any(|word| word == name))
+        .copied()
+        .collect();
+    if !near.is_empty() {
+        return format!("there is no figure \"{name}\", but {}", near.join(" and "));
+    }
     format!("there is no figure \"{name}\"; figures are {}", names.join(", "))
 }
 

@@ -20,7 +20,7 @@ use super::connect::{
 };
 use super::exit::{Exit, Failure};
 use super::retoast_output::command_line;
-use super::terminal::{self, ClusterReaders, Kept, TargetRun, Ui};
+use super::terminal::{self, ClusterReaders, Kept, Notices, TargetRun, Ui};
 use crate::drive::sites::{Limits, Pending, Step, each_site, in_thread};
 use crate::message::Message;
 use crate::report::document::{Format, OutputFormat};
@@ -270,6 +270,9 @@ impl Fleet<'_> {
             ui.progress(format!("stopped; to continue: {}", command_line()));
         }
         let mut shared = visits.shared.lock();
+        for notice in shared.notices.lock().take() {
+            ui.tell(notice);
+        }
         if let Some(message) = shared.matches_nowhere() {
             ui.tell(message);
             printer.worst = printer.worst.max(Exit::Incomplete);
@@ -311,6 +314,7 @@ struct Shared {
     /// The databases of servers, of which each is visited once: their names, by identity.
     found: HashMap<String, String>,
     clusters: Arc<Mutex<ClusterReaders>>,
+    notices: Arc<Mutex<Notices>>,
     finished: Option<Finished>,
     /// Databases that an earlier run has finished.
     skipped: u64,
@@ -370,8 +374,10 @@ struct Visits<'a, V> {
 impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     fn visit(&self, target: &FleetTarget) -> Step<FleetTarget, DatabaseOutcome> {
         let _span = tracing::debug_span!("database", name = target.name).entered();
-        let clusters = Arc::clone(&self.shared.lock().clusters);
-        let run = TargetRun::new(target.name.clone(), self.stop.clone(), clusters);
+        let shared = self.shared.lock();
+        let (clusters, notices) = (Arc::clone(&shared.clusters), Arc::clone(&shared.notices));
+        drop(shared);
+        let run = TargetRun::new(target.name.clone(), self.stop.clone(), clusters, notices);
         // each line of JSON has the document of one database, and one page has the texts of all
         let format = match self.ui.format {
             Format::Jsonl => Format::Json,

@@ -40,6 +40,8 @@ const OTHER_WORDS: [(&[&str], &str); 1] =
     [(&["undo", "rollback", "revert", "restore"], "runbooks: UNDO A CONVERSION")];
 /// The room for an option in the short help.
 const HEAD: usize = 26;
+/// Topics and sections that are named for a word that is none of them.
+const MOST_PLACES: usize = 4;
 /// What stands before a hint: "HINT:" and two blanks.
 const HINT: usize = 7;
 /// The heading of the options of every connection.
@@ -260,15 +262,42 @@ fn unknown(what: &str, given: &str, known: &[&str], width: usize) -> Failure {
     if let Some((_, about)) = other {
         return failure.hint(format!("Perhaps you meant {about}."));
     }
+    let places = places_of(given);
     match similar(given, &names).first() {
         Some(near) => failure.hint(format!("Perhaps you meant {near}.")),
-        None => {
-            let names = format!("Available: {}.", known.join(", "));
-            let indented = format!("\n{:HINT$}", "");
-            failure
-                .hint(wrapped(&names, Some(width.saturating_sub(HINT)), 0).replace('\n', &indented))
+        None if !places.is_empty() => {
+            let places = format!("It is a word of {}.", places.join(", "));
+            failure.hint(below_hint(&places, width))
         }
+        None => failure.hint(below_hint(&format!("Available: {}.", known.join(", ")), width)),
     }
+}
+
+/// The text of a hint, with lines that begin below its first one.
+fn below_hint(text: &str, width: usize) -> String {
+    let indented = format!("\n{:HINT$}", "");
+    wrapped(text, Some(width.saturating_sub(HINT)), 0).replace('\n', &indented)
+}
+
+/// The topics that mention a word, and the sections of pages, first those whose headings do.
+fn places_of(word: &str) -> Vec<String> {
+    let word = word.to_lowercase();
+    if word.len() < 3 {
+        return Vec::new();
+    }
+    let pages = PAGES.iter().flat_map(|page| {
+        let sections = page.sections_with(&word).into_iter();
+        sections.map(|heading| {
+            let is_about_it = heading.to_lowercase().contains(&word);
+            (!is_about_it, format!("{} ({heading})", page.name))
+        })
+    });
+    let topics =
+        TOPICS.iter().filter(|topic| topic_text(topic, WIDEST).to_lowercase().contains(&word));
+    let mut places: Vec<(bool, String)> =
+        topics.map(|topic| (true, topic.name.to_owned())).chain(pages).collect();
+    places.sort_by_key(|(is_aside, _)| *is_aside);
+    places.into_iter().take(MOST_PLACES).map(|(_, place)| place).collect()
 }
 
 fn topic_text(topic: &Topic, width: usize) -> String {
@@ -398,9 +427,13 @@ mod tests {
         let near = "there is no verb or topic \"polices\"\nHINT:  Perhaps you meant policies.";
         assert_eq!(said("polices"), near);
         let none =
-            "there is no verb or topic \"orders\"\nHINT:  Available: inspect, check, value, keys";
-        assert!(said("orders").starts_with(none), "{}", said("orders"));
-        assert!(said("orders").lines().all(|line| line.len() <= WIDEST), "{}", said("orders"));
+            "there is no verb or topic \"zebra\"\nHINT:  Available: inspect, check, value, keys";
+        assert!(said("zebra").starts_with(none), "{}", said("zebra"));
+        let section = "there is no verb or topic \"lz4\"\nHINT:  It is a word of runbooks (UPGRADE TO 19, AND FROM PGLZ TO LZ4)";
+        assert!(said("lz4").starts_with(section), "{}", said("lz4"));
+        for word in ["zebra", "lz4"] {
+            assert!(said(word).lines().all(|line| line.len() <= WIDEST), "{}", said(word));
+        }
         let all = text(None, None, WIDEST).unwrap();
         assert!(all.contains("policies") && all.contains("retoast"), "{all}");
         let schema = text(Some("json"), Some("retoast"), WIDEST).unwrap();

@@ -314,6 +314,7 @@ fn run_on(args: &InspectArgs, database: &Database) -> Result<Ended, Failure> {
     let request = Request {
         needs_pages: args.sample.sampling().is_some().then_some("--sample"),
         explains_functions: args.source.source == Access::Auto,
+        columns: args.columns.columns.clone(),
         policy: args.policy.one()?.map(|(policy, method)| -> Box<dyn Compare> {
             Box::new(PolicyRequest { policy, method })
         }),
@@ -340,7 +341,9 @@ impl InspectArgs {
         let bytes = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
         let earlier = bytes.and_then(|bytes| Earlier::read(&bytes, database));
         earlier.map(Some).map_err(|why| {
-            Failure::usage(format!("--compare: the file \"{}\" {why}", path.display()))
+            Failure::usage(format!("--compare: the file \"{}\" {why}", path.display())).hint(
+                "toastctl inspect --format json >FILE writes what later runs can be compared with.",
+            )
         })
     }
 

@@ -1,6 +1,7 @@
 //! The terminal: its width, progress on it, and a standard output that may be closed.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,7 +97,37 @@ pub(super) struct TargetRun {
     /// Cancelled to end the run.
     pub(super) stop: CancellationToken,
     clusters: Arc<Mutex<ClusterReaders>>,
+    notices: Arc<Mutex<Notices>>,
     pub(super) kept: Mutex<Kept>,
+}
+
+/// The notices about targets, in the order of their first ones: many targets may have the same.
+#[derive(Default)]
+pub(super) struct Notices(Vec<(Message, Vec<String>)>);
+
+/// Targets that a notice names; the rest is counted.
+const NAMED_IN_NOTICE: usize = 3;
+
+impl Notices {
+    fn keep(&mut self, message: Message, target: &str) {
+        match self.0.iter_mut().find(|(known, _)| *known == message) {
+            Some((_, targets)) => targets.push(target.to_owned()),
+            None => self.0.push((message, vec![target.to_owned()])),
+        }
+    }
+
+    /// Each notice once, with the targets that it is about.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Message> {
+        std::mem::take(&mut self.0).into_iter().map(|(message, mut targets)| {
+            let more = targets.len().saturating_sub(NAMED_IN_NOTICE);
+            targets.truncate(NAMED_IN_NOTICE);
+            let mut names = targets.join(", ");
+            if more > 0 {
+                let _ = write!(names, " and {more} more");
+            }
+            message.of_target(&names)
+        })
+    }
 }
 
 /// The clusters of Citus of which the tables are read, each with the target whose run does it.
@@ -121,8 +152,9 @@ impl TargetRun {
         name: String,
         stop: CancellationToken,
         clusters: Arc<Mutex<ClusterReaders>>,
+        notices: Arc<Mutex<Notices>>,
     ) -> Arc<TargetRun> {
-        Arc::new(TargetRun { name, stop, clusters, kept: Mutex::default() })
+        Arc::new(TargetRun { name, stop, clusters, notices, kept: Mutex::default() })
     }
 
     /// The other target whose run reads the tables of this cluster; if there is none, this one does.
@@ -187,6 +219,10 @@ impl Ui {
             let errors = &mut target.kept.lock().errors;
             if message.severity == Severity::Error && errors.len() < ERRORS_KEPT {
                 errors.push(message.to_string());
+            }
+            if message.severity == Severity::Notice {
+                target.notices.lock().keep(message, &target.name);
+                return;
             }
             message.at.target = Some(target.name.clone());
         }
@@ -584,6 +620,18 @@ impl Progress for ReadingProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_notice_about_several_targets_is_told_once() {
+        let mut notices = Notices::default();
+        for target in ["a", "b", "c", "d", "e"] {
+            notices.keep(Message::notice("using SQL functions"), target);
+        }
+        notices.keep(Message::notice("no tables"), "b");
+        let told: Vec<String> = notices.take().map(|message| message.to_string()).collect();
+        assert_eq!(told, ["a, b, c and 2 more: using SQL functions", "b: no tables"]);
+        assert_eq!(notices.take().count(), 0);
+    }
 
     #[test]
     fn the_time_until_a_bar_is_that_of_the_run_and_not_of_each_relation() {

@@ -244,6 +244,7 @@ async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> 
     let request = Request {
         needs_pages: Some("value"),
         explains_functions: args.source.source == Access::Auto,
+        columns: Vec::new(),
         policy: None,
     };
     let found = &selection.found;

@@ -36,6 +36,8 @@ pub(crate) struct Request {
     pub(crate) needs_pages: Option<&'static str>,
     /// Whether to report why SQL functions are used if pages cannot be read.
     pub(crate) explains_functions: bool,
+    /// The columns whose figures are wanted; all if there are none.
+    pub(crate) columns: Vec<String>,
     /// What tables are also compared with.
     pub(crate) policy: Option<Box<dyn Compare>>,
 }
@@ -271,11 +273,31 @@ impl RelationReader<'_> {
                 Some(rows) => Some(&mut **rows),
                 None => None,
             };
+            if found.len() == 1 {
+                self.check_columns(&relation)?;
+            }
             let relation = Arc::new(relation);
             self.read_relation(relation, found.len() <= ADVISED, rows, output).await
         })
         .await
         .map(drop)
+    }
+
+    /// Refuses a relation without any of the columns that are wanted, before it is read.
+    fn check_columns(&self, relation: &Relation) -> Result<(), RunError> {
+        let wanted = &self.request.columns;
+        let has_one = relation
+            .desc
+            .attributes
+            .iter()
+            .any(|column| !column.dropped && wanted.contains(&column.name));
+        match wanted.first() {
+            Some(first) if !has_one => {
+                let message = relation.no_such_column(first);
+                Err(Failed { kind: Kind::Incomplete, message }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn read_relation(

@@ -1,6 +1,7 @@
 //! Findings of `check` in every format, written as they come.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use serde_json::json;
@@ -12,6 +13,7 @@ use super::table::{
 use super::units::{counted, optional_number, size};
 use crate::check::code::{Code, Severity};
 use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
+use crate::command::is_typed_as_shown;
 use crate::server::about::ServerReport;
 
 /// Fields of `csv`, and columns of the Markdown table.
@@ -26,8 +28,10 @@ const COPY_FIRST: &str = "Before you change anything, copy the files of the tabl
 
 /// Findings, tables and statements that a page has; the rest is counted.
 const ON_PAGE: usize = 1000;
-/// Tables that a command names; with more of them it has a placeholder.
+/// Tables that a command names, and columns that a line does; with more tables a command has a placeholder.
 const MOST_NAMED: usize = 3;
+/// Errors of a relation from which on they are also counted by column.
+const SEVERAL: u64 = 5;
 
 /// Writes findings, then what was looked at.
 pub struct CheckWriter<W: Write> {
@@ -40,6 +44,8 @@ pub struct CheckWriter<W: Write> {
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
     relations: Vec<Checked>,
+    /// On a terminal: errors by relation and column, of relations that are not checked yet.
+    by_column: BTreeMap<String, BTreeMap<String, u64>>,
     /// On a terminal: whether a relation has a line of its own, or an error.
     any_line: bool,
     /// On a terminal: the first sound relation with the sums of all, and their number.
@@ -72,6 +78,7 @@ impl<W: Write> CheckWriter<W> {
             codes: BTreeSet::new(),
             repairs: BTreeSet::new(),
             relations: Vec::new(),
+            by_column: BTreeMap::new(),
             any_line: false,
             sound: None,
             on_page: Vec::new(),
@@ -90,10 +97,7 @@ impl<W: Write> CheckWriter<W> {
     /// The command that saves damaged values, if there are any.
     fn salvage(&self) -> Option<String> {
         let tables: Vec<&str> = self.to_save.iter().flatten().map(String::as_str).collect();
-        // names as reports show them are not quoted
-        let are_plain = tables.iter().all(|name| {
-            name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.".contains(&b))
-        });
+        let are_plain = tables.iter().all(|name| is_typed_as_shown(name));
         let tables = match tables.len() {
             0 => return None,
             1..=MOST_NAMED if are_plain => tables.join(" "),
@@ -118,6 +122,12 @@ impl<W: Write> CheckWriter<W> {
                 self.on_page.push(report);
             }
             return Ok(());
+        }
+        if finding.code.severity() == Severity::Error
+            && let Some(column) = &finding.place.column
+        {
+            let columns = self.by_column.entry(finding.place.source.clone()).or_default();
+            *columns.entry(column.clone()).or_default() += 1;
         }
         let is_first = self.output.written == 0;
         let text = FindingText { finding, report: &report };
@@ -154,8 +164,12 @@ impl<W: Write> CheckWriter<W> {
             return Ok(());
         }
         self.any_line = true;
+        let columns = self.by_column.remove(&checked.relation).unwrap_or_default();
         self.output.text(|document| {
             document.line(&summary(checked, true), 2);
+            if checked.errors >= SEVERAL && !columns.is_empty() {
+                document.line(&format!("  {}", errors_by_column(columns)), 4);
+            }
             for note in &checked.notes {
                 document.line(&format!("  note: {}", printable(note)), 4);
             }
@@ -456,6 +470,22 @@ fn summary(checked: &Checked, on_terminal: bool) -> String {
         relation.push_str(&format!(" on {}", printable(&shard.node)));
     }
     format!("{relation}: {verdict} ({})", looked(checked))
+}
+
+/// How many errors the values of each column have, the most first.
+fn errors_by_column(columns: BTreeMap<String, u64>) -> String {
+    let mut columns: Vec<(String, u64)> = columns.into_iter().collect();
+    columns.sort_by_key(|(_, errors)| Reverse(*errors));
+    let more = columns.len().saturating_sub(MOST_NAMED);
+    let mut parts: Vec<String> = columns
+        .iter()
+        .take(MOST_NAMED)
+        .map(|(column, errors)| format!("{errors} in {}", printable(column)))
+        .collect();
+    if more > 0 {
+        parts.push(format!("others in {}", counted(more as u64, "column")));
+    }
+    format!("errors by column: {}", parts.join(", "))
 }
 
 fn looked(checked: &Checked) -> String {

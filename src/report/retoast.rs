@@ -9,7 +9,7 @@ use super::retoast_course::course;
 use super::table::{Grid, Head, Style, Tone, number, printable, text};
 use super::units::{counted, duration, rough_duration, size};
 use super::{retoast_compact, retoast_indexes};
-use crate::command::shell_line;
+use crate::command::{is_typed_as_shown, shell_line};
 use crate::retoast::plan::{COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TRUNCATION_LOCK};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
@@ -457,7 +457,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         net.push_str(&gives_back(tables, of_what));
     }
     if tables.iter().any(|table| leaves_space(table)) {
-        net.push_str("; toastctl compact --reindex returns free space online");
+        let one = match tables {
+            [table] if is_typed_as_shown(&table.subject.relation) => &table.subject.relation,
+            _ => "TABLE",
+        };
+        net.push_str(&format!("; toastctl compact {one} --reindex returns free space online"));
     } else if of_indexes > 0 {
         net.push_str(&format!("; toastctl reindex would return {}", size(of_indexes)));
     }

@@ -42,7 +42,7 @@ fn file_lines(file: &FileReport, document: &mut Document) {
             size(file.bytes_found)
         ));
     } else if file.before == 0 {
-        line(format!("compact: {name}: VACUUM had left no page of it"));
+        line(format!("compact: {name}: no page"));
     } else {
         line(format!(
             "compact: {name}: {} became {} ({} expected), {} moved in {}",

@@ -12,6 +12,7 @@ use super::connect::Client;
 use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, letter_in, numbers};
+use crate::message::Message;
 use toast_format::codec::Method;
 use toast_format::disk::desc::MissingValue;
 use toast_format::disk::types::SENT_AS_STORED;
@@ -182,6 +183,13 @@ impl Relation {
             (column.is_stored() && column.length == Length::Varlena && is_toastable(column))
                 .then_some(index)
         })
+    }
+
+    /// The error for a user who has named a column that the relation does not have.
+    pub(crate) fn no_such_column(&self, given: &str) -> Message {
+        let name = self.display_name();
+        let text = format!("column \"{given}\" of relation \"{name}\" does not exist");
+        Message::error(text).hint(self.toastable_hint(given))
     }
 
     /// A hint for a user who has named another column, as `given`.

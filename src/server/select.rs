@@ -543,6 +543,11 @@ pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, Liv
 
 /// A hint, on a separate line, for a pattern that matches no table; a misspelled schema has a name like it.
 async fn other_tables(connection: &Connection, pattern: &str) -> Result<String, LiveError> {
+    if pattern.starts_with('\\') {
+        return Ok(hint_line(
+            "toastctl has verbs instead of psql's commands: toastctl inspect TABLE shows a table.",
+        ));
+    }
     match pattern.strip_suffix(".*") {
         Some(schema) if !schema.contains(['*', '?', '|']) => tables(connection, pattern).await,
         _ => Ok(hint_line(OTHER_TABLES)),
@@ -599,10 +604,14 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
     Ok(match found.as_slice() {
         _ if wanted.contains(',') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
         [] if wanted.contains(' ') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
+        [] if wanted.parse::<i64>().is_ok() => {
+            Some(format!("A value is named by its row: toastctl value 'TABLE.COLUMN@id={wanted}'."))
+        }
         [] => match table_of_column(connection, wanted).await? {
-            Some(table) => Some(format!(
-                "That is a column of the table {table}: -c {column} names it, and '{table}.{column}@id=42' a value.",
-                column = shell_quoted(wanted)
+            Some((table, column)) => Some(format!(
+                "{} a column of the table {table}: -c {column} names it, and '{table}.{column}@id=42' a value.",
+                if column == wanted { "That is".to_owned() } else { format!("{column} is") },
+                column = shell_quoted(&column)
             )),
             None => Some(OTHER_TABLES.to_owned()),
         },
@@ -632,22 +641,30 @@ async fn other_object(connection: &Connection, wanted: &str) -> Result<Option<St
     Ok(Some(hint))
 }
 
-/// The first table of the search path that has a column of this name.
+/// The column whose name is most like this one, of the tables that the user's session finds by their names, and the first
+/// of them that has it.
 async fn table_of_column(
     connection: &Connection,
-    column: &str,
-) -> Result<Option<String>, LiveError> {
+    wanted: &str,
+) -> Result<Option<(String, String)>, LiveError> {
     let sql = format!(
-        "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c \
+        "SELECT a.attname::pg_catalog.text, pg_catalog.min(c.relname::pg_catalog.text) \
+         FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
-         WHERE c.relkind IN ('r', 'm', 'p') AND NOT c.relispartition AND a.attname = $1 \
+         WHERE c.relkind IN ('r', 'm', 'p') AND NOT c.relispartition \
            AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND {} \
-         ORDER BY 1 LIMIT 1",
+         GROUP BY 1 ORDER BY a.attname::pg_catalog.text <> $1, 1 LIMIT 10000",
         visible(connection.schemas())
     );
-    let table: Option<String> = connection.client().value(&sql, &[(&column, Type::TEXT)]).await?;
-    Ok(table.map(|table| name_words(&table)))
+    let rows = connection.client().query_typed(&sql, &[(&wanted, Type::TEXT)]).await?;
+    let mut tables = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        tables.insert(row.try_get::<_, String>(0)?, row.try_get::<_, String>(1)?);
+    }
+    let names: Vec<String> = tables.keys().cloned().collect();
+    let near = similar(wanted, &names).first().copied();
+    Ok(near.and_then(|column| Some((name_words(tables.get(column)?), column.to_owned()))))
 }
 
 /// A hint, on a separate line, for a name that is that of a table and one of its columns.

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Stopped,
 }
 
+/// A hint for who may not read a table.
+const MAY_READ: &str = "Reading takes SELECT on the table and USAGE on its schema, which members of pg_read_all_data have: toastctl help permissions.";
 /// Where it is explained what a user must be allowed.
 pub(crate) const PERMISSIONS: &str = "toastctl help permissions lists what each verb needs.";
 
@@ -86,7 +88,7 @@ impl From<&LiveError> for Failed {
     /// An error if the connection is intact.
     fn from(error: &LiveError) -> Failed {
         let failed = Failed { kind: error.into(), message: error.into() };
-        if failed.kind == Kind::Denied { failed.hint(PERMISSIONS) } else { failed }
+        if failed.kind == Kind::Denied { failed.hint(MAY_READ) } else { failed }
     }
 }
 

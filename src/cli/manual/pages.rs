@@ -33,6 +33,14 @@ impl Page {
         self.source.lines().find_map(|line| line.split_once(" \\- ")).map_or("", |(_, about)| about)
     }
 
+    /// The headings of the sections that contain this word, which is in lower case, in their headings or elsewhere.
+    pub fn sections_with(&self, word: &str) -> Vec<String> {
+        let sections = self.source.split("\n.SH ").skip(1);
+        let found = sections.filter(|section| plain(section).to_lowercase().contains(word));
+        let headings = found.filter_map(|section| section.lines().next()).map(plain);
+        headings.filter(|heading| !matches!(heading.as_str(), "NAME" | "DESCRIPTION")).collect()
+    }
+
     /// The page without its title and name, at most `width` columns wide except for commands and tables.
     pub fn text(&self, width: usize) -> String {
         let mut writer = Writer { width, indent: BODY, ..Writer::default() };

@@ -38,9 +38,7 @@ pub(crate) async fn targets(
             .enumerate()
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
-            let text = format!("column \"{wanted}\" of relation \"{name}\" does not exist");
-            let message = Message::error(text).hint(relation.toastable_hint(wanted));
-            return Err(RetoastError::Usage(message));
+            return Err(RetoastError::Usage(relation.no_such_column(wanted)));
         };
         if targets.iter().any(|target| target.index == index) {
             continue;

@@ -652,7 +652,9 @@ pub(crate) async fn may_compact(
     }
     let name = ready.relation.display_name();
     let hint = match compact {
-        CompactRequest::All => "; compact --files heap leaves its TOAST relation out",
+        CompactRequest::All => {
+            "; compact --files heap, or retoast --compact=heap, leaves its TOAST relation out"
+        }
         CompactRequest::Toast | CompactRequest::Heap => "",
     };
     if !pages && !server.has_toast_chunk_id() {

@@ -17,8 +17,11 @@ use crate::retoast::task::session::Tuning;
 use toast_format::disk::ItemPointer;
 use toast_format::fill::file_model::EARLY;
 
-/// The number of blocks that a scan reads at a time.
+/// The maximum number of blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
+/// Bytes of heap and TOAST that a scan reads at a time, on average: to judge a row, its values may have to be read, and only
+/// after that does the scan stop, or re-toast anything.
+const CHUNK_BYTES: u64 = 64 << 20;
 /// The number of scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,8 @@ enum ScanPhase {
 struct ScanState {
     blocks: u32,
     next_block: u32,
+    /// The number of blocks that it reads at a time.
+    chunk: u32,
     /// Whether it skips a part of the table, so that it proves nothing.
     partial: bool,
     /// What it has found, and how many rows have been re-toasted since it began.
@@ -156,7 +161,7 @@ impl Machine {
         let left: usize = under_way.chain(queued).sum();
         let part = left as f64 / self.batches.rows.max(left).max(1) as f64;
         let read = self.scan.next_block.min(self.scan.blocks);
-        let chunk = f64::from(CHUNK.min(self.scan.blocks)) * part;
+        let chunk = f64::from(self.scan.chunk.min(self.scan.blocks)) * part;
         (read.saturating_sub(chunk.ceil() as u32), self.scan.blocks)
     }
 
@@ -200,7 +205,7 @@ impl Machine {
             return Action::Wait;
         }
         if self.scan.next_block < self.scan.blocks {
-            let end = self.scan.next_block.saturating_add(CHUNK).min(self.scan.blocks);
+            let end = self.scan.next_block.saturating_add(self.scan.chunk).min(self.scan.blocks);
             return Action::Scan(self.scan.next_block..end);
         }
         self.end_scan();
@@ -310,12 +315,15 @@ impl Machine {
                 self.vacuums.scan_begins(bytes);
                 let next_block = std::mem::take(&mut self.start).min(blocks);
                 let partial = next_block > 0;
-                self.scan = ScanState { blocks, next_block, partial, ..ScanState::default() };
+                let chunk = CHUNK_BYTES.saturating_mul(blocks.into()) / bytes.max(1);
+                let chunk = chunk.clamp(1, CHUNK.into()) as u32;
+                self.scan =
+                    ScanState { blocks, next_block, chunk, partial, ..ScanState::default() };
                 self.phase = ScanPhase::Scanning;
             }
             Event::Scanned(rows) => {
                 let start = self.scan.next_block;
-                self.scan.next_block = start.saturating_add(CHUNK).min(self.scan.blocks);
+                self.scan.next_block = start.saturating_add(self.scan.chunk).min(self.scan.blocks);
                 self.plan(rows, start..self.scan.next_block);
             }
             Event::BatchDone { job, rows, xid, took } => self.batch_done(job, rows, xid, took),

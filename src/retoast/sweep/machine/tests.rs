@@ -451,6 +451,21 @@ fn a_scan_that_begins_in_the_middle_proves_nothing() {
     assert!(world.left.is_empty());
 }
 
+/// With 180 rows on a page, each of 1 MB, a chunk of 256 pages would take 46 GB.
+#[test]
+fn a_scan_of_large_values_reads_fewer_pages_at_a_time() {
+    let first = |blocks: u32, bytes_of_page: u64| {
+        let mut machine = Machine::new(TUNING);
+        machine.next_action();
+        machine.note(Event::Begun { blocks, bytes: u64::from(blocks) * bytes_of_page }, 0.0);
+        machine.next_action()
+    };
+    assert_eq!(first(1000, 10 << 10), Action::Scan(0..256));
+    assert_eq!(first(1000, 1 << 20), Action::Scan(0..64));
+    assert_eq!(first(1000, 180 << 20), Action::Scan(0..1));
+    assert_eq!(first(10, 0), Action::Scan(0..10));
+}
+
 #[test]
 fn only_a_scan_in_one_snapshot_proves_anything() {
     let mut machine = Machine::new(TUNING);
