@@ -20,7 +20,7 @@ const RAW_BYTES: f64 = 64e6;
 const MOST_BYTES: f64 = 1e8;
 /// and no longer than this, once enough blocks are read to tell how they differ. Time is for slow networks: where it
 /// ends a sample, another call may have another.
-const MOST_TIME: Duration = Duration::from_secs(10);
+const MOST_TIME: Duration = Duration::from_secs(30);
 const ENOUGH_BLOCKS: f64 = 40.0;
 
 /// What is looked at to choose keys.
@@ -210,7 +210,8 @@ mod tests {
         assert_eq!(done(1, 100_000_000, 0, 0), Some(Limit::Bytes));
         assert_eq!(done(1, 0, 100_000_000, 0), Some(Limit::Bytes));
         assert_eq!(done(39, 0, 0, 60), None);
-        assert_eq!(done(40, 0, 0, 10), Some(Limit::Time));
+        assert_eq!(done(40, 0, 0, 29), None);
+        assert_eq!(done(40, 0, 0, 30), Some(Limit::Time));
         // all was read
         assert_eq!(done(3000, u64::MAX, 0, 60), None);
         let asked = SamplePlan::new(Some(SampleSize::Blocks(5000)), 1, 10_000, 1e9);
@@ -228,8 +229,8 @@ mod tests {
             let time = Duration::from_millis(seconds);
             parts[0].limit(&Done { blocks, read: 0, raw: 0, time })
         };
-        assert_eq!((done(23, 60_000), done(24, 5999)), (None, None));
-        assert_eq!(done(24, 6000), Some(Limit::Time));
+        assert_eq!((done(23, 60_000), done(24, 17_999)), (None, None));
+        assert_eq!(done(24, 18_000), Some(Limit::Time));
         let all = SamplePlan::new(Some(SampleSize::Percent(100.0)), 1, 100, 1.0);
         // it has grown
         assert!(all.part(101).sample.is_all());

@@ -387,7 +387,9 @@ impl Reading<'_> {
                 let Some(bytes) = values.get(&pointer.value_id.0) else {
                     let id = pointer.value_id;
                     let size = pointer.stored_size();
-                    let message = format!("chunks of value {id} do not give its {size} bytes");
+                    let message = format!(
+                        "chunks of value {id} do not give its {size} bytes: toastctl check shows what is damaged"
+                    );
                     self.note(ctid, v.column, Err(message));
                     continue;
                 };

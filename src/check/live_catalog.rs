@@ -98,7 +98,7 @@ impl LiveCheck {
             (SELECT pg_catalog.min(r.rulename) FROM pg_catalog.pg_rewrite AS r \
              WHERE r.ev_class = c.oid AND r.ev_enabled <> 'D' AND (r.ev_type = '2' OR r.ev_enabled <> 'O')), \
             (SELECT pg_catalog.min(t.tgname) FROM pg_catalog.pg_trigger AS t \
-             WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' \
+             WHERE t.tgrelid = c.oid AND NOT (t.tgisinternal AND t.tgfoid < 16384) AND t.tgenabled <> 'D' \
                  AND (t.tgtype & 16 <> 0 OR t.tgenabled <> 'O')), \
             (SELECT pg_catalog.min(p.pubname) FROM pg_catalog.pg_publication_tables AS p \
              JOIN pg_catalog.pg_namespace AS n ON n.nspname = p.schemaname \

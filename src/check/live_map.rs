@@ -137,13 +137,13 @@ impl LiveCheck {
         let mut map = VisibilityMap::new(size);
         let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(map) };
         let relation = quote_literal(&self.quoted(which));
-        let get_raw_page = pageinspect.get_raw_page();
         let sql =
             format!("SELECT pg_catalog.pg_relation_size({relation}::pg_catalog.regclass, 'vm')");
         let bytes: i64 = client.value(&sql, &[]).await?.unwrap_or(0);
         let pages = u64::try_from(bytes).unwrap_or(0) / size.bytes() as u64;
         for number in choose(&map, pages as u32) {
-            let sql = format!("SELECT {get_raw_page}({relation}, 'vm', {number})");
+            let sql =
+                format!("SELECT {}", pageinspect.raw_page(&relation, "vm", &number.to_string()));
             let read = self.attempt(async || Ok(client.value::<Vec<u8>>(&sql, &[]).await?));
             if let Ok(page) = read.await? {
                 map.enter(number, &page.unwrap_or_default());

@@ -92,10 +92,7 @@ impl LiveCheck {
             toast: toast.map(|toast| (quote_qualified("pg_toast", &toast.name), toast.oid)),
             has_toasters: self.about.server.has_toasters,
             index: damage.index.clone(),
-            header: self.about.server.pageinspect.as_ref().map(|pageinspect| {
-                let items = pageinspect.function("heap_page_items");
-                (items, pageinspect.get_raw_page())
-            }),
+            pageinspect: self.about.server.pageinspect.clone(),
             surgery_schema: self.surgery_schema().await?,
             page_size: self.about.server.page_size,
             may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),

@@ -11,6 +11,7 @@ use super::evidence::ChunksByValue;
 use super::reading::{ValueReading, is_sound};
 use super::repair_comments::{in_part, is_of_chunks, is_of_content, listed};
 use super::value::{ChunkSeen, check_chunks};
+use crate::server::about::Pageinspect;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid, PageSize, ToastPointer};
 use toast_format::model::sql::{quote_identifier, quote_literal};
 
@@ -31,8 +32,7 @@ pub(super) struct RepairFacts {
     /// Whether it is on a server with pluggable TOAST.
     pub(super) has_toasters: bool,
     pub(super) index: ToastIndexState,
-    /// `heap_page_items` and `get_raw_page` with their schema.
-    pub(super) header: Option<(String, String)>,
+    pub(super) pageinspect: Option<Pageinspect>,
     /// The schema of pg_surgery, if it is installed.
     pub(super) surgery_schema: Option<String>,
     pub(super) page_size: PageSize,

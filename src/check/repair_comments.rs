@@ -80,7 +80,7 @@ fn why_none(code: Code) -> &'static str {
         Code::HasExternal => "SQL reads the value, and an UPDATE would leave its chunks behind.",
         Code::Orphan => "nothing is damaged; a row that was lost may have had these chunks.",
         code if is_of_chunks(code) => {
-            "the chunk is no longer the value's, or SQL reads the value all the same."
+            "it is not established that SQL fails at the value, and that the chunk is still the value's."
         }
         _ => "none is known that changes only what is broken; SQL may still read the row.",
     }

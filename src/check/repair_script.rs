@@ -431,15 +431,15 @@ impl<'f> Script<'f> {
 
     /// Makes tuples live whose `xmin` and `xmax` are still these. `relation` is quoted.
     fn freeze(&mut self, why: &str, relation: &str, tuples: &[(ItemPointer, [u32; 2])]) {
-        let Some((items, page)) = &self.facts.header else { return };
+        let Some(pageinspect) = &self.facts.pageinspect else { return };
+        let items = pageinspect.function("heap_page_items");
         let mut text = format!("{}{}", commented(why), self.surgery());
         for (tid, [xmin, xmax]) in tuples {
             text.push_str(&format!(
-                "SELECT {}\n  FROM {items}({page}({}, 'main', {}))\n \
+                "SELECT {}\n  FROM {items}({})\n \
                  WHERE lp = {} AND t_xmin = '{xmin}' AND t_xmax = '{xmax}';\n",
                 self.facts.surgery("heap_force_freeze", relation, *tid),
-                quote_literal(relation),
-                tid.block,
+                pageinspect.raw_page(&quote_literal(relation), "main", &tid.block.to_string()),
                 tid.item,
             ));
         }
@@ -508,14 +508,13 @@ impl<'f> Script<'f> {
 
     /// Removes a row of which nothing can be kept, of a relation that is quoted.
     fn remove(&mut self, relation: &str, row: &DamagedRow, is_page: bool) {
-        let header = &self.facts.header;
         let place = format!("the row at {} of {relation}", row.ctid);
         let why = if is_page {
             "no row of its page can be read; perhaps a page of another relation was written over it"
         } else {
             "none of its columns can be read"
         };
-        let Some((_, page)) = header else {
+        let Some(pageinspect) = &self.facts.pageinspect else {
             return self.comment(&format!("No repair statement for {place}: {why}."));
         };
         if !self.surgery_is_safe(row.page_items) {
@@ -527,13 +526,13 @@ impl<'f> Script<'f> {
         );
         let ItemPointer { block, item } = row.ctid;
         let surgery = self.surgery();
+        let page = pageinspect.raw_page(&quote_literal(relation), "main", &block.to_string());
         // heap_page_items of older minor versions (14.9, 16.4) fails at a t_hoff past the tuple's end
         self.out.push(format!(
-            "{}{surgery}SELECT {}\n  FROM {page}({}, 'main', {block}) AS page\n \
+            "{}{surgery}SELECT {}\n  FROM {page} AS page\n \
              WHERE pg_catalog.encode(pg_catalog.substr(page, {}, {LINE_POINTER_SIZE}), 'hex') = '{}';\n{}",
             commented(&why),
             self.facts.surgery("heap_force_kill", relation, row.ctid),
-            quote_literal(relation),
             line_pointer_offset(item) + 1,
             hex(&row.pointer),
             self.unchained(row),
@@ -682,6 +681,7 @@ mod tests {
     use crate::check::reading::ValueReading;
     use crate::check::repair::{ColumnRules, ToastIndexState, may_crash_at_pglz};
     use crate::check::value::{ChunkForm, ChunkSeen};
+    use crate::server::about::Pageinspect;
     use std::collections::HashMap;
     use toast_format::disk::{BlockNumber, ByteOrder, Oid, ToastPointer, ValueId, ValueIdType};
     use toast_format::model::sql::fresh;
@@ -746,7 +746,7 @@ mod tests {
             table: quote_identifier("t\nu"),
             schema: "\"public\".".into(),
             toast: Some(("\"pg_toast\".\"pg_toast_1\"".into(), Oid(9))),
-            header: Some(("heap_page_items".into(), "get_raw_page".into())),
+            pageinspect: Some(Pageinspect { schema: "public".into(), version: "1.11".into() }),
             index: index(false),
             ..RepairFacts::default()
         }

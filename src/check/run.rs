@@ -15,7 +15,7 @@ use crate::inspect::inspector::Inspector;
 use crate::message::Message;
 use crate::server::checking::StorageTraits;
 use crate::server::select::Selected;
-use crate::server::sink::{Failed, Kind, PERMISSIONS, RunError, Sink, until};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::toasters::{self, ToastOwner};
 use crate::server::{LiveError, locks};
 use toast_format::disk::Oid;
@@ -127,7 +127,7 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
         if let Some(why) = inspector.why_no_pages(&relation) {
             let failed = Failed::new(Kind::Incomplete, format!("check needs pages: {why}"));
             if relation.is_heap {
-                return Err(failed.hint(PERMISSIONS).into());
+                return Err(failed.hint(inspector.hint_for_pages()).into());
             }
             return failed.placed(&relation.display_name()).report_to(output);
         }

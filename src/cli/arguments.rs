@@ -146,8 +146,8 @@ pub struct SampleArgs {
     ///
     /// inspect then reads at least 20 blocks of each table, and of its TOAST relation only a few values, for findings. It
     /// requires pageinspect, and its figures are estimates with 95 % confidence intervals. Without this option,
-    /// advise-threshold and keys read 1 % of the table (at least 2048 and at most 3000 blocks), and stop after about 3
-    /// seconds or 100 MB. The same blocks are chosen each time; 1%,seed=7 chooses others.
+    /// advise-threshold and keys read 1 % of the table (at least 2048 and at most 3000 blocks), and stop after 100 MB
+    /// or, where that takes longer, 30 seconds. The same blocks are chosen each time; 1%,seed=7 chooses others.
     #[arg(long, value_name = "PART")]
     sample: Option<Sampling>,
 }

@@ -32,7 +32,7 @@ pub struct HelpArgs {
 }
 
 /// The widest that text for reading is set.
-const WIDEST: usize = 80;
+pub(super) const WIDEST: usize = 80;
 /// Examples in a verb's short help.
 const EXAMPLES: usize = 3;
 /// Words that are no topics, and what is about them.
@@ -76,6 +76,15 @@ fn head(option: &Arg) -> String {
         let _ = if optional { write!(head, "[={name}]") } else { write!(head, " {name}") };
     }
     head
+}
+
+/// The short help of a verb in fewer columns: what is said of an option stays in its column.
+pub(super) fn narrowed(text: &str, width: usize) -> String {
+    let lines = text.lines().map(|line| {
+        let is_option = line.starts_with("  -") || line.starts_with("      --");
+        wrapped(line, Some(width), if is_option { HEAD + 2 } else { 2 }) + "\n"
+    });
+    lines.collect()
 }
 
 /// What every verb has, and says in a line.
@@ -409,6 +418,8 @@ mod tests {
             let own =
                 verb.get_arguments().filter(|option| !option.is_positional() && !is_common(option));
             assert!(own.count() <= 22, "{text}");
+            let narrow = narrowed(&text, 60);
+            assert!(narrow.lines().all(|line| line.len() <= 60), "{narrow}");
         }
         let text = overall(&root);
         assert!(text.lines().count() <= 24 && text.lines().all(|line| line.len() <= 80), "{text}");

@@ -28,6 +28,7 @@ pub mod terminal;
 pub mod value;
 pub mod verbose;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -103,6 +104,13 @@ fn parse() -> Cli {
         Cli::from_arg_matches(&matches)
     });
     parsed.unwrap_or_else(|error| {
+        let narrow = terminal::output_width().filter(|&width| width < help::WIDEST);
+        if let (ErrorKind::DisplayHelp, Some(width)) = (error.kind(), narrow) {
+            let text = help::narrowed(&error.render().to_string(), width);
+            // a closed pipe is no error
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            std::process::exit(Exit::Ok.code().into())
+        }
         let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if !error.use_stderr() || is_bare {
             error.exit();

@@ -33,7 +33,7 @@ const PIPE_WIDTH: usize = 100;
 
 /// Width of tables on standard output: `COLUMNS` if set, else the terminal's; `None` for no limit, which is
 /// `COLUMNS=0`.
-fn output_width() -> Option<usize> {
+pub(super) fn output_width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     if let Some(width) = columns {
         return Some(width).filter(|&width| width > 0);

@@ -9,7 +9,8 @@ use crate::server::LiveError;
 use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
-use crate::server::sink::{Failed, Kind};
+
+use crate::server::sink::{Failed, Kind, PERMISSIONS};
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::Sampling;
@@ -110,6 +111,20 @@ impl Inspector {
     /// Why pages of `relation` cannot be read, `None` if they can.
     pub fn why_no_pages(&self, relation: &Relation) -> Option<String> {
         relation.why_no_heap().or_else(|| self.server.why_no_pages().map(str::to_owned))
+    }
+
+    /// Whether nothing but the extension is missing for this user to read pages.
+    pub(super) fn lacks_extension(&self) -> bool {
+        self.server.superuser && self.server.pageinspect.is_none()
+    }
+
+    /// What lets this user read pages, or where that is explained.
+    pub(crate) fn hint_for_pages(&self) -> &'static str {
+        if self.lacks_extension() {
+            "CREATE EXTENSION pageinspect; lets toastctl read pages and report everything."
+        } else {
+            PERMISSIONS
+        }
     }
 
     /// Why SQL functions are used for `relation` instead of pages, `None` if pages are read.

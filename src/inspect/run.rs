@@ -379,11 +379,7 @@ impl RelationReader<'_> {
 /// Says why figures will be missing, and how to get them.
 pub(super) fn functions_notice(inspector: &Inspector, why: &str) -> Message {
     let notice = Message::notice(format!("using SQL functions: {why}"));
-    if inspector.server.superuser && inspector.server.pageinspect.is_none() {
-        let hint = "CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.";
-        return notice.hint(hint);
-    }
-    notice
+    if inspector.lacks_extension() { notice.hint(inspector.hint_for_pages()) } else { notice }
 }
 
 pub(super) async fn failed(
@@ -402,7 +398,7 @@ pub(super) async fn failed(
         InspectError::NoPages { relation, why } => {
             Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}"))
                 .placed(&relation)
-                .hint(PERMISSIONS)
+                .hint(inspector.hint_for_pages())
         }
         InspectError::Output(_) => Failed::new(Kind::Incomplete, error.to_string()),
     }

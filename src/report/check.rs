@@ -26,6 +26,9 @@ const CSV_HEAD: [&str; 12] = [
 const COPY_FIRST: &str = "Before you change anything, copy the files of the table and of its TOAST relation, with the server stopped \
     (toastctl help damage).";
 
+/// What no option of `check` looks at.
+const NOT_CHECKED: &str = "Indexes of tables were not checked: pg_amcheck does that.";
+
 /// Findings, tables and statements that a page has; the rest is counted.
 const ON_PAGE: usize = 1000;
 /// Tables that a command names, and columns that a line does; with more tables a command has a placeholder.
@@ -234,6 +237,9 @@ impl<W: Write> CheckWriter<W> {
                 if !document.is_markdown() {
                     if let Some(sound) = &sound {
                         document.line(sound, 2);
+                    }
+                    if rest.server.is_some() {
+                        document.line(NOT_CHECKED, 2);
                     }
                     for (names, hint) in hints(&codes) {
                         document.line(&format!("HINT ({names}):  {hint}"), 2);

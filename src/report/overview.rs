@@ -571,6 +571,11 @@ fn columns_note(totals: &Totals) -> Option<String> {
         }
         None => "the rest is headers, free space and dead rows".into(),
     };
+    let rest = if totals.visible_rows_only > 0 {
+        format!("{rest}, or rows that this user may not see")
+    } else {
+        rest
+    };
     let estimate = totals.columns_bytes.estimate.min(read);
     let held = Interval { estimate, ..totals.columns_bytes };
     let dropped = match totals.dropped_bytes {

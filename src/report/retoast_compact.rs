@@ -43,6 +43,8 @@ fn file_lines(file: &FileReport, document: &mut Document) {
         ));
     } else if file.before == 0 {
         line(format!("compact: {name}: no page"));
+    } else if file.rows_moved == 0 && file.after == file.before {
+        line(format!("compact: {name}: {}, no row was worth moving", size(file.before)));
     } else {
         line(format!(
             "compact: {name}: {} became {} ({} expected), {} moved in {}",

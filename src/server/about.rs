@@ -178,9 +178,20 @@ impl Pageinspect {
         format!("{}.{name}", quote_identifier(&self.schema))
     }
 
-    /// `get_raw_page` with its schema.
-    pub fn get_raw_page(&self) -> String {
-        self.function("get_raw_page")
+    /// A call of `get_raw_page` with these SQL expressions: the relation's quoted name as text, and the block's number. The
+    /// arguments have exactly the types that the extension declares: others who may create functions in its schema could
+    /// have made one that fits better.
+    pub(crate) fn raw_page(&self, relation: &str, fork: &str, block: &str) -> String {
+        format!(
+            "{}({relation}::pg_catalog.text, '{fork}'::pg_catalog.text, ({block})::pg_catalog.{})",
+            self.function("get_raw_page"),
+            self.block_type()
+        )
+    }
+
+    /// The type of block numbers: since version 1.9 its functions take them as bigint.
+    pub(crate) fn block_type(&self) -> &'static str {
+        if self.takes_bigint() { "int8" } else { "int4" }
     }
 
     /// `page_header` with its schema.

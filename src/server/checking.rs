@@ -241,15 +241,14 @@ pub async fn changed_since(
     let Some(pageinspect) = &server.pageinspect else {
         return Ok(blocks.map(BlockNumber).collect());
     };
-    let block_type = if pageinspect.takes_bigint() { "int8" } else { "int4" };
+    let block_type = pageinspect.block_type();
     let sql = format!(
         "SELECT b::pg_catalog.int8 FROM pg_catalog.generate_series({}::{block_type}, {}::{block_type}) AS b \
-         WHERE ({}({}({}, 'main', b))).lsn > '{:X}/{:X}'::pg_catalog.pg_lsn",
+         WHERE ({}({})).lsn > '{:X}/{:X}'::pg_catalog.pg_lsn",
         blocks.start,
         i64::from(blocks.end) - 1,
         pageinspect.page_header(),
-        pageinspect.get_raw_page(),
-        quote_literal(relation),
+        pageinspect.raw_page(&quote_literal(relation), "main", "b"),
         lsn >> 32,
         lsn & 0xFFFF_FFFF,
     );

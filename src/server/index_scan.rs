@@ -117,13 +117,14 @@ async fn by_pages(
     let step = last.div_ceil(SAMPLE);
     let name = quote_literal(&index.quoted());
     let stats = pageinspect.function("bt_page_stats");
+    let block_type = pageinspect.block_type();
     // The first item of a page with a right sibling is its high key, which is not an entry.
     let sql = format!(
         "WITH p AS MATERIALIZED (SELECT s.type = 'l' AS leaf, s.live_items + s.dead_items AS items, \
            s.live_items - (s.btpo_next <> 0)::pg_catalog.int4 AS live, \
            ({} - s.free_size)::pg_catalog.float8 AS used \
            FROM pg_catalog.generate_series(1, {last}, {step}) AS b, \
-           LATERAL {stats}({name}, b::pg_catalog.int8) AS s) \
+           LATERAL {stats}({name}::pg_catalog.text, b::pg_catalog.{block_type}) AS s) \
          SELECT count(*), coalesce(sum(live) FILTER (WHERE leaf AND live > 0), 0)::pg_catalog.float8, \
            coalesce(sum(used * live / items) FILTER (WHERE leaf AND live > 0), 0)::pg_catalog.float8, \
            coalesce(min(used / items) FILTER (WHERE leaf AND live > 0) \
@@ -155,10 +156,9 @@ async fn shares_entries(
     name: &str,
 ) -> Result<Option<bool>, LiveError> {
     let metapage = pageinspect.function("bt_metap");
-    let raw_page = pageinspect.get_raw_page();
+    let raw_page = pageinspect.raw_page(name, "main", "b");
     let sql = format!(
-        "SELECT {raw_page}({name}, 'main', b::pg_catalog.int8) \
-         FROM {metapage}({name}) AS m, pg_catalog.generate_series(1, {last}, {}) AS b \
+        "SELECT {raw_page} FROM {metapage}({name}::pg_catalog.text) AS m, pg_catalog.generate_series(1, {last}, {}) AS b \
          WHERE m.allequalimage",
         last.div_ceil(COMPARED)
     );

@@ -16,8 +16,8 @@
 //!   reason alone: `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
 //! * Its arguments and its result are of base types that superusers own, or arrays or ranges of these. Polymorphic functions
 //!   call functions of the type that they are given; the server's own are harmless for built-in base types, enums, and
-//!   arrays and built-in ranges of these, whose functions are the server's. `"any"` is never allowed:
-//!   `satisfies_hash_partition` evaluates constants in the partition key of any table.
+//!   arrays and built-in ranges of these, whose functions are the server's. `"any"` is allowed only for functions
+//!   that look at no value ([`BLIND`]): `satisfies_hash_partition` evaluates constants in the partition key of any table.
 //!
 //! Only superusers can make operator classes, and the server passes their functions nothing but values of the column, so that
 //! their volatility does not matter. Operators are judged by their functions and by who owns them: the planner replaces
@@ -153,8 +153,9 @@ enum Use {
 }
 
 /// The kinds of nodes that run no code but the functions and operators named in them. Before PostgreSQL 15, some have
-/// shorter names (`ARRAY`, `CASE`, `COALESCE`, `COLLATE`, `MINMAX`, `WHEN`).
-const NODES: [&str; 30] = [
+/// shorter names (`ARRAY`, `CASE`, `COALESCE`, `COLLATE`, `MINMAX`, `ROWCOMPARE`, `WHEN`). Rows are compared by operators and
+/// the functions of their families, which only superusers can make.
+const NODES: [&str; 34] = [
     "ARRAY",
     "ARRAYCOERCEEXPR",
     "ARRAYEXPR",
@@ -173,6 +174,8 @@ const NODES: [&str; 30] = [
     "CONST",
     "DISTINCTEXPR",
     "FUNCEXPR",
+    "JSONFORMAT",
+    "JSONISPREDICATE",
     "MINMAX",
     "MINMAXEXPR",
     "NAMEDARGEXPR",
@@ -180,6 +183,8 @@ const NODES: [&str; 30] = [
     "NULLTEST",
     "OPEXPR",
     "RELABELTYPE",
+    "ROWCOMPARE",
+    "ROWCOMPAREEXPR",
     "SCALARARRAYOPEXPR",
     "SQLVALUEFUNCTION",
     "SUBSCRIPTINGREF",
@@ -210,6 +215,9 @@ const TYPE_FIELDS: [&str; 16] = [
 /// `current_setting(text)` and `current_setting(text, bool)`, as policies of tenants call them. They are stable because
 /// settings change, and run no code, but return those that only superusers may read, too.
 const SETTINGS: [u32; 2] = [2077, 3294];
+
+/// `num_nulls`, `num_nonnulls` and `pg_column_size`, which take values of any type and look at none.
+const BLIND: [u32; 3] = [438, 440, 1269];
 
 /// How deep types may be nested; catalogs are not trusted to have no cycles.
 const MOST_LEVELS: usize = 32;
@@ -244,6 +252,11 @@ impl Expression {
             } else if let Some(name) = word.strip_prefix(':') {
                 field = name;
             } else if let Some(oid) = word.parse().ok().filter(|&oid: &u32| oid != 0) {
+                if field == "opnos" {
+                    // a list
+                    found.operators.push(oid);
+                    continue;
+                }
                 if FUNCTION_FIELDS.contains(&field) {
                     found.functions.push(oid);
                 } else if field == "opno" {
@@ -370,6 +383,9 @@ impl Catalog {
         }
         if !function.executable {
             return Some("the table's owner may not execute it".into());
+        }
+        if BLIND.contains(&oid) {
+            return None;
         }
         if used != Use::OperatorClass
             && function.volatility != Volatility::Immutable

@@ -44,19 +44,28 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Rights {
     pub(crate) user: String,
     pub(crate) owner: String,
-    /// Whether code of the owner would run with rights of another: the user who has logged in is not the owner, and the
-    /// owner is no superuser.
+    /// Whether code of an owner would run with rights of another: the user who has logged in is not the owner of the table
+    /// or of one above it, and that owner is no superuser.
     pub(crate) lent: bool,
     /// Whether the user is not the owner but may act as the owner, and the owner has the required privileges.
     pub(crate) may_be_owner: bool,
     /// Whether others than superusers may rename the table's schema, and the user may hold its name
     /// ([`snapshot::hold_schema`]).
     pub(crate) may_hold_schema: bool,
+    /// Whether the user may hold the names of types ([`snapshot::hold_types`]).
+    pub(crate) may_hold_types: bool,
 }
 
 /// The user is `session_user`, because code can undo `SET ROLE`.
-const RIGHTS: &str = "SELECT session_user::pg_catalog.text, o.rolname::pg_catalog.text, \
-    session_user <> o.rolname AND NOT o.rolsuper, \
+///
+/// The owners of partitioned tables and of inheritance parents count too: what they add reaches the table.
+const RIGHTS: &str = "WITH RECURSIVE above (below, oid) AS (\
+      SELECT oid, oid FROM pg_catalog.unnest($1) AS oid \
+      UNION SELECT a.below, i.inhparent FROM above AS a JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = a.oid) \
+    SELECT session_user::pg_catalog.text, o.rolname::pg_catalog.text, \
+    EXISTS (SELECT FROM above AS a JOIN pg_catalog.pg_class AS p ON p.oid = a.oid \
+      JOIN pg_catalog.pg_roles AS s ON s.oid = p.relowner \
+      WHERE a.below = c.oid AND s.rolname <> session_user AND NOT s.rolsuper), \
     me.oid <> o.oid AND NOT o.rolsuper AND CASE \
       WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 160000 \
       THEN pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \
@@ -68,13 +77,16 @@ const RIGHTS: &str = "SELECT session_user::pg_catalog.text, o.rolname::pg_catalo
     NOT pg_catalog.pg_is_in_recovery() \
       AND pg_catalog.has_table_privilege(me.oid, 'pg_catalog.pg_namespace', 'UPDATE') \
       AND NOT (SELECT s.rolsuper FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS s \
-               ON s.oid = n.nspowner WHERE n.oid = c.relnamespace) \
+               ON s.oid = n.nspowner WHERE n.oid = c.relnamespace), \
+    NOT pg_catalog.pg_is_in_recovery() \
+      AND pg_catalog.has_table_privilege(me.oid, 'pg_catalog.pg_namespace', 'UPDATE') \
+      AND pg_catalog.has_table_privilege(me.oid, 'pg_catalog.pg_type', 'UPDATE') \
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner, \
       pg_catalog.pg_roles AS me WHERE c.oid = ANY ($1) AND me.rolname = current_user";
 
 /// What can run code. `$1` is the table, `$2` the `tgenabled` of triggers that fire, `$3` the columns whose values are
-/// coerced to their types. Triggers that the server made for constraints are its own; where they fire, those of foreign keys
-/// cast values. Policies count if row security
+/// coerced to their types. Triggers that the server made for constraints call its own functions; where they fire, those of foreign keys
+/// cast values. Before version 15, the copies of a partitioned table's triggers are internal too. Policies count if row security
 /// applies to the user; batches run as the owner only where it does not apply to the owner.
 const OBJECTS: &str = "WITH RECURSIVE tree (oid) AS (\
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a), \
@@ -132,7 +144,7 @@ const OBJECTS: &str = "WITH RECURSIVE tree (oid) AS (\
       '{}', '{}', '{}', '{}', '{}', false FROM pg_catalog.pg_statistic_ext WHERE stxrelid = $1 \
     UNION ALL SELECT pg_catalog.format('trigger %I', tgname), ARRAY[tgqual::pg_catalog.text], \
       '{}', '{}', ARRAY[tgfoid], '{}', '{}', false FROM pg_catalog.pg_trigger \
-    WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 \
+    WHERE tgrelid = $1 AND NOT (tgisinternal AND tgfoid < 16384) AND tgtype & 16 <> 0 \
       AND tgenabled::pg_catalog.text = ANY ($2) \
     UNION ALL SELECT pg_catalog.format('policy %I', p.polname), \
       ARRAY[p.polqual::pg_catalog.text, p.polwithcheck::pg_catalog.text], '{}', '{}', '{}', '{}', '{}', true \
@@ -183,7 +195,7 @@ const TYPES: &str = "WITH RECURSIVE used (oid) AS (\
 const INTERNAL: u32 = 12;
 const C: u32 = 13;
 /// `FirstNormalObjectId` (transam.h): objects with smaller OIDs were created by initdb.
-const FIRST_NORMAL: u32 = 16_384;
+pub(crate) const FIRST_NORMAL: u32 = 16_384;
 
 /// The privileges of the user and the owner of each table; tables that were dropped are missing.
 pub(crate) async fn rights(
@@ -198,6 +210,7 @@ pub(crate) async fn rights(
             lent: row.try_get(2)?,
             may_be_owner: row.try_get(3)?,
             may_hold_schema: row.try_get(5)?,
+            may_hold_types: row.try_get(6)?,
         };
         found.insert(Oid(row.try_get(4)?), rights);
     }
@@ -208,6 +221,21 @@ pub(crate) async fn rights(
 async fn lent_rights(client: &Client, relation: Oid) -> Result<Option<Rights>, LiveError> {
     let rights = rights(client, &[relation]).await?.remove(&relation);
     Ok(rights.filter(|rights| rights.lent))
+}
+
+/// The first of these types whose name others than the user and superusers could give to another type.
+pub(crate) async fn movable_type(
+    client: &Client,
+    types: &[u32],
+) -> Result<Option<String>, LiveError> {
+    let sql = "SELECT pg_catalog.min(pg_catalog.format_type(t.oid, NULL)) FROM pg_catalog.pg_type AS t \
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace \
+        JOIN pg_catalog.pg_roles AS r ON r.oid IN (t.typowner, CASE n.nspowner::pg_catalog.regrole::pg_catalog.text \
+          WHEN 'pg_database_owner' THEN (SELECT d.datdba FROM pg_catalog.pg_database AS d \
+            WHERE d.datname = pg_catalog.current_database()) ELSE n.nspowner END) \
+        WHERE t.oid = ANY ($1) AND NOT r.rolsuper AND r.rolname <> session_user";
+    let name: Option<Option<String>> = client.value(sql, &[(&types, Type::OID_ARRAY)]).await?;
+    Ok(name.flatten())
 }
 
 /// What of the owner's code that a statement on a table runs is not harmless. `triggers`: the `tgenabled` of triggers that
@@ -404,6 +432,10 @@ const BUSY: &str = "another session vacuums or alters this relation, and what it
      rights\n\
      HINT:  Try again later, run as the owner (-U), or as a superuser with the extension pageinspect.";
 
+const UNLOCKED: &str = "a materialized view cannot be locked against statistics that its owner may add meanwhile, whose code \
+     would run with your rights\n\
+     HINT:  Run as the owner (-U), or with the extension pageinspect.";
+
 /// How a relation can be locked by a reader who is not its owner.
 struct Lock {
     /// Whether the user may take the lock that holds off `CREATE INDEX` and `CREATE STATISTICS`.
@@ -413,6 +445,8 @@ struct Lock {
     /// Whether another session holds a lock that conflicts with that lock.
     is_busy: bool,
     may_hold_schema: bool,
+    /// Whether it is a materialized view, which `LOCK TABLE` does not accept, and the user a superuser.
+    is_view_of_superuser: bool,
 }
 
 /// Before version 17, no role could be granted MAINTAIN.
@@ -425,7 +459,8 @@ const LOCK: &str = "SELECT NOT pg_catalog.pg_is_in_recovery() AND c.relkind = 'r
       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
                         WHERE d.datname = pg_catalog.current_database()) \
       AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', \
-                     'AccessExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()) \
+                     'AccessExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()), \
+    c.relkind = 'm' AND EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper) \
     FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
 
 /// Begins a transaction in which the relation is read by SQL, with a snapshot. Code of the relation's owner that is not
@@ -497,6 +532,7 @@ async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveEr
     let Some(rights) = lent_rights(client, relation).await? else { return Ok(None) };
     let Some(row) = client.row(LOCK, &[(&relation.0, Type::OID)]).await? else { return Ok(None) };
     Ok(Some(Lock {
+        is_view_of_superuser: row.try_get(3)?,
         may_hold_off: row.try_get(0)?,
         is_table: row.try_get(1)?,
         is_busy: row.try_get(2)?,
@@ -536,6 +572,9 @@ async fn begin_checked(
             return Err(LiveError::Changed);
         }
         check(client, relation.oid).await?;
+        if lock.is_view_of_superuser {
+            return Err(LiveError::OwnerCode(UNLOCKED.into()));
+        }
         Ok(moment)
     };
     let checked = checked.await;
@@ -546,9 +585,11 @@ async fn begin_checked(
     checked
 }
 
-/// Whether the relation has its name now. Where it is locked, only its schema can be renamed from then on.
+/// Whether the relation has its name now, and a file: before version 16, a rule can make a view of a table. Where it is
+/// locked, only its schema can be renamed from then on. Both functions see what is committed, whatever the snapshot.
 pub(crate) async fn is_named(client: &Client, relation: &Relation) -> Result<bool, LiveError> {
-    let sql = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
+    let sql = "SELECT CASE WHEN pg_catalog.pg_relation_filenode(n) IS NOT NULL THEN n::pg_catalog.oid END \
+               FROM pg_catalog.to_regclass($1) AS n";
     let found: Option<Option<u32>> = client.value(sql, &[(&relation.quoted(), Type::TEXT)]).await?;
     Ok(found.flatten() == Some(relation.oid.0))
 }

@@ -35,7 +35,8 @@ pub(crate) const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub struct PageReader {
     connection: Arc<Connection>,
-    get_raw_page: String,
+    /// The SQL expression of the page of block `b`.
+    page: String,
     block_type: &'static str,
     /// The quoted name, as used in SQL and by `get_raw_page`.
     relation: String,
@@ -293,8 +294,8 @@ impl PageReader {
     ) -> PageReader {
         PageReader {
             connection,
-            get_raw_page: pageinspect.get_raw_page(),
-            block_type: if pageinspect.takes_bigint() { "int8" } else { "int4" },
+            page: pageinspect.raw_page(&quote_literal(&relation), "main", "b"),
+            block_type: pageinspect.block_type(),
             relation,
             page_size,
             snapshot: Arc::new(snapshot),
@@ -492,8 +493,7 @@ impl PageReader {
 
     /// The query for the pages of `blocks`, in order: many pages in a row for a range, otherwise one.
     fn query(&self, blocks: &[BlockNumber]) -> String {
-        let Self { get_raw_page, block_type, .. } = self;
-        let page = format!("{get_raw_page}({}, 'main', b)", quote_literal(&self.relation));
+        let Self { page, block_type, .. } = self;
         match blocks {
             [first, .., last]
                 if u64::from(last.0) == u64::from(first.0) + blocks.len() as u64 - 1 =>

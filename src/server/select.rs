@@ -87,6 +87,8 @@ pub struct Selection {
     without_effect: Vec<String>,
     /// Named partitioned tables that have no partitions, and so no rows.
     empty: Vec<String>,
+    /// Materialized views without data, whose rows the server refuses to read.
+    unpopulated: Vec<String>,
     /// Tables whose rows are stored on other servers.
     foreign: Vec<String>,
     /// Temporary tables of other sessions.
@@ -113,11 +115,16 @@ impl Selection {
         let only_catalogs = "this database has no tables: only its system catalogs are read";
         let lacks = self.lacks_tables.then(|| only_catalogs.to_owned()).into_iter();
         let empty = self.empty.iter().map(|name| format!("{name} has no partitions"));
+        let unpopulated = self
+            .unpopulated
+            .iter()
+            .map(|name| format!("{name} is a materialized view that was not populated"));
         let without_effect = self.without_effect.iter();
         let without_effect =
             without_effect.map(|pattern| format!("no table matches {pattern}, which is excluded"));
         lacks
             .chain(empty)
+            .chain(unpopulated)
             .chain(without_effect)
             .chain(self.left_out().map(|text| format!("left out: {text}")))
             .collect()
@@ -194,8 +201,12 @@ struct Class {
 }
 
 /// The columns of [`Class`].
-const CLASS: &str = "c.oid, c.relkind::pg_catalog.text, \
+const CLASS: &str = "c.oid, CASE WHEN c.relkind = 'm' AND NOT c.relispopulated THEN 'unpopulated' \
+      ELSE c.relkind::pg_catalog.text END, \
     pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text, c.relpersistence = 't'";
+
+/// The kind of a materialized view without data.
+const UNPOPULATED: &str = "unpopulated";
 
 impl Class {
     fn read(row: &Row) -> Result<Class, LiveError> {
@@ -257,6 +268,7 @@ pub(crate) async fn select_within(
             catalogs += usize::from(row.try_get::<_, bool>(4)?);
             match elsewhere(&class, &citus.tables) {
                 Some(why) => selection.leave_out(why, class, citus.matched),
+                None if class.kind == UNPOPULATED => selection.unpopulated.push(class.name),
                 None => selection.add(class.oid, How::Matched),
             }
         }
@@ -383,6 +395,7 @@ async fn select_one(
                 }
             }
             "m" => selection.add(class.oid, how),
+            UNPOPULATED => selection.unpopulated.push(class.name),
             // TOAST relations can be named, but `*` does not match them.
             "t" if literal => selection.add(class.oid, how),
             _ if literal => return Err(wrong_kind(&class.kind, &format!("\"{}\"", class.name))),
@@ -632,7 +645,8 @@ async fn other_object(connection: &Connection, wanted: &str) -> Result<Option<St
     let hint = if row.try_get(0)? {
         format!("That is a schema: {} selects its tables.", schema_words(name))
     } else if row.try_get(2)? {
-        "That is this database: '*.*' selects all of its tables.".to_owned()
+        "That is this database: toastctl inspect without a name shows its tables; '*' selects those of the search path."
+            .to_owned()
     } else if row.try_get(1)? {
         format!("That is a database: -d {} connects to it.", shell_quoted(name))
     } else {

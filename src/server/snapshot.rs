@@ -50,6 +50,17 @@ pub(crate) fn hold_schema(schema: &str) -> String {
     format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname = {name} FOR KEY SHARE")
 }
 
+/// Holds off commands that rename these types or their schemas until the transaction ends; only superusers may.
+pub(crate) fn hold_types(types: &[u32]) -> String {
+    let list: Vec<String> = types.iter().map(u32::to_string).collect();
+    let list = list.join(", ");
+    format!(
+        "SELECT FROM pg_catalog.pg_type WHERE oid IN ({list}) FOR KEY SHARE; \
+         SELECT FROM pg_catalog.pg_namespace WHERE oid IN (\
+         SELECT typnamespace FROM pg_catalog.pg_type WHERE oid IN ({list})) FOR KEY SHARE"
+    )
+}
+
 /// Takes the snapshot of the transaction that the connection is in.
 pub(super) async fn take(client: &Client) -> Result<Moment, LiveError> {
     let ask = client.query_typed(

@@ -234,6 +234,7 @@ fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
         replica_role: true,
         idle_ms: 5000,
         schema: None,
+        types: Vec::new(),
         role: None,
     };
     let batch = format!("{}; {update}", sql::begin(&settings));

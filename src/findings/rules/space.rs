@@ -123,14 +123,14 @@ fn probable(facts: &Facts) -> Option<Finding> {
     if spare.low < facts.worth as f64 || spare.estimate < bytes as f64 * PROBABLY {
         return None;
     }
-    let command = if may_compact(facts, "toast") {
-        facts.table.compact("toast")
+    let (command, locks) = if may_compact(facts, "toast") {
+        (facts.table.compact("toast"), "")
     } else {
-        facts.table.vacuum_full()
+        (facts.table.vacuum_full(), "; VACUUM FULL locks readers and writers out")
     };
     Some(Finding {
         object: Some("toast".to_owned()),
-        what: format!("probably free in the TOAST relation's file, {how}"),
+        what: format!("probably free in the TOAST relation's file, {how}{locks}"),
         command,
         ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })

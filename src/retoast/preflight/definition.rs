@@ -424,8 +424,11 @@ pub(crate) fn check(
     targets: &[Target],
     known: Option<&Definition>,
 ) -> String {
-    let mut conditions: Vec<String> =
-        targets.iter().flat_map(|target| target.shape.same_types()).collect();
+    let named = targets.iter().flat_map(Target::named_types);
+    let same = named.map(|(name, oid)| {
+        format!("pg_catalog.to_regtype({})::pg_catalog.oid = {oid}", quote_literal(name))
+    });
+    let mut conditions: Vec<String> = same.collect();
     conditions.push(known.map_or_else(|| "false".to_owned(), |known| known.condition(oid)));
     let condition = conditions.join(" AND ");
     format!(

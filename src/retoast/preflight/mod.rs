@@ -177,8 +177,9 @@ impl Preflight<'_> {
         let code = if task.updates() {
             let coerced = coerced(&targets, by_policy);
             let triggers = &table.triggers;
-            Code::approve(client, &relation, rights, triggers, replica_role, approval, coerced)
-                .await?
+            let code =
+                Code::approve(client, &relation, rights, triggers, replica_role, approval, coerced);
+            code.await?.naming_types(client, &relation, rights, &targets).await?
         } else {
             Code::of_maintenance(rights)
         };

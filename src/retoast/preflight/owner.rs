@@ -48,6 +48,8 @@ pub struct Code {
     lends_rights: bool,
     /// Whether the user may hold the name of the table's schema.
     may_hold_schema: bool,
+    /// The types that statements name, if the user may hold their names.
+    held_types: Vec<u32>,
 }
 
 impl Code {
@@ -91,7 +93,39 @@ impl Code {
             is_maintenance: false,
             lends_rights: false,
             may_hold_schema: rights.is_some_and(|rights| rights.may_hold_schema),
+            held_types: Vec::new(),
         })
+    }
+
+    /// The same, for statements that name types. The user holds the names, or nobody else may change them.
+    ///
+    /// # Errors
+    /// [`RetoastError::Refused`] if another role could give the name of one to another type.
+    pub(crate) async fn naming_types(
+        self,
+        client: &Client,
+        relation: &Relation,
+        rights: Option<&Rights>,
+        targets: &[Target],
+    ) -> Result<Code, RetoastError> {
+        let types: Vec<u32> =
+            targets.iter().flat_map(Target::named_types).map(|(_, oid)| oid).collect();
+        if types.is_empty() || !self.blocks_create_statistics() {
+            return Ok(self);
+        }
+        if rights.is_some_and(|rights| rights.may_hold_types) {
+            return Ok(Code { held_types: types, ..self });
+        }
+        match owner_facts::movable_type(client, &types).await? {
+            Some(name) => refused_table(
+                &relation.display_name(),
+                format!(
+                    "while values of type {name} are rebuilt, another role could give its name to another type, whose code \
+                     would run with your rights\nHINT:  Run as the owner (-U), or as a superuser. Nothing was changed."
+                ),
+            ),
+            None => Ok(self),
+        }
     }
 
     /// Checks the code again, in the snapshot in which the definition was read.
@@ -202,6 +236,11 @@ impl Code {
         self.lent && self.trusted.is_none()
     }
 
+    /// The types whose names statements on the table must hold.
+    pub(crate) fn held_types(&self) -> &[u32] {
+        &self.held_types
+    }
+
     /// Whether statements on the table must hold the name of its schema, and the user may do that.
     pub(crate) fn holds_schema(&self) -> bool {
         self.blocks_create_statistics() && self.may_hold_schema
@@ -227,7 +266,7 @@ pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
     numbers
 }
 
-async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
+pub(super) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
     Ok(owner_facts::rights(client, slice::from_ref(&table)).await?.remove(&table))
 }
 
@@ -283,10 +322,11 @@ impl UpdateTriggers {
         client: &Client,
         tables: &[Oid],
     ) -> Result<HashMap<Oid, UpdateTriggers>, LiveError> {
-        // In tgtype, 16 is UPDATE; in ev_type, 2 is.
+        // In tgtype, 16 is UPDATE; in ev_type, 2 is. Before version 15, copies of a partitioned table's triggers are
+        // internal, like those of constraints, which call the server's own functions.
         let sql = "SELECT tgrelid, tgname::pg_catalog.text, tgenabled::pg_catalog.text, false \
                    FROM pg_catalog.pg_trigger \
-                   WHERE tgrelid = ANY ($1) AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
+                   WHERE tgrelid = ANY ($1) AND NOT (tgisinternal AND tgfoid < 16384) AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
                    UNION ALL SELECT ev_class, rulename::pg_catalog.text, ev_enabled::pg_catalog.text, true \
                    FROM pg_catalog.pg_rewrite \
                    WHERE ev_class = ANY ($1) AND ev_type = '2' AND ev_enabled <> 'D' ORDER BY 1, 2";

@@ -64,6 +64,8 @@ pub(crate) async fn prepare_to_judge(
         let domain = types.domain(client, column.type_oid.0).await?;
         targets.push(Target { domain, ..Target::new(index, column, shape, default_method) });
     }
+    let rights = owner::rights(client, relation.oid).await?;
+    let code = code.naming_types(client, &relation, rights.as_ref(), &targets).await?;
     let target = relation.tuple_target(server.page_size);
     let model = model(&relation, server, Toaster::External, &targets, default_method, target);
     let judge = Judge::Policy(rule_of(goal, &model, &targets));

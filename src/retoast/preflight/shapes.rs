@@ -75,10 +75,11 @@ async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> 
                  UNION ALL \
                  SELECT t.typbasetype, t.typtypmod, b.depth + 1 FROM base AS b \
                  JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
-               SELECT pg_catalog.format_type($1, NULL), pg_catalog.format_type(b.type, b.modifier) \
+               SELECT pg_catalog.format_type($1, NULL), pg_catalog.format_type(b.type, b.modifier), b.type \
                FROM base AS b WHERE b.depth > 0 ORDER BY b.depth DESC LIMIT 1";
     let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
-    Ok(Some(Domain { name: row.try_get(0)?, of: row.try_get(1)? }))
+    let of_oid = row.try_get(2)?;
+    Ok(Some(Domain { name: row.try_get(0)?, oid, of: row.try_get(1)?, of_oid }))
 }
 
 async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, LiveError> {

@@ -68,10 +68,9 @@ pub(crate) fn keys(table: &str, class: &str, column: &str) -> Option<String> {
 pub(crate) fn pages(pageinspect: &Pageinspect, index: &str) -> String {
     format!(
         "SELECT m.n_entry_pages::pg_catalog.float8, m.n_data_pages::pg_catalog.float8, \
-         m.n_entries::pg_catalog.float8 FROM {}({}({}, 0)) AS m",
+         m.n_entries::pg_catalog.float8 FROM {}({}) AS m",
         pageinspect.function("gin_metapage_info"),
-        pageinspect.get_raw_page(),
-        quote_literal(index)
+        pageinspect.raw_page(&quote_literal(index), "main", "0")
     )
 }
 

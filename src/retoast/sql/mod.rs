@@ -34,8 +34,10 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
     pub name: String,
+    pub(crate) oid: u32,
     /// The type of its values (under nested domains, that of the innermost one), with its type modifier.
     pub of: String,
+    pub(crate) of_oid: u32,
 }
 
 impl Target {
@@ -48,6 +50,15 @@ impl Target {
     ) -> Target {
         let method = column.compression.unwrap_or(default_method);
         Target { name: column.name.clone(), index, shape, method, base: None, domain: None }
+    }
+
+    /// The types that statements name, by their names and OIDs.
+    pub(crate) fn named_types(&self) -> Vec<(&str, u32)> {
+        let mut named = self.shape.named_types();
+        if let Some(domain) = &self.domain {
+            named.extend([(domain.name.as_str(), domain.oid), (domain.of.as_str(), domain.of_oid)]);
+        }
+        named
     }
 
     /// The column in SQL, for a table with the alias `t`.
@@ -92,6 +103,8 @@ pub struct BatchSettings {
     pub idle_ms: u64,
     /// The schema whose name is held ([`hold_schema`]).
     pub schema: Option<String>,
+    /// The types whose names are held ([`hold_types`]).
+    pub types: Vec<u32>,
     /// The role to run as, if it is not the user.
     pub role: Option<String>,
 }
@@ -123,6 +136,9 @@ pub fn begin(settings: &BatchSettings) -> String {
     }
     if let Some(schema) = &settings.schema {
         sql.push_str(&format!("; {}", snapshot::hold_schema(schema)));
+    }
+    if !settings.types.is_empty() {
+        sql.push_str(&format!("; {}", snapshot::hold_types(&settings.types)));
     }
     // This comes last, because the role may lack the privileges that the other settings need.
     if let Some(role) = &settings.role {
@@ -447,9 +463,10 @@ mod tests {
             replica_role: true,
             idle_ms: 5000,
             schema: Some("s".into()),
+            types: vec![7],
             role: Some("own\"er".into()),
         };
-        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL synchronous_commit = local; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica; SELECT FROM pg_catalog.pg_namespace WHERE nspname = 's' FOR KEY SHARE; SET LOCAL ROLE "own""er""##);
+        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL synchronous_commit = local; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica; SELECT FROM pg_catalog.pg_namespace WHERE nspname = 's' FOR KEY SHARE; SELECT FROM pg_catalog.pg_type WHERE oid IN (7) FOR KEY SHARE; SELECT FROM pg_catalog.pg_namespace WHERE oid IN (SELECT typnamespace FROM pg_catalog.pg_type WHERE oid IN (7)) FOR KEY SHARE; SET LOCAL ROLE "own""er""##);
         insta::assert_snapshot!(prune(TABLE), @r##"SELECT count(*) FROM ONLY "s"."T" AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"##);
         insta::assert_snapshot!(lock_and_hash(TABLE, None), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
         insta::assert_snapshot!(hashes(TABLE, Some(&[r#"t."a""b""#.into(), r#"t."c""#.into()])), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);

@@ -166,6 +166,9 @@ impl Reading<'_> {
             // The second time it is the table that has the name from now on.
             locks = format!("{locks}; {}; {lock}", snapshot::hold_schema(&relation.schema));
         }
+        if !code.held_types().is_empty() {
+            locks = format!("{locks}; {}", snapshot::hold_types(code.held_types()));
+        }
         let moment = snapshot::begin_with_lock(client, &locks).await?;
         match self.known {
             Some(known) => {
@@ -305,6 +308,7 @@ impl<'a> Guard<'a> {
             replica_role: self.ready.replica_role,
             idle_ms: millis(*idle_limit),
             schema: code.holds_schema().then(|| relation.schema.clone()),
+            types: code.held_types().to_vec(),
             role: code.role().map(str::to_owned),
         }
     }

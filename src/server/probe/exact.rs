@@ -2,6 +2,7 @@
 //! values are read.
 
 use super::{AskedColumn, LONGEST_SHORT, Probe, Questions, listed};
+use crate::server::owner_facts::FIRST_NORMAL;
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::{Length, max_align};
 use toast_format::model::sql::quote_identifier;
@@ -83,9 +84,15 @@ impl Probe<'_> {
     pub(crate) fn texts(&self, index: usize) -> Option<String> {
         let column = self.column(index)?;
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
+        // A cast of another type could be a function of the type's owner.
+        let text = if column.attribute.type_oid.0 < FIRST_NORMAL {
+            format!("{value}::pg_catalog.text")
+        } else {
+            format!("pg_catalog.format('%s', {value})")
+        };
         // For a composite value, IS NOT NULL would mean that no attribute is NULL.
         Some(format!(
-            "SELECT t.ctid::pg_catalog.text, pg_catalog.convert_to({value}::pg_catalog.text, \
+            "SELECT t.ctid::pg_catalog.text, pg_catalog.convert_to({text}, \
                  pg_catalog.getdatabaseencoding()) \
              FROM ONLY {} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
              AND {value} IS DISTINCT FROM NULL",

@@ -165,23 +165,22 @@ impl Shape {
         }
     }
 
-    /// Conditions that hold while the types that [`Shape::force`] names are still these: whoever owns a type can give its
-    /// name to another one, with other code.
-    pub fn same_types(&self) -> Vec<String> {
+    /// The types that [`Shape::force`] names, by their quoted names and OIDs: whoever owns a type can give its name to
+    /// another one, with other code.
+    pub fn named_types(&self) -> Vec<(&str, u32)> {
         let (type_name, type_oid) = match self {
             Shape::Rows { type_name, type_oid, .. }
             | Shape::Composite { type_name, type_oid, .. } => (type_name, type_oid),
             _ => return Vec::new(),
         };
-        let name = quote_literal(type_name);
-        let mut same = vec![format!("pg_catalog.to_regtype({name})::pg_catalog.oid = {type_oid}")];
+        let mut named = vec![(type_name.as_str(), *type_oid)];
         if let Shape::Rows { element, .. } = self {
-            same.extend(element.same_types());
+            named.extend(element.named_types());
         }
         if let Shape::Composite { fields, .. } = self {
-            same.extend(fields.iter().flat_map(|field| field.shape.same_types()));
+            named.extend(fields.iter().flat_map(|field| field.shape.named_types()));
         }
-        same
+        named
     }
 
     /// Whether there can be arrays inside whose elements keep their compressed fields.
@@ -285,14 +284,8 @@ mod tests {
             is_built_in: false,
         };
         insta::assert_snapshot!(rows.force("c"), @r##"CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN ARRAY(SELECT CASE WHEN r.e IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[(r.e)."t"])[1])::"s"."in" END FROM (SELECT pg_catalog.unnest(c) AS e) AS r)::"s"."_in" ELSE CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END END"##);
-        assert_eq!(
-            rows.same_types(),
-            [
-                r#"pg_catalog.to_regtype('"s"."_in"')::pg_catalog.oid = 9"#,
-                r#"pg_catalog.to_regtype('"s"."in"')::pg_catalog.oid = 7"#
-            ]
-        );
-        assert_eq!(outer.same_types().len(), 2);
+        assert_eq!(rows.named_types(), [(r#""s"."_in""#, 9), (r#""s"."in""#, 7)]);
+        assert_eq!(outer.named_types().len(), 2);
         assert!(rows.leaves_fields() && !outer.leaves_fields());
         insta::assert_snapshot!(rows.hidden("c", None).unwrap(), @r##"EXISTS (SELECT FROM (SELECT pg_catalog.unnest(CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN c END) AS e) AS r WHERE (pg_catalog.pg_column_compression((r.e)."t") IS NOT NULL))"##);
         insta::assert_snapshot!(Shape::Bytea.force(r#"t."c""#), @r#"pg_catalog.substr(t."c", 1)"#);
