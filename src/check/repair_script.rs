@@ -879,7 +879,8 @@ mod tests {
         let text = script(&RepairFacts { unreadable_chunks: vec![chunk], ..facts() }, &[]).concat();
         let kill = "SELECT \"pg_catalog\".heap_force_kill('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.regclass, \
                     ARRAY['(0,2)']::pg_catalog.tid[])\n  \
-                    FROM get_raw_page('\"pg_toast\".\"pg_toast_1\"', 'main', 0) AS page\n \
+                    FROM \"public\".get_raw_page('\"pg_toast\".\"pg_toast_1\"'::pg_catalog.text, \
+                    'main'::pg_catalog.text, (0)::pg_catalog.int8) AS page\n \
                     WHERE pg_catalog.encode(pg_catalog.substr(page, 29, 4), 'hex') = '409fc800';\n";
         assert!(text.contains(kill), "{text}");
     }

@@ -375,7 +375,8 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     fn visit(&self, target: &FleetTarget) -> Step<FleetTarget, DatabaseOutcome> {
         let _span = tracing::debug_span!("database", name = target.name).entered();
         let shared = self.shared.lock();
-        let (clusters, notices) = (Arc::clone(&shared.clusters), Arc::clone(&shared.notices));
+        let clusters = Arc::clone(&shared.clusters);
+        let notices = Arc::clone(&shared.notices);
         drop(shared);
         let run = TargetRun::new(target.name.clone(), self.stop.clone(), clusters, notices);
         // each line of JSON has the document of one database, and one page has the texts of all

@@ -432,9 +432,9 @@ const BUSY: &str = "another session vacuums or alters this relation, and what it
      rights\n\
      HINT:  Try again later, run as the owner (-U), or as a superuser with the extension pageinspect.";
 
-const UNLOCKED: &str = "a materialized view cannot be locked against statistics that its owner may add meanwhile, whose code \
-     would run with your rights\n\
-     HINT:  Run as the owner (-U), or with the extension pageinspect.";
+/// What counts as the owner's code where `LOCK TABLE` does not accept the relation.
+const UNLOCKED: &str =
+    "statistics that are created meanwhile, against which a materialized view cannot be locked";
 
 /// How a relation can be locked by a reader who is not its owner.
 struct Lock {
@@ -571,10 +571,7 @@ async fn begin_checked(
         if !is_named(client, relation).await? {
             return Err(LiveError::Changed);
         }
-        check(client, relation.oid).await?;
-        if lock.is_view_of_superuser {
-            return Err(LiveError::OwnerCode(UNLOCKED.into()));
-        }
+        check(client, relation.oid, lock.is_view_of_superuser).await?;
         Ok(moment)
     };
     let checked = checked.await;
@@ -604,10 +601,14 @@ pub(super) async fn lock_unplanned(
     Ok(())
 }
 
-/// Refuses a statement on a relation in the current transaction, if code of its owner would run that is not harmless.
-async fn check(client: &Client, relation: Oid) -> Result<(), LiveError> {
+/// Refuses a statement on a relation in the current transaction, if code of its owner would run that is not harmless, or may
+/// be added meanwhile because the relation `is_unlocked`.
+async fn check(client: &Client, relation: Oid, is_unlocked: bool) -> Result<(), LiveError> {
     let Some(rights) = lent_rights(client, relation).await? else { return Ok(()) };
-    let refusals = refusals(client, relation, &[], &[]).await?;
+    let mut refusals = refusals(client, relation, &[], &[]).await?;
+    if is_unlocked {
+        refusals.push(UNLOCKED.to_owned());
+    }
     if refusals.is_empty() {
         return Ok(());
     }
@@ -636,7 +637,7 @@ pub(crate) async fn may_read(
     }
     let client = connection.client();
     if mode == SHARE_UPDATE_EXCLUSIVE {
-        return may_pass(check(client, relation).await);
+        return may_pass(check(client, relation, false).await);
     }
     Ok(lent_rights(client, relation).await?.is_none())
 }
@@ -665,7 +666,7 @@ impl LockConnection {
         for _ in 0..TRIES {
             let Some(lock) = lock_now(client, oid).await? else { return Ok(true) };
             if !lock.may_hold_off {
-                return may_pass(check(client, oid).await);
+                return may_pass(check(client, oid, false).await);
             }
             if !lock.is_busy
                 && let Some(held) = self.try_to_hold(connection, relation, oid).await?
@@ -696,7 +697,7 @@ impl LockConnection {
             other.begin("READ ONLY").await?;
             let sql = format!("LOCK TABLE ONLY {relation} IN {SHARE_UPDATE_EXCLUSIVE}");
             other.client().batch_execute(&sql).await?;
-            check(other.client(), oid).await
+            check(other.client(), oid, false).await
         };
         let held = held.await;
         if held.is_err() {

@@ -95,7 +95,11 @@ fn who_may_not_read_the_toast_relation_is_told_what_helps() {
     let by_owner = |more: &[&str]| {
         retoast_as(&database, &role, &[&["compact", "t", "--allow", "triggers"], more].concat())
     };
-    refused(&by_owner(&[]), 1, "--files heap leaves its TOAST relation out");
+    refused(
+        &by_owner(&[]),
+        1,
+        "--files heap, or retoast --compact=heap, leaves its TOAST relation out",
+    );
     let before = contents(&database, "t");
     let table = done(&by_owner(&["--files", "heap"]));
     assert_eq!(table.source, Source::Functions);

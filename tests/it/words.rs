@@ -390,7 +390,33 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (3, &["inspect", "-d", &misspelt], &meant),
         (3, &["inspect", "-d", &unlike], "FATAL:  database \"zebra\" does not exist\n"),
         (1, &["inspect", "app"], "HINT:  That is a schema: 'app.*' selects its tables."),
-        (1, &["inspect", &name], "HINT:  That is this database: '*.*' selects"),
+        (
+            1,
+            &["advise-threshold", "orders", "docc"],
+            "HINT:  doc is a column of the table orders: -c doc",
+        ),
+        (
+            1,
+            &["value", "orders", "5"],
+            "HINT:  A value is named by its row: toastctl value 'TABLE.COLUMN@id=5'",
+        ),
+        (1, &["inspect", "\\d orders"], "HINT:  toastctl has verbs instead of psql's commands"),
+        (
+            1,
+            &["inspect", "orders", "-c", "dco"],
+            "error: column \"dco\" of relation \"public.orders\" does not exist",
+        ),
+        (
+            2,
+            &["inspect", "--fail-on", "free>1"],
+            "there is no figure \"free\", but free_space and free_ratio",
+        ),
+        (
+            2,
+            &["inspect", "--compare", "/nosuch.json"],
+            "HINT:  toastctl inspect --format json >FILE",
+        ),
+        (1, &["inspect", &name], "HINT:  That is this database: toastctl inspect without a name"),
         (1, &["check", "postgres"], "HINT:  That is a database: -d postgres connects to it."),
         (
             2,
@@ -575,6 +601,6 @@ fn missing_rights_are_one_message_and_an_empty_database_is_called_that() {
     let check = run(toastctl().args(["check", "-d", &empty.url()]));
     let said = "toastctl: notice: this database has no tables: only its system catalogs are read\n\
                 toastctl: error: check needs pages: the extension pageinspect is not installed in this database\n\
-                HINT:  toastctl help permissions lists what each verb needs.\n";
+                HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.\n";
     assert_eq!((check.code, check.stderr.as_str()), (Some(1), said));
 }

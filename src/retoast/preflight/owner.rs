@@ -113,19 +113,14 @@ impl Code {
         if types.is_empty() || !self.blocks_create_statistics() {
             return Ok(self);
         }
-        if rights.is_some_and(|rights| rights.may_hold_types) {
+        let Some(rights) = rights else { return Ok(self) };
+        if rights.may_hold_types {
             return Ok(Code { held_types: types, ..self });
         }
-        match owner_facts::movable_type(client, &types).await? {
-            Some(name) => refused_table(
-                &relation.display_name(),
-                format!(
-                    "while values of type {name} are rebuilt, another role could give its name to another type, whose code \
-                     would run with your rights\nHINT:  Run as the owner (-U), or as a superuser. Nothing was changed."
-                ),
-            ),
-            None => Ok(self),
-        }
+        let Some(name) = owner_facts::movable_type(client, &types).await? else { return Ok(self) };
+        let found = format!("type {name}, whose name another role could give to another type");
+        let text = owner_facts::refusal(rights, &[found], WAYS_OUT);
+        refused_table(&relation.display_name(), format!("{text} Nothing was changed."))
     }
 
     /// Checks the code again, in the snapshot in which the definition was read.

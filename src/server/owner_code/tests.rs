@@ -299,7 +299,6 @@ fn nodes_that_are_not_known_to_be_harmless_are_refused() {
         "COERCETODOMAIN",
         "CONVERTROWTYPEEXPR",
         "ROWEXPR",
-        "ROWCOMPAREEXPR",
         "FIELDSELECT",
         "FIELDSTORE",
         "SETTODEFAULT",
