@@ -97,6 +97,10 @@ impl Finding {
     pub(crate) fn take_advice(&mut self, command: Option<String>) {
         if let Some(command) = command {
             self.command = command;
+            if self.code == Code::OlderSetting {
+                // which may be neither what they are stored by nor what is set
+                self.what.push_str("; the command stores them as suits them best");
+            }
         } else {
             self.command.clear();
             self.what.push_str("; there is no better setting");

@@ -616,10 +616,10 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
     let is_quoted = wanted.contains('"');
     Ok(match found.as_slice() {
         _ if wanted.contains(',') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
-        [] if wanted.contains(' ') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
-        [] if wanted.parse::<i64>().is_ok() => {
+        _ if wanted.parse::<i64>().is_ok() => {
             Some(format!("A value is named by its row: toastctl value 'TABLE.COLUMN@id={wanted}'."))
         }
+        [] if wanted.contains(' ') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
         [] => match table_of_column(connection, wanted).await? {
             Some((table, column)) => Some(format!(
                 "{} a column of the table {table}: -c {column} names it, and '{table}.{column}@id=42' a value.",

@@ -430,7 +430,8 @@ fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
         assert_eq!(found.code, Some(1), "{}", found.stderr);
         let expected = "toastctl: notice: using SQL functions: pageinspect needs a superuser\n\
                         toastctl: error: public.secret: permission denied for table secret\n\
-                        HINT:  toastctl help permissions lists what each verb needs.\n";
+                        HINT:  Reading takes SELECT on the table and USAGE on its schema, which members of \
+                        pg_read_all_data have: toastctl help permissions.\n";
         assert_eq!(found.stderr, expected);
         let report = found.report::<Overview>();
         assert_eq!(report.left_out[0].relation, "public.secret");

@@ -305,7 +305,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 64] = [
+    let cases: [(i32, &[&str], &str); 70] = [
         (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
         (
             2,
