@@ -632,7 +632,8 @@ fn notes(overview: &Overview) -> Vec<String> {
     }
     if totals.by_functions > 0 {
         notes.push(format!(
-            "Read without pages: {}; their free space and dead rows are not known.",
+            "Read without pages: {}; their free space and dead rows are not known, and values were not examined for \
+             findings (toastctl advise-threshold TABLE does).",
             tables(totals.by_functions)
         ));
     }

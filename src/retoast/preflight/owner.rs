@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::retoast::error::{RetoastError, refused_table};
 use crate::retoast::sql::Target;
-use crate::server::owner_facts::{self, Rights};
+use crate::server::owner_facts::{self, FIRST_NORMAL, Rights};
 use crate::server::{Client, LiveError, Relation, Server, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::Shape;
@@ -108,8 +108,8 @@ impl Code {
         rights: Option<&Rights>,
         targets: &[Target],
     ) -> Result<Code, RetoastError> {
-        let types: Vec<u32> =
-            targets.iter().flat_map(Target::named_types).map(|(_, oid)| oid).collect();
+        let named = targets.iter().flat_map(Target::named_types).map(|(_, oid)| oid);
+        let types: Vec<u32> = named.filter(|oid| *oid >= FIRST_NORMAL).collect();
         if types.is_empty() || !self.blocks_create_statistics() {
             return Ok(self);
         }
