@@ -40,8 +40,8 @@ const OTHER_WORDS: [(&[&str], &str); 1] =
     [(&["undo", "rollback", "revert", "restore"], "runbooks: UNDO A CONVERSION")];
 /// The room for an option in the short help.
 const HEAD: usize = 26;
-/// Topics and sections that are named for a word that is none of them.
-const MOST_PLACES: usize = 4;
+/// The most topics and sections that a hint names for an unknown word.
+const MOST_MENTIONS: usize = 4;
 /// What stands before a hint: "HINT:" and two blanks.
 const HINT: usize = 7;
 /// The heading of the options of every connection.
@@ -224,7 +224,7 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     if let ("json", Some(verb)) = (about, verb) {
         return schema(verb)
             .map(str::to_owned)
-            .ok_or_else(|| unknown("schema", verb, &SCHEMAS.map(|(verb, _)| verb), width));
+            .ok_or_else(|| unknown("schema", verb, &SCHEMAS.map(|(verb, _)| verb), &[], width));
     }
     let topic = TOPICS.iter().find(|topic| topic.name == about);
     let page = PAGES.iter().find(|page| page.name == about);
@@ -244,7 +244,7 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     let Some(command) = root.find_subcommand_mut(about) else {
         let topics = topics().map(|(name, _)| name);
         let known: Vec<&str> = verbs.iter().map(String::as_str).chain(topics).collect();
-        return Err(unknown("verb or topic", about, &known, width));
+        return Err(unknown("verb or topic", about, &known, &mentions(about), width));
     };
     let mut text = command.render_long_help().to_string();
     if let Some(manual) = manual(about) {
@@ -264,32 +264,31 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     Ok(text)
 }
 
-fn unknown(what: &str, given: &str, known: &[&str], width: usize) -> Failure {
+/// `mentions`: topics and sections that mention the word.
+fn unknown(what: &str, given: &str, known: &[&str], mentions: &[String], width: usize) -> Failure {
     let failure = Failure::usage(format!("there is no {what} \"{given}\""));
     let names: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
     let other = OTHER_WORDS.iter().find(|(words, _)| words.contains(&given));
     if let Some((_, about)) = other {
         return failure.hint(format!("Perhaps you meant {about}."));
     }
-    let places = places_of(given);
     match similar(given, &names).first() {
         Some(near) => failure.hint(format!("Perhaps you meant {near}.")),
-        None if !places.is_empty() => {
-            let places = format!("It is a word of {}.", places.join(", "));
-            failure.hint(below_hint(&places, width))
+        None if !mentions.is_empty() => {
+            failure.hint(below_hint(&format!("It is mentioned in {}.", mentions.join(", ")), width))
         }
         None => failure.hint(below_hint(&format!("Available: {}.", known.join(", ")), width)),
     }
 }
 
-/// The text of a hint, with lines that begin below its first one.
+/// The text of a hint, wrapped, with all lines aligned below its first word.
 fn below_hint(text: &str, width: usize) -> String {
     let indented = format!("\n{:HINT$}", "");
     wrapped(text, Some(width.saturating_sub(HINT)), 0).replace('\n', &indented)
 }
 
-/// The topics that mention a word, and the sections of pages, first those whose headings do.
-fn places_of(word: &str) -> Vec<String> {
+/// Topics and sections of pages that mention a word. Sections with the word in their heading come first.
+fn mentions(word: &str) -> Vec<String> {
     let word = word.to_lowercase();
     if word.len() < 3 {
         return Vec::new();
@@ -297,16 +296,16 @@ fn places_of(word: &str) -> Vec<String> {
     let pages = PAGES.iter().flat_map(|page| {
         let sections = page.sections_with(&word).into_iter();
         sections.map(|heading| {
-            let is_about_it = heading.to_lowercase().contains(&word);
-            (!is_about_it, format!("{} ({heading})", page.name))
+            let in_heading = heading.to_lowercase().contains(&word);
+            (in_heading, format!("{} ({heading})", page.name))
         })
     });
     let topics =
         TOPICS.iter().filter(|topic| topic_text(topic, WIDEST).to_lowercase().contains(&word));
-    let mut places: Vec<(bool, String)> =
-        topics.map(|topic| (true, topic.name.to_owned())).chain(pages).collect();
-    places.sort_by_key(|(is_aside, _)| *is_aside);
-    places.into_iter().take(MOST_PLACES).map(|(_, place)| place).collect()
+    let mut found: Vec<(bool, String)> =
+        topics.map(|topic| (false, topic.name.to_owned())).chain(pages).collect();
+    found.sort_by_key(|(in_heading, _)| !in_heading);
+    found.into_iter().take(MOST_MENTIONS).map(|(_, name)| name).collect()
 }
 
 fn topic_text(topic: &Topic, width: usize) -> String {
@@ -440,8 +439,11 @@ mod tests {
         let none =
             "there is no verb or topic \"zebra\"\nHINT:  Available: inspect, check, value, keys";
         assert!(said("zebra").starts_with(none), "{}", said("zebra"));
-        let section = "there is no verb or topic \"lz4\"\nHINT:  It is a word of runbooks (UPGRADE TO 19, AND FROM PGLZ TO LZ4)";
-        assert!(said("lz4").starts_with(section), "{}", said("lz4"));
+        let lz4 = "there is no verb or topic \"lz4\"\nHINT:  It is mentioned in runbooks (UPGRADE TO 19, AND FROM PGLZ TO LZ4)";
+        assert!(said("lz4").starts_with(lz4), "{}", said("lz4"));
+        // the schemas are named, not the sections with the word
+        let schema = text(Some("json"), Some("lz4"), WIDEST).unwrap_err().message.to_string();
+        assert!(schema.starts_with("there is no schema \"lz4\"\nHINT:  Available: "), "{schema}");
         for word in ["zebra", "lz4"] {
             assert!(said(word).lines().all(|line| line.len() <= WIDEST), "{}", said(word));
         }

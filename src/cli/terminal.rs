@@ -1,7 +1,6 @@
 //! The terminal: its width, progress on it, and a standard output that may be closed.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use crate::report::document::Format;
 use crate::report::nagios::Service;
 use crate::report::openmetrics::{self, Family};
 use crate::report::table::{ABOUT, DARK_YELLOW, ascii, printable, printable_lines, use_ascii};
+use crate::report::units::and_more;
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::{Failed, RunError};
@@ -101,11 +101,11 @@ pub(super) struct TargetRun {
     pub(super) kept: Mutex<Kept>,
 }
 
-/// The notices about targets, in the order of their first ones: many targets may have the same.
+/// Notices, each with the targets that it is about, in the order in which they first came.
 #[derive(Default)]
 pub(super) struct Notices(Vec<(Message, Vec<String>)>);
 
-/// Targets that a notice names; the rest is counted.
+/// The most targets that a notice names; the others are counted.
 const NAMED_IN_NOTICE: usize = 3;
 
 impl Notices {
@@ -119,13 +119,9 @@ impl Notices {
     /// Each notice once, with the targets that it is about.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Message> {
         std::mem::take(&mut self.0).into_iter().map(|(message, mut targets)| {
-            let more = targets.len().saturating_sub(NAMED_IN_NOTICE);
+            let more = and_more(targets.len(), NAMED_IN_NOTICE);
             targets.truncate(NAMED_IN_NOTICE);
-            let mut names = targets.join(", ");
-            if more > 0 {
-                let _ = write!(names, " and {more} more");
-            }
-            message.of_target(&names)
+            message.of_target(&(targets.join(", ") + &more))
         })
     }
 }
@@ -622,14 +618,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_about_several_targets_is_told_once() {
+    fn a_notice_about_several_targets_is_printed_once() {
         let mut notices = Notices::default();
         for target in ["a", "b", "c", "d", "e"] {
             notices.keep(Message::notice("using SQL functions"), target);
         }
         notices.keep(Message::notice("no tables"), "b");
-        let told: Vec<String> = notices.take().map(|message| message.to_string()).collect();
-        assert_eq!(told, ["a, b, c and 2 more: using SQL functions", "b: no tables"]);
+        let printed: Vec<String> = notices.take().map(|message| message.to_string()).collect();
+        assert_eq!(printed, ["a, b, c and 2 more: using SQL functions", "b: no tables"]);
         assert_eq!(notices.take().count(), 0);
     }
 

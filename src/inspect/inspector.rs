@@ -9,7 +9,6 @@ use crate::server::LiveError;
 use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
-
 use crate::server::sink::{Failed, Kind, PERMISSIONS};
 use toast_format::disk::custom::CustomFlavor;
 use toast_format::heap::progress::Progress;

@@ -91,6 +91,10 @@ impl<W: Write> CheckWriter<W> {
         }
     }
 
+    fn is_for_terminal(&self) -> bool {
+        matches!(self.output.style(), Some(Style::Terminal(_)))
+    }
+
     /// Ends the report with the command that saves damaged values, with these connection options.
     pub fn names_salvage(&mut self, place: String) {
         self.to_save = Some(BTreeSet::new());
@@ -126,7 +130,8 @@ impl<W: Write> CheckWriter<W> {
             }
             return Ok(());
         }
-        if finding.code.severity() == Severity::Error
+        if self.is_for_terminal()
+            && finding.code.severity() == Severity::Error
             && let Some(column) = &finding.place.column
         {
             let columns = self.by_column.entry(finding.place.source.clone()).or_default();
@@ -149,7 +154,7 @@ impl<W: Write> CheckWriter<W> {
 
     /// Writes what was looked at in a relation.
     pub fn relation(&mut self, checked: &Checked) -> io::Result<()> {
-        if !matches!(self.output.style(), Some(Style::Terminal(_))) {
+        if !self.is_for_terminal() {
             self.relations.push(checked.clone());
             return Ok(());
         }

@@ -571,11 +571,8 @@ fn columns_note(totals: &Totals) -> Option<String> {
         }
         None => "the rest is headers, free space and dead rows".into(),
     };
-    let rest = if totals.visible_rows_only > 0 {
-        format!("{rest}, or rows that this user may not see")
-    } else {
-        rest
-    };
+    let hidden =
+        if totals.visible_rows_only > 0 { ", or rows that this user may not see" } else { "" };
     let estimate = totals.columns_bytes.estimate.min(read);
     let held = Interval { estimate, ..totals.columns_bytes };
     let dropped = match totals.dropped_bytes {
@@ -584,8 +581,9 @@ fn columns_note(totals: &Totals) -> Option<String> {
         }
         _ => String::new(),
     };
-    (read > 0)
-        .then(|| format!("Columns take {} of {}; {dropped}{rest}.", about_size(&held), size(read)))
+    (read > 0).then(|| {
+        format!("Columns take {} of {}; {dropped}{rest}{hidden}.", about_size(&held), size(read))
+    })
 }
 
 /// The largest relations that were not read; nothing if all were.

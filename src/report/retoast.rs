@@ -457,11 +457,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         net.push_str(&gives_back(tables, of_what));
     }
     if tables.iter().any(|table| leaves_space(table)) {
-        let one = match tables {
+        let table = match tables {
             [table] if is_typed_as_shown(&table.subject.relation) => &table.subject.relation,
             _ => "TABLE",
         };
-        net.push_str(&format!("; toastctl compact {one} --reindex returns free space online"));
+        net.push_str(&format!("; toastctl compact {table} --reindex returns free space online"));
     } else if of_indexes > 0 {
         net.push_str(&format!("; toastctl reindex would return {}", size(of_indexes)));
     }

@@ -17,7 +17,7 @@ pub(super) fn optional_number(number: Option<u64>) -> String {
 }
 
 /// Ends a list of names: ` and 3 more` if there are more than those `shown`.
-pub(super) fn and_more(all: usize, shown: usize) -> String {
+pub(crate) fn and_more(all: usize, shown: usize) -> String {
     match all.saturating_sub(shown) {
         0 => String::new(),
         more => format!(" and {more} more"),

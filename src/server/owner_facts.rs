@@ -85,9 +85,9 @@ const RIGHTS: &str = "WITH RECURSIVE above (below, oid) AS (\
       pg_catalog.pg_roles AS me WHERE c.oid = ANY ($1) AND me.rolname = current_user";
 
 /// What can run code. `$1` is the table, `$2` the `tgenabled` of triggers that fire, `$3` the columns whose values are
-/// coerced to their types. Triggers that the server made for constraints call its own functions; where they fire, those of foreign keys
-/// cast values. Before version 15, the copies of a partitioned table's triggers are internal too. Policies count if row security
-/// applies to the user; batches run as the owner only where it does not apply to the owner.
+/// coerced to their types. Triggers that the server made for constraints call its own functions; where they fire, those of
+/// foreign keys cast values. Before version 15, the copies of a partitioned table's triggers are internal too. Policies
+/// count if row security applies to the user; batches run as the owner only where it does not apply to the owner.
 const OBJECTS: &str = "WITH RECURSIVE tree (oid) AS (\
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a), \
     coerced (place, oid) AS (\

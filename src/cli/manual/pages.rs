@@ -33,7 +33,7 @@ impl Page {
         self.source.lines().find_map(|line| line.split_once(" \\- ")).map_or("", |(_, about)| about)
     }
 
-    /// The headings of the sections that contain this word, which is in lower case, in their headings or elsewhere.
+    /// The headings of the sections that contain `word`, which is in lower case.
     pub fn sections_with(&self, word: &str) -> Vec<String> {
         let sections = self.source.split("\n.SH ").skip(1);
         let found = sections.filter(|section| plain(section).to_lowercase().contains(word));
