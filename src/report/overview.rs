@@ -511,14 +511,12 @@ fn compression_note(totals: &Totals) -> Option<String> {
     let method = totals.default_compression?;
     let other = method.other().name();
     let effect = match &totals.other_method {
+        _ if !totals.has_lz4 => "; this server was built without lz4".to_owned(),
         Some(tried) => format!(
-            "; {other} makes {} of {} {}",
-            match tried.values {
-                1 => "the value tried".to_owned(),
-                values => format!("the {values} values tried"),
-            },
+            "; {other} would make {} {} ({} tried)",
             counted(tried.columns, "column"),
-            change(tried)
+            change(tried),
+            counted(tried.values, "value")
         ),
         None => {
             format!("; what {other} would do: toastctl advise-threshold TABLE --method {other}")
@@ -538,11 +536,11 @@ fn compression_note(totals: &Totals) -> Option<String> {
 
 /// How much smaller or larger the other method makes values, in all, and by column if that differs.
 fn change(tried: &OtherMethod) -> String {
-    let OtherMethod { default_bytes, other_bytes, least_ratio, greatest_ratio, .. } = *tried;
-    let all = factor(other_bytes as f64 / default_bytes.max(1) as f64);
+    let OtherMethod { ratio, least_ratio, greatest_ratio, .. } = *tried;
+    let all = factor(ratio);
     let least = factor(least_ratio);
     let greatest = factor(greatest_ratio);
-    if least == greatest { all } else { format!("{all} (by column {least} to {greatest})") }
+    if least == greatest { all } else { format!("{all}, each {least} to {greatest}") }
 }
 
 /// A ratio of sizes in words.
@@ -816,11 +814,11 @@ mod tests {
 
     #[test]
     fn what_the_other_method_does_is_said_with_its_range() {
-        let tried = |bytes, least_ratio, greatest_ratio| OtherMethod {
+        let tried = |ratio, least_ratio, greatest_ratio| OtherMethod {
             values: 12,
             columns: 2,
-            default_bytes: 1000,
-            other_bytes: bytes,
+            column_bytes: 1000,
+            ratio,
             least_ratio,
             greatest_ratio,
         };
@@ -829,13 +827,14 @@ mod tests {
                 default_compression: Some(Method::Pglz),
                 compressed_columns: 3,
                 columns_with_method: 1,
+                has_lz4: true,
                 other_method,
                 ..Totals::default()
             };
             compression_note(&totals).unwrap()
         };
-        insta::assert_snapshot!(note(Some(tried(1262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried of 2 columns 26 % larger (by column 5 % smaller to 31 % larger)");
-        insta::assert_snapshot!(note(Some(tried(1001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 makes the 12 values tried of 2 columns no smaller");
+        insta::assert_snapshot!(note(Some(tried(1.262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make 2 columns 26 % larger, each 5 % smaller to 31 % larger (12 values tried)");
+        insta::assert_snapshot!(note(Some(tried(1.001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make 2 columns no smaller (12 values tried)");
         insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; what lz4 would do: toastctl advise-threshold TABLE --method lz4");
         assert_eq!(compression_note(&Totals::default()), None);
     }

@@ -26,6 +26,7 @@ use crate::findings::content::MethodTrial;
 use crate::findings::facts::Facts;
 use crate::findings::finding::Finding;
 use crate::findings::whole::TablePart;
+use crate::server::about::Compression;
 use crate::server::citus::ShardLine;
 use crate::server::listing::Root;
 use toast_format::codec::Method;
@@ -317,8 +318,8 @@ pub(crate) struct Extent {
     pub(crate) catalogs: CatalogBytes,
     /// Files of the database; `None` where that is not known.
     pub(crate) database_bytes: Option<u64>,
-    /// `default_toast_compression`; `None` for files, and if servers differ.
-    pub(crate) compression: Option<Method>,
+    /// The server's methods; `None` for files, and if servers differ.
+    pub(crate) compression: Option<Compression>,
 }
 
 impl Extent {

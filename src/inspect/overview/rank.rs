@@ -84,6 +84,9 @@ pub struct Totals {
     pub database_bytes: Option<u64>,
     /// default_toast_compression of this session; null if databases differ.
     pub default_compression: Option<Method>,
+    /// Whether the server was built with lz4.
+    #[serde(skip)]
+    pub has_lz4: bool,
     /// Columns whose new values are compressed (storage extended or main), of the relations that were read.
     pub compressed_columns: u64,
     /// Those of them with a method of their own.
@@ -103,37 +106,40 @@ pub struct OtherMethod {
     pub values: u64,
     /// Columns that they are from; those of parts of a table are counted one by one.
     pub columns: u64,
-    /// Bytes of these values, compressed with the server's default.
-    pub default_bytes: u64,
-    /// Bytes of these values, compressed with the other method.
-    pub other_bytes: u64,
-    /// other_bytes divided by default_bytes, of the column where it is least.
+    /// Bytes that these columns store now, an estimate.
+    pub column_bytes: u64,
+    /// Bytes that values take with the other method, divided by those with the default: the ratios of the columns, each
+    /// weighted by what the column stores.
+    pub ratio: f64,
+    /// The ratio of the column where it is least.
     pub least_ratio: f64,
-    /// other_bytes divided by default_bytes, of the column where it is greatest.
+    /// The ratio of the column where it is greatest.
     pub greatest_ratio: f64,
 }
 
 impl OtherMethod {
-    /// What was tried of one column, if anything was.
-    fn of_column(trial: MethodTrial) -> Option<OtherMethod> {
+    /// What was tried of one column, if anything was, and the bytes that it stores.
+    fn of_column(trial: MethodTrial, column_bytes: u64) -> Option<OtherMethod> {
         let MethodTrial { values, default_bytes, other_bytes } = trial;
         let ratio = other_bytes as f64 / default_bytes as f64;
         (default_bytes > 0).then_some(OtherMethod {
             values,
             columns: 1,
-            default_bytes,
-            other_bytes,
+            column_bytes,
+            ratio,
             least_ratio: ratio,
             greatest_ratio: ratio,
         })
     }
 
     fn joined(self, other: OtherMethod) -> OtherMethod {
+        let column_bytes = self.column_bytes.saturating_add(other.column_bytes);
+        let weight = other.column_bytes as f64 / column_bytes.max(1) as f64;
         OtherMethod {
             values: self.values.saturating_add(other.values),
             columns: self.columns.saturating_add(other.columns),
-            default_bytes: self.default_bytes.saturating_add(other.default_bytes),
-            other_bytes: self.other_bytes.saturating_add(other.other_bytes),
+            column_bytes,
+            ratio: self.ratio + (other.ratio - self.ratio) * weight,
             least_ratio: self.least_ratio.min(other.least_ratio),
             greatest_ratio: self.greatest_ratio.max(other.greatest_ratio),
         }
@@ -530,7 +536,9 @@ impl Ranking {
                 Some(Storage::External) => self.counted.uncompressed_columns += 1,
                 _ => {}
             }
-            let trial = relation.trial(&column.column).and_then(OtherMethod::of_column);
+            let stored = column.stored_bytes.estimate;
+            let trial = relation.trial(&column.column);
+            let trial = trial.and_then(|trial| OtherMethod::of_column(trial, stored));
             self.counted.other_method = both(self.counted.other_method, trial);
             let sum = &mut self.counted.columns_bytes;
             *sum = sum.plus_independent(column.stored_bytes);
@@ -612,7 +620,8 @@ impl Ranking {
             dropped_bytes: if read > 0 { self.all.dropped_bytes } else { None },
             catalogs: self.extent.catalogs,
             database_bytes: self.extent.database_bytes,
-            default_compression: self.extent.compression,
+            default_compression: self.extent.compression.map(|methods| methods.default),
+            has_lz4: self.extent.compression.is_some_and(|methods| methods.lz4),
             ..self.counted
         }
     }

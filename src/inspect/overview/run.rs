@@ -119,7 +119,7 @@ async fn overview(
     let relations = found.len() as u64;
     let catalogs = catalog_bytes(leader).await.map_err(|error| Failed::incomplete(&error))?;
     let asked = leader.reading(async || Compression::ask(leader.client()).await).await;
-    let compression = Some(asked.map_err(|error| Failed::incomplete(&error))?.default);
+    let compression = Some(asked.map_err(|error| Failed::incomplete(&error))?);
     let mut extent = Extent { relations, catalogs, database_bytes, compression };
     if terms.counts_no_database {
         extent = Extent { relations, database_bytes: Some(0), compression, ..Extent::default() };
