@@ -225,13 +225,18 @@ pub(super) async fn languages_of(
                  UNION ALL \
                    SELECT b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
                    JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
-               SELECT b.attnum, t.oid, NULL::pg_catalog.text, e.oid, e.typlen, e.typalign::pg_catalog.text, false \
+               SELECT b.attnum, t.oid, NULL::pg_catalog.text, e.oid, e.typlen, e.typalign::pg_catalog.text, false, \
+                      EXISTS (SELECT FROM pg_catalog.pg_depend AS d \
+                              JOIN pg_catalog.pg_extension AS x ON x.oid = d.refobjid AND x.extname = 'hstore' \
+                              WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = t.oid \
+                                AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \
+                                AND d.deptype = 'e') AND t.typname = 'hstore' \
                FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype <> 'd' \
                LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typlen = -1 AND e.typarray = t.oid \
                WHERE t.typtype <> 'c' \
                UNION ALL \
                SELECT b.attnum, t.oid, f.attname::pg_catalog.text, f.atttypid, f.attlen, \
-                      f.attalign::pg_catalog.text, f.attisdropped \
+                      f.attalign::pg_catalog.text, f.attisdropped, false \
                FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype = 'c' \
                JOIN (SELECT * FROM pg_catalog.pg_attribute ORDER BY attrelid, attnum) AS f \
                  ON f.attrelid = t.typrelid AND f.attnum > 0";
@@ -252,9 +257,15 @@ pub(super) async fn languages_of(
                 fields.entry(index).or_default().push(CompositeField { name, shape, dropped });
             }
             (None, shape) => {
-                let Some(place @ None) = languages.get_mut(index) else { continue };
-                *place =
-                    DocumentLanguage::built_in(Oid(base)).or(shape.map(DocumentLanguage::Array));
+                let Some(place) = languages.get_mut(index) else { continue };
+                // another type may have the name of the extension's
+                let is_hstore: bool = row.try_get(7)?;
+                if is_hstore {
+                    *place = Some(DocumentLanguage::Hstore);
+                } else if matches!(place, None | Some(DocumentLanguage::Hstore)) {
+                    *place = DocumentLanguage::built_in(Oid(base))
+                        .or(shape.map(DocumentLanguage::Array));
+                }
             }
             (Some(_), None) => {}
         }

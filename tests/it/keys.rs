@@ -382,6 +382,27 @@ fn views_indexes_and_generated_columns_name_keys() {
 }
 
 #[test]
+fn a_type_is_known_by_what_it_is_and_not_by_how_it_is_called() {
+    let database = server::shared().with_pageinspect("keys");
+    database.psql(
+        "CREATE EXTENSION hstore; CREATE SCHEMA other; CREATE DOMAIN other.hstore AS text; CREATE DOMAIN pairs AS hstore;
+         CREATE TABLE t (id int, h hstore, p pairs, js jsonb, fake other.hstore);
+         INSERT INTO t SELECT i, hstore('a', repeat('x', i)), hstore('b', 'y'), '{\"c\": 1}', md5(i::text)
+             FROM generate_series(1, 100) AS i",
+    );
+    for quoting in ["off", "on"] {
+        let mut command = toastctl();
+        command.args(["keys", "t", "-d", &database.url(), "--format", "json"]);
+        let done = run(command.env("PGOPTIONS", format!("-c quote_all_identifiers={quoting}")));
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{quoting}");
+        let columns: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        let columns = columns["columns"].as_array().unwrap();
+        let names: Vec<&str> = columns.iter().map(|c| c["column"].as_str().unwrap()).collect();
+        assert_eq!(names, ["h", "p", "js"], "{quoting}");
+    }
+}
+
+#[test]
 fn what_has_no_keys_is_refused_by_its_type() {
     let database = server::shared().create_database("keys");
     database.psql(

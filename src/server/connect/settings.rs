@@ -85,6 +85,8 @@ impl SessionOptions {
             ("extra_float_digits", "3"),
             ("bytea_output", "hex"),
             ("standard_conforming_strings", "on"),
+            // Names of types are compared.
+            ("quote_all_identifiers", "off"),
             // An error that is expected and handled must not end the session.
             ("exit_on_error", "off"),
         ] {
@@ -171,6 +173,7 @@ mod tests {
         SET "extra_float_digits" = '3';
         SET "bytea_output" = 'hex';
         SET "standard_conforming_strings" = 'on';
+        SET "quote_all_identifiers" = 'off';
         SET "exit_on_error" = 'off';
         SET "jit" = 'off';
         SET "default_transaction_read_only" = 'on';
