@@ -471,7 +471,7 @@ impl RefusedFile {
     }
 }
 
-/// Listens for ever: to Ctrl-C, SIGTERM and a time limit for the end, to SIGUSR1 and SIGUSR2 for a pause.
+/// Listens for ever: to Ctrl-C, SIGTERM, SIGHUP and a time limit for the end, to SIGUSR1 and SIGUSR2 for a pause.
 pub(super) async fn listen(ui: &Ui, control: &Control, limit: Option<Duration>) -> Infallible {
     let stop = async {
         ui.stopped(limit).await;

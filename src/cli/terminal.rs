@@ -336,13 +336,18 @@ impl Ui {
                 target.kept.lock().service = Some(service);
                 Ok(())
             }
-            None => self.stdout().write_all(service.line().as_bytes()),
+            None => {
+                let mut out = self.stdout();
+                out.write_all(service.line().as_bytes())?;
+                out.flush()
+            }
         }
     }
 
-    /// As [`Ui::interrupted`], or with SIGTERM, or after this time.
+    /// As [`Ui::interrupted`], or with SIGTERM, or with SIGHUP unless `nohup` has it ignored, or after this time.
     pub(super) async fn stopped(&self, max_time: Option<Duration>) {
         let mut terminate = signals(SignalKind::terminate());
+        let mut hangup = if ignores_hangups() { None } else { signals(SignalKind::hangup()) };
         let time_is_up = async {
             match max_time {
                 Some(max_time) => tokio::time::sleep(max_time).await,
@@ -352,9 +357,18 @@ impl Ui {
         tokio::select! {
             () = self.interrupted() => {}
             () = comes(&mut terminate) => {}
+            () = comes(&mut hangup) => {}
             () = time_is_up => {}
         }
     }
+}
+
+/// Whether this process was started with SIGHUP ignored, or that is not known.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask & 1 << (SignalKind::hangup().as_raw_value() - 1) != 0)
 }
 
 /// The signals of this kind; `None` if they cannot be listened to.

@@ -386,7 +386,12 @@ pub(super) fn csv_records<F: AsRef<str>>(
 ) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     for record in records {
-        writer.write_record(record.into_iter().map(|field| printable(field.as_ref())))?;
+        let written = writer.write_record(record.into_iter().map(|f| printable(f.as_ref())));
+        // the kind of an error tells whether the reader is gone
+        written.map_err(|error| match error.into_kind() {
+            csv::ErrorKind::Io(error) => error,
+            other => io::Error::other(format!("{other:?}")),
+        })?;
     }
     writer.flush()
 }

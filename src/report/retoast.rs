@@ -10,7 +10,9 @@ use super::table::{Grid, Head, Style, Tone, number, printable, text};
 use super::units::{counted, duration, rough_duration, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::command::{is_typed_as_shown, shell_line};
-use crate::retoast::plan::{COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TRUNCATION_LOCK};
+use crate::retoast::plan::{
+    COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TOAST_REBUILD_LOCK, TRUNCATION_LOCK,
+};
 use crate::retoast::result::{
     FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
     ScanSource, TableReport,
@@ -412,8 +414,14 @@ fn locks(table: &TableReport) -> Vec<&'static str> {
     if table.compaction.iter().any(|file| file.expected < file.before) {
         locks.extend([COMPACTION_LOCK, TRUNCATION_LOCK]);
     }
-    if table.indexes.iter().any(|index| index.ended == IndexEnd::Planned) {
+    let planned = table.indexes.iter().filter(|index| index.ended == IndexEnd::Planned);
+    let (of_toast, others): (Vec<_>, Vec<_>) =
+        planned.partition(|index| index.index.trim_start_matches('"').starts_with("pg_toast"));
+    if !others.is_empty() {
         locks.push(REBUILD_LOCK);
+    }
+    if !of_toast.is_empty() {
+        locks.push(TOAST_REBUILD_LOCK);
     }
     locks
 }
@@ -489,7 +497,7 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
         .map(|table| table.gains.vacuum_gives_bytes)
         .try_fold(0u64, |all, one| Some(all.saturating_add(one?)));
     let Some(at_end) = at_end else {
-        return "what VACUUM would return is not known without pages".to_owned();
+        return "what VACUUM would return is not known".to_owned();
     };
     let vacuum = match at_end {
         0 => format!("VACUUM would return no space{of_what}"),
@@ -512,9 +520,9 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
         (None, 0) => format!("neither VACUUM nor VACUUM FULL would return any space{of_what}"),
         (None, _) => vacuum,
         (Some(amount), 0) => {
-            format!("{rewriters} would return {amount}, VACUUM nothing")
+            format!("{rewriters} would return {amount}{of_what}, VACUUM nothing")
         }
-        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}"),
+        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}{of_what}"),
     }
 }
 

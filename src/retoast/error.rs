@@ -46,12 +46,9 @@ pub enum RetoastError {
 }
 
 impl RetoastError {
-    /// The table's definition has changed, or its settings are not those that the work needs.
-    pub(crate) fn altered(what: impl std::fmt::Display) -> RetoastError {
-        RetoastError::Refused(Message::error(what.to_string()).hint(
-            "Run the command again. With --set enforce=on, toastctl restores storage, compression and \
-             toast_tuple_target itself.",
-        ))
+    /// The table was changed in ways that the run cannot go on with.
+    pub(crate) fn altered(what: &str) -> RetoastError {
+        RetoastError::Refused(Message::error(what).hint("Run the command again."))
     }
 
     pub(crate) fn usage(text: impl Into<String>) -> RetoastError {

@@ -78,6 +78,8 @@ pub(crate) const TRUNCATION_LOCK: &str = "ACCESS EXCLUSIVE on the table, or on i
      another session waits";
 pub(crate) const REBUILD_LOCK: &str =
     "SHARE UPDATE EXCLUSIVE on the table while an index is rebuilt (REINDEX CONCURRENTLY)";
+pub(crate) const TOAST_REBUILD_LOCK: &str = "ACCESS EXCLUSIVE on the index of the TOAST relation, and SHARE on that relation, while this index is rebuilt, \
+     for at most 2 s";
 
 /// What a dry run expects of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -230,7 +232,7 @@ fn locks(found: &FirstScan) -> Vec<String> {
         locks.push(TRUNCATION_LOCK.to_owned());
     }
     if found.rebuilds {
-        locks.push(REBUILD_LOCK.to_owned());
+        locks.extend([REBUILD_LOCK, TOAST_REBUILD_LOCK].map(str::to_owned));
     }
     locks
 }

@@ -33,6 +33,33 @@ fn with(database: &Database<'_>, conditions: &[&str], more: &[&str]) -> Run {
 }
 
 #[test]
+fn what_could_not_be_written_is_no_success_and_a_reader_that_is_gone_no_failure() {
+    let database = compressible("unwritten");
+    for (format, code) in [("nagios", 3), ("openmetrics", 1), ("csv", 1)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &database.url(), "--format", format]).stdout(full);
+        let done = command.stderr(std::process::Stdio::piped()).output().unwrap();
+        let told = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(code), "{format}: {told}");
+        assert!(told.contains("could not write"), "{format}: {told}");
+    }
+    for format in ["csv", "jsonl", "table"] {
+        let mut command = toastctl();
+        command.args(["value", "fine", "-d", &database.url(), "--format", format]);
+        let mut child = command
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let done = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), &*told), (Some(0), ""), "{format}");
+    }
+}
+
+#[test]
 fn an_alarm_has_an_exit_code_of_its_own() {
     let database = compressible("alarm");
     let ended = |conditions: &[&str]| {

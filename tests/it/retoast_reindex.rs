@@ -90,6 +90,19 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
     );
     let planned =
         retoast(&database, &["reindex", "t", "--indexes=all", "--dry-run"]).exits(0).table();
+    // the index of a TOAST relation is not rebuilt concurrently, and a plan says so
+    let of_lock = |table: &str| {
+        let mut command = toastctl();
+        command.args(["reindex", table, "--indexes=all", "--dry-run", "-d", &database.url()]);
+        run(&mut command).ok().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = of_lock("t");
+    assert!(text.contains("REINDEX CONCURRENTLY"), "{text}");
+    assert!(text.contains("ACCESS EXCLUSIVE on the index of the TOAST relation"), "{text}");
+    database.psql("CREATE TABLE unindexed (v text); INSERT INTO unindexed VALUES ('x')");
+    let text = of_lock("unindexed");
+    assert!(!text.contains("CONCURRENTLY"), "{text}");
+    assert!(text.contains("ACCESS EXCLUSIVE on the index of the TOAST relation"), "{text}");
     database.psql("REINDEX TABLE t");
     for one in &planned.indexes {
         let name = &one.index;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::support::command::{Run, Signal, run, toastctl};
 use crate::support::proxy::Proxy;
 use crate::support::reports::retoast::Report;
-use crate::support::retoast::{LZ4, Running, brake, command, contents, done, retoast, spawn};
+use crate::support::retoast::{
+    LZ4, Running, brake, command, contents, done, release, retoast, spawn,
+};
 use crate::support::server::{Database, Options, Server, with_pageinspect};
 
 /// Storage, compression and comment of the column.
@@ -176,6 +178,119 @@ fn only_what_the_run_has_set_is_restored_and_the_rest_is_named() {
         "{table}"
     );
     assert_eq!(database.psql(THREE), "x||");
+}
+
+/// A partitioned table with the compression of its column, and that of its partitions.
+fn partitioned(database: &Database<'_>) {
+    database.psql(
+        "DROP TABLE IF EXISTS whole; CREATE TABLE whole (id int, v text) PARTITION BY RANGE (id);
+         CREATE TABLE part_1 PARTITION OF whole FOR VALUES FROM (0) TO (300);
+         CREATE TABLE part_2 PARTITION OF whole FOR VALUES FROM (300) TO (600);
+         INSERT INTO whole SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 599) AS i",
+    );
+}
+
+#[test]
+fn what_was_set_on_a_partitioned_table_is_told_and_restored() {
+    let database = with_pageinspect("whole");
+    let set = "SELECT string_agg(relname || '=' || attcompression::text, ' ' ORDER BY relname) FROM pg_attribute
+        JOIN pg_class AS c ON c.oid = attrelid WHERE attname = 'v' AND relname IN ('whole', 'part_1', 'part_2')";
+    let arguments = ["whole", "-c", "v", "--toaster", "lz4"];
+    let alter = "ALTER TABLE ONLY \"public\".\"whole\" ALTER COLUMN \"v\" SET COMPRESSION";
+    for signal in [Signal::INT, Signal::HUP] {
+        partitioned(&database);
+        let undone = [&arguments[..], &brake(&database), &["--undo"]].concat();
+        let running = Running::start(&mut command(&database, &undone));
+        running.says("is true (--throttle-query)");
+        assert_eq!(database.psql(set), "part_1=l part_2= whole=l");
+        running.signal(signal);
+        let run = running.end();
+        assert_eq!(run.code, Some(4), "{}", run.stderr);
+        assert!(run.stderr.contains(&format!("restored: {alter} default")), "{}", run.stderr);
+        assert_eq!(database.psql(set), "part_1= part_2= whole=");
+    }
+    // what another session has set in the meantime stays
+    let undone = [&arguments[..], &brake(&database), &["--undo"]].concat();
+    let running = Running::start(&mut command(&database, &undone));
+    running.says("is true (--throttle-query)");
+    database.psql("ALTER TABLE ONLY whole ALTER v SET COMPRESSION pglz");
+    running.signal(Signal::INT);
+    running.end();
+    assert_eq!(database.psql(set), "part_1= part_2= whole=p");
+    // reports have the statements, also if messages are not wanted
+    let planned = retoast(&database, &[&arguments[..], &["--dry-run", "-q"]].concat()).exits(0);
+    let of_plan = planned.report::<Report>().tables[0].notes();
+    assert!(of_plan.contains(&format!("would set for new partitions: {alter} lz4")), "{of_plan}");
+    let run = retoast(&database, &[&arguments[..], &["-q"]].concat()).exits(0);
+    let told = run.report::<Report>().tables[0].notes();
+    let both = format!("set for new partitions: {alter} lz4; to restore: {alter} pglz");
+    assert!(told.contains(&both), "{told}");
+    assert_eq!(database.psql(set), "part_1=l part_2=l whole=l");
+}
+
+#[test]
+fn a_hangup_that_nohup_ignores_stops_nothing() {
+    let database = with_pageinspect("nohup");
+    partitioned(&database);
+    let retoast = command(
+        &database,
+        &[&["part_1", "-c", "v", "--toaster", "lz4"][..], &brake(&database)].concat(),
+    );
+    let mut ignoring = std::process::Command::new("sh");
+    ignoring
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(retoast.get_program())
+        .args(retoast.get_args());
+    for (name, value) in retoast.get_envs() {
+        match value {
+            Some(value) => ignoring.env(name, value),
+            None => ignoring.env_remove(name),
+        };
+    }
+    let running = Running::start(&mut ignoring);
+    running.says("is true (--throttle-query)");
+    running.signal(Signal::HUP);
+    release(&database);
+    let run = running.end();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+}
+
+#[test]
+fn values_that_would_stay_as_they_are_are_no_matter_of_undoing() {
+    let database = with_pageinspect("same_by_default");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text);
+         SET default_toast_compression = pglz;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 500) AS i",
+    );
+    database
+        .psql(&format!("ALTER DATABASE {} SET default_toast_compression = lz4", database.name()));
+    let table = done(&retoast(&database, &LZ4));
+    assert!(table.undo().contains("SET COMPRESSION default"), "{table}");
+    assert_eq!(table.undo_command, [""; 0], "{table}");
+}
+
+#[test]
+fn a_transaction_that_has_ended_is_not_ended_again() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("ended");
+    for sql in ["ALTER TABLE t ADD COLUMN more int", "ALTER TABLE t ALTER v SET STORAGE external"] {
+        stopped_after(&database, sql, &[]);
+        let run = stopped_after(&database, sql, &["--set", "enforce=on"]);
+        let is_of_settings = sql.contains("STORAGE");
+        let has_hint = run.stdout.contains("With --set enforce=on")
+            || run.stderr.contains("With --set enforce=on");
+        assert!(!has_hint || is_of_settings, "{}{}", run.stdout, run.stderr);
+        // the next batch finds the change
+        let arguments = [&LZ4[..], &brake(&database)].concat();
+        let running = Running::start(&mut command(&database, &arguments));
+        running.says("is true (--throttle-query)");
+        database.psql(&sql.replace("more", "further").replace("external", "main"));
+        release(&database);
+        running.end();
+    }
+    let log = server.log();
+    assert!(!log.contains("there is no transaction in progress"), "{log}");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
+use crate::message::Message;
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql::Target;
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{Client, Connection, LiveError};
@@ -396,13 +398,14 @@ impl Settings {
         (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
     }
 
-    /// The columns of which these settings differ from `now`, and the storage that they have here; `None` if it is not the
-    /// same for all.
+    /// The columns whose values these settings store otherwise than `now`, and the storage that they have here; `None` if it is
+    /// not the same for all. A method that is unset may be the same by default.
     pub(crate) fn restored_columns(&self, now: &Settings) -> Option<(Vec<&str>, Storage)> {
-        let differ =
-            self.columns.iter().zip(&now.columns).filter(|(then, now)| {
-                (then.storage, then.own_method) != (now.storage, now.own_method)
-            });
+        let differ = self
+            .columns
+            .iter()
+            .zip(&now.columns)
+            .filter(|(then, now)| (then.storage, then.method) != (now.storage, now.method));
         let differ: Vec<&ColumnDefinition> = differ.map(|(then, _)| then).collect();
         let storage = differ.first()?.storage;
         differ
@@ -555,6 +558,18 @@ impl Differences {
     /// Whether all of them can be undone.
     pub(crate) fn are_settings(&self) -> bool {
         self.0.iter().all(Difference::is_a_setting)
+    }
+
+    /// The error for a table whose definition has changed, or whose settings are not those that the work needs.
+    pub(crate) fn into_error(self) -> RetoastError {
+        let text = self.to_string();
+        if !self.are_settings() {
+            return RetoastError::altered(&text);
+        }
+        RetoastError::Refused(Message::error(text).hint(
+            "Run the command again. With --set enforce=on, toastctl restores storage, compression and \
+             toast_tuple_target itself.",
+        ))
     }
 
     /// Those that a statement could undo.

@@ -3,7 +3,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::definition::Definition;
+use super::definition::{Definition, Settings};
 use super::ready::ConvertRequest;
 use super::{changes, tuple_target};
 use crate::retoast::error::RetoastError;
@@ -22,6 +22,30 @@ pub struct Parent {
     pub alter: String,
     /// The statement that restores the present settings.
     pub restore: Option<String>,
+    change: Option<Change>,
+}
+
+/// The settings before and after the statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Change {
+    table: String,
+    before: Settings,
+    ours: Settings,
+    has_toasters: bool,
+}
+
+impl Parent {
+    /// The statement that restores what was set, except what another session has set since; `None` if nothing is left to
+    /// restore.
+    pub(crate) async fn restoring(&self, client: &Client) -> Result<Option<String>, RetoastError> {
+        let Some(Change { table, before, ours, has_toasters }) = &self.change else {
+            return Ok(None);
+        };
+        let now = Definition::read(client, self.oid, *has_toasters).await?;
+        Ok(now.and_then(|now| {
+            before.where_unchanged(ours, now.settings()).restore(table, now.settings())
+        }))
+    }
 }
 
 /// What must be set on a partitioned table or one of Citus so that new partitions and shards get the chosen settings;
@@ -62,9 +86,16 @@ pub async fn parent(
     let changes = changes(&request.goal, &columns, target, plan.as_ref());
     let table = quote_qualified(&schema, &name);
     let Some(alter) = changes.statement(&table) else { return Ok(None) };
-    let now = Definition::read(client, oid, plan.is_some()).await?;
-    let restore = now.and_then(|now| now.settings().restore(&table, &now.with(&changes)));
-    Ok(Some(Parent { oid, name: shown_qualified(&schema, &name), alter, restore }))
+    let has_toasters = plan.is_some();
+    let now = Definition::read(client, oid, has_toasters).await?;
+    let change = now.map(|now| Change {
+        table: table.clone(),
+        before: now.settings().clone(),
+        ours: now.with(&changes),
+        has_toasters,
+    });
+    let restore = change.as_ref().and_then(|change| change.before.restore(&table, &change.ours));
+    Ok(Some(Parent { oid, name: shown_qualified(&schema, &name), alter, restore, change }))
 }
 
 /// What a server with pluggable TOAST requires in addition, as for the table's partitions.

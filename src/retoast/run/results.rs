@@ -1,10 +1,10 @@
 //! Collects the results of a run from all workers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 
 use crate::message::Message;
-use crate::retoast::result::TableReport;
+use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::verdict;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
@@ -19,6 +19,9 @@ pub(crate) struct Results<'a> {
     sink: RefCell<&'a mut dyn Sink<Swept>>,
     unwritable: RefCell<Option<io::Error>>,
     failed: RefCell<Vec<(usize, Failed)>>,
+    /// What the next report also says.
+    notes: RefCell<Vec<String>>,
+    is_incomplete: Cell<bool>,
 }
 
 impl<'a> Results<'a> {
@@ -27,12 +30,18 @@ impl<'a> Results<'a> {
             sink: RefCell::new(sink),
             unwritable: RefCell::default(),
             failed: RefCell::default(),
+            notes: RefCell::default(),
+            is_incomplete: Cell::default(),
         }
     }
 
     /// Passes on a result. Returns whether further results are accepted.
     pub(crate) fn found(&self, position: usize, mut report: TableReport) -> bool {
         report.outcome = verdict::concluded(&report);
+        report.common.notes.splice(0..0, self.notes.take());
+        if !matches!(report.outcome, Outcome::Complete | Outcome::Held | Outcome::Planned) {
+            self.is_incomplete.set(true);
+        }
         let taken = self.sink.borrow_mut().found(Swept { position, report });
         if let Err(error) = taken {
             self.unwritable.borrow_mut().get_or_insert(error);
@@ -42,12 +51,23 @@ impl<'a> Results<'a> {
 
     /// Records that a table could not be processed.
     pub(crate) fn failed(&self, position: usize, failed: Failed) {
+        self.is_incomplete.set(true);
         self.failed.borrow_mut().push((position, failed));
     }
 
     /// Whether a session was lost and not replaced.
     pub(crate) fn has_lost(&self) -> bool {
         self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
+    }
+
+    /// Has the next report say this: it is about a table without a report of its own.
+    pub(crate) fn note(&self, text: String) {
+        self.notes.borrow_mut().push(text);
+    }
+
+    /// Whether a table could not be processed, or not to the end.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_incomplete.get()
     }
 
     pub(crate) fn message(&self, message: Message) {
@@ -59,6 +79,9 @@ impl<'a> Results<'a> {
         let mut failed = self.failed.into_inner();
         failed.sort_by_key(|(position, _)| *position);
         let sink = self.sink.into_inner();
+        for text in self.notes.into_inner() {
+            sink.message(Message::warning(text));
+        }
         failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
         match self.unwritable.into_inner() {
             Some(error) => Err(RunError::Output(error)),

@@ -253,18 +253,6 @@ impl TablesRun<'_, '_> {
             Some(path) => Some(Remembered::open(path, options.dry_run)?),
             None => None,
         };
-        // New partitions take over the settings, and have the same indexes.
-        let may_be_unfit = tables.iter().any(PreparedTable::has_dependent_index);
-        if !may_be_unfit {
-            self.set_partitioned(&throttle).await?;
-        }
-        let side_by_side =
-            request.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
-        let jobs = options.tuning.jobs;
-        let mut workers = sessions.workers(side_by_side, jobs, throttle).await?;
-        for ready in &tables {
-            self.announce(ready);
-        }
         let all = Tables {
             run: *self,
             tables: &tables,
@@ -275,14 +263,47 @@ impl TablesRun<'_, '_> {
             next: Cell::new(0),
             ahead: Mutex::default(),
         };
-        join_all(workers.iter_mut().map(|worker| all.work(worker))).await;
-        if all.unfit.get() {
-            self.leave_partitioned().await?;
-        } else if may_be_unfit && let Some(worker) = workers.first() {
-            self.set_partitioned(&worker.throttle).await?;
+        let mut parents = Vec::new();
+        let worked = self.work(&all, throttle, &mut parents).await;
+        if options.restores_settings && (worked.is_err() || results.is_incomplete()) {
+            self.restore_partitioned(&parents).await;
         }
+        worked?;
         if !options.dry_run && !sessions.stopped() {
             self.tell_of_others(&selection, selection.found.len()).await;
+        }
+        Ok(())
+    }
+
+    /// Has all tables worked on, and sets what new partitions take over. `parents`: the partitioned tables that were set.
+    async fn work(
+        &self,
+        all: &Tables<'_, '_>,
+        throttle: Throttle<'_>,
+        parents: &mut Vec<Parent>,
+    ) -> Result<(), RetoastError> {
+        let TablesRun { sessions, request, results, .. } = *self;
+        let Request { options, .. } = request;
+        // new partitions have the same indexes
+        let may_be_unfit = all.tables.iter().any(PreparedTable::has_dependent_index);
+        if !may_be_unfit {
+            self.set_partitioned(&throttle, parents).await?;
+        }
+        let number = u16::try_from(all.tables.len()).unwrap_or(u16::MAX);
+        let side_by_side = request.parallel_tables.min(number);
+        let mut workers = sessions.workers(side_by_side, options.tuning.jobs, throttle).await?;
+        for ready in all.tables {
+            self.announce(ready);
+        }
+        join_all(workers.iter_mut().map(|worker| all.work(worker))).await;
+        let is_undone = options.restores_settings && results.is_incomplete();
+        if all.unfit.get() {
+            self.leave_partitioned().await?;
+        } else if may_be_unfit
+            && !is_undone
+            && let Some(worker) = workers.first()
+        {
+            self.set_partitioned(&worker.throttle, parents).await?;
         }
         Ok(())
     }
@@ -521,33 +542,63 @@ impl TablesRun<'_, '_> {
         Ok(())
     }
 
-    /// Sets what the request sets on partitioned tables, or reports what would be set.
-    async fn set_partitioned(&self, throttle: &Throttle<'_>) -> Result<(), RetoastError> {
+    /// Sets what the request sets on partitioned tables, or reports what would be set. `done`: those that were set.
+    async fn set_partitioned(
+        &self,
+        throttle: &Throttle<'_>,
+        done: &mut Vec<Parent>,
+    ) -> Result<(), RetoastError> {
         let TablesRun { sessions, request, results, .. } = *self;
         let first = sessions.first_usable().await?;
-        for parent in &self.partitioned(&first).await? {
+        for parent in self.partitioned(&first).await? {
+            let Parent { name, alter, .. } = &parent;
             if request.options.dry_run {
-                let text = format!("would set: {}", parent.alter);
-                results.message(Message::progress(text).about(&parent.name));
+                results.note(format!("would set for new partitions: {alter}"));
                 continue;
             }
             if let Some(restore) = &parent.restore {
-                sessions.listener.note(Some(&parent.name), &format!("to restore: {restore}"));
+                sessions.listener.note(Some(name), &format!("to restore: {restore}"));
             }
-            let tries = tries(&parent.name, request, &sessions.control, sessions.listener);
+            let tries = tries(name, request, &sessions.control, sessions.listener);
             let tries = LockTries { throttle: Some(throttle), table: parent.oid, ..tries };
-            match tries.alter(first.client(), &parent.alter).await?.0 {
+            match tries.alter(first.client(), alter).await?.0 {
                 Tried::Done(()) => {
-                    let text = format!("set: {}", parent.alter);
-                    results.message(Message::progress(text).about(&parent.name));
+                    let restore = parent.restore.as_deref().unwrap_or("nothing");
+                    results.note(format!("set for new partitions: {alter}; to restore: {restore}"));
+                    done.push(parent);
                 }
                 Tried::Stopped => break,
                 Tried::NoLock | Tried::TooLong(_) => {
                     let text = "no lock to change the settings: new partitions will not have them";
-                    results.message(Message::warning(text).about(&parent.name));
+                    results.message(Message::warning(text).about(name));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Restores what was set on partitioned tables, except what another session has set since, and reports it.
+    async fn restore_partitioned(&self, parents: &[Parent]) {
+        let TablesRun { sessions, request, results, .. } = *self;
+        // a stop that was requested must not prevent this
+        let control = Control::default();
+        for parent in parents {
+            let restored = async {
+                let first = sessions.first_usable().await?;
+                let Some(sql) = parent.restoring(first.client()).await? else { return Ok(None) };
+                let tries = tries(&parent.name, request, &control, sessions.listener);
+                let message = match tries.alter(first.client(), &sql).await?.0 {
+                    Tried::Done(()) => Message::progress(format!("restored: {sql}")),
+                    _ => Message::warning(format!("no lock to restore the settings: {sql}")),
+                };
+                Ok::<_, RetoastError>(Some(message))
+            };
+            let message = match restored.await {
+                Ok(Some(message)) => message,
+                Ok(None) => continue,
+                Err(error) => Message::warning(format!("could not restore the settings: {error}")),
+            };
+            results.message(message.about(&parent.name));
+        }
     }
 }

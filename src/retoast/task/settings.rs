@@ -43,13 +43,13 @@ impl Guard<'_> {
                 (None, then) => then.as_ref().and_then(|then| then.differences(Some(&found))),
             };
             if let Some(changed) = changed {
-                return Err(RetoastError::altered(changed));
+                return Err(changed.into_error());
             }
             (known.now, known.ours) = (Some(found), None);
             return Ok(());
         }
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
-            return Err(RetoastError::altered(changed));
+            return Err(changed.into_error());
         }
         let mut before = found.settings().clone();
         let mut more_set = false;
@@ -91,7 +91,7 @@ impl Guard<'_> {
         let mut known = self.known.lock();
         let ours = known.ours.as_ref();
         if let Some(found) = ours.and_then(|ours| ours.differences(now.as_ref())) {
-            return Err(RetoastError::altered(found));
+            return Err(found.into_error());
         }
         (known.now, known.ours) = (now, None);
         Ok(())
@@ -150,7 +150,7 @@ impl Guard<'_> {
             return Ok(());
         };
         if !self.session.options.enforce || !found.are_settings() || times >= MOST_SET_RIGHT {
-            return Err(RetoastError::altered(found));
+            return Err(found.into_error());
         }
         let table = self.ready.relation.quoted();
         let Some(alter) = then.settings().restore(&table, now.settings()) else { return Ok(()) };

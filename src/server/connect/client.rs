@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
@@ -25,6 +26,10 @@ pub(crate) const OWN: &str = "/* toastctl */";
 pub struct Client {
     driver: tokio_postgres::Client,
     life: Arc<Life>,
+    /// The number of statements that were sent.
+    sent: AtomicU64,
+    /// The number of the last one that ended a transaction.
+    ended: AtomicU64,
 }
 
 /// A statement that the server has parsed.
@@ -36,7 +41,7 @@ pub struct Statement {
 
 impl Client {
     pub(super) fn new(driver: tokio_postgres::Client, life: Arc<Life>) -> Client {
-        Client { driver, life }
+        Client { driver, life, sent: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
     /// Returns the rows of a statement; each parameter has its type.
@@ -100,8 +105,12 @@ impl Client {
         self.traced(&statement.sql, self.driver.query(&statement.parsed, parameters)).await
     }
 
-    /// Executes statements without parameters.
+    /// Executes statements without parameters. A ROLLBACK after what has ended a transaction is not sent: the server would
+    /// log a warning.
     pub async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
+        if sql == "ROLLBACK" && self.sent.load(Relaxed) == self.ended.load(Relaxed) {
+            return Ok(());
+        }
         self.traced(sql, self.driver.batch_execute(sql)).await
     }
 
@@ -170,7 +179,11 @@ impl Client {
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let began = Instant::now();
+        let number = self.sent.fetch_add(1, Relaxed) + 1;
         let done = work.await;
+        if done.is_ok() && ["COMMIT", "ROLLBACK"].iter().any(|end| sql.ends_with(end)) {
+            self.ended.store(number, Relaxed);
+        }
         self.life.end_statement();
         if !tracing::enabled!(Level::TRACE) {
             return done;
