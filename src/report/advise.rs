@@ -191,6 +191,9 @@ fn column_section(
     let item = document.bullet();
     document.item(&on_disk(report));
     document.item(&sample(report));
+    if let (false, Some(text)) = (details, parts_left_out(report)) {
+        document.paragraph(&text);
+    }
     document.gap();
     if document.is_html() {
         front(report, document);
@@ -233,7 +236,10 @@ fn column_section(
 /// How many of the excluded candidates are explained; --details explains all.
 const FEW: usize = 2;
 
-/// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today,
+/// By how much a candidate may be larger than today for its faster reads to be worth a word, as a factor.
+const ABOUT_AS_LARGE: f64 = 1.05;
+
+/// Why candidates are not recommended that are smaller than the one that is, or read in less time and about as large as today,
 /// where the table has no room for it.
 fn excluded(report: &Report, document: &mut Document) {
     fn score(c: &CandidateReport) -> [f64; 2] {
@@ -250,7 +256,9 @@ fn excluded(report: &Report, document: &mut Document) {
     for other in all.iter().filter(|c| !is_folded(c)) {
         let [its_size, its_read] = score(other);
         let Some(why) = &other.excluded else { continue };
-        if lines.len() < FEW && (its_size < size || its_read < read && its_size < today_size) {
+        if lines.len() < FEW
+            && (its_size < size || its_read < read && its_size < today_size * ABOUT_AS_LARGE)
+        {
             lines.push(format!("Not {}: it {}.", printable(&other.name), printable(why)));
         }
     }
@@ -326,6 +334,19 @@ fn sample(report: &Report) -> String {
         if sample.exact { ", compressed by the server" } else { "" },
         if sample.limit.is_some() { "; --sample reads more" } else { "" },
     )
+}
+
+/// That the command is for more partitions than the figures, if it is.
+fn parts_left_out(report: &Report) -> Option<String> {
+    let all = report.partitions.as_ref()?;
+    let others = all.not_read + all.different.len() as u64;
+    (others > 0).then(|| {
+        format!(
+            "These figures leave out {others} of {}, which have other settings or were not read; a command for the table \
+             rewrites them too. --details names them.",
+            counted(all.partitions + others, "partition")
+        )
+    })
 }
 
 /// Of which shards or partitions a sample is.

@@ -292,6 +292,9 @@ fn partitions_that_differ_are_named_and_a_partition_can_be_asked_for_by_itself()
     assert!(different.starts_with("public.part_2: fillfactor is 50, and 100 in public.part_"));
     let notes = parts["notes"].as_array().unwrap().iter();
     assert!(notes.filter(|note| note.as_str().unwrap().contains("public.part_2")).count() == 1);
+    let text = run(toastctl().args(["advise-threshold", "parts", "-d", &database.url()])).ok();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("These figures leave out 1 of 3 partitions"), "{text}");
     let alone = advice(&database, "part_2").remove(0);
     assert_eq!((&alone["relation"], &alone["partitions"]), (&"public.part_2".into(), &Value::Null));
     // one that another session has locked is named, and the others are advised on
