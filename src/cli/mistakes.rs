@@ -45,7 +45,7 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
 
 /// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
 /// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 44] = [
+const OTHER_OPTIONS: [(&str, &[&str], &str); 45] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -76,6 +76,7 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 44] = [
     ("--database", &[], "-d names the database."),
     ("--output", &[], "Results are on standard output: > FILE saves them."),
     ("-o", &[], "Results are on standard output: > FILE saves them."),
+    ("--where", &["value"], "A row follows the column: toastctl value TABLE.COLUMN@id=42."),
     ("--json", &[], "--format json prints JSON."),
     ("--csv", &[], "--format csv prints CSV."),
     ("--html", &[], "--format html prints a page."),

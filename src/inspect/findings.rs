@@ -354,7 +354,7 @@ fn value_ids() -> f64 {
 }
 
 /// The bytes of the TOAST relation that the values of the rows do not need, if the sizes of all of them are known. A
-/// value that may be there or in its row counts as if it were there.
+/// value that may be there or in its row is taken to be there, and for the upper end to be in its row.
 fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> Option<Interval> {
     let toast = report.toast.as_ref()?;
     let is_hidden =
@@ -364,6 +364,7 @@ fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> 
         return None;
     }
     let mut needed: Interval = Interval::default();
+    let mut least_needed = 0.0;
     for FormFigures { form, all, .. } in forms(report) {
         if !form.is_external() && !matches!(form, Form::Custom | Form::Unknown) {
             continue;
@@ -372,13 +373,17 @@ fn toast_spare(relation: &Relation, report: &RelationReport, page: PageSize) -> 
         // each value has chunks that are full, and one that may not be
         let full = stored.scaled(1.0 / f64::from(page.toast_max_chunk_size()));
         let chunks = full.plus(all.values.real());
-        needed = needed.plus(stored).plus(chunks.scaled(CHUNK_OVERHEAD as f64));
+        let of_form = stored.plus(chunks.scaled(CHUNK_OVERHEAD as f64));
+        needed = needed.plus(of_form);
+        if *form != Form::Unknown {
+            least_needed += of_form.low;
+        }
     }
     let bytes = toast.bytes? as f64;
     Some(Interval {
         estimate: (bytes - needed.estimate).max(0.0),
         low: (bytes - needed.high).max(0.0),
-        high: (bytes - needed.low).max(0.0),
+        high: (bytes - least_needed).max(0.0),
     })
 }
 

@@ -48,6 +48,8 @@ pub struct TargetReport {
 #[derive(Default)]
 pub(crate) struct TargetOutput {
     pub(crate) text: Vec<u8>,
+    /// What the exit code means, for a problem that is no error.
+    pub(crate) meaning: &'static str,
     /// What is printed together with that of other databases: the overview, and what monitoring systems read.
     pub(crate) overview: Option<Overview>,
     pub(crate) families: Vec<Family>,
@@ -130,7 +132,7 @@ impl<W: Write> Writer<W> {
         mut report: TargetReport,
         printed: TargetOutput,
     ) -> io::Result<()> {
-        let TargetOutput { text, overview, families, service } = printed;
+        let TargetOutput { text, meaning, overview, families, service } = printed;
         let text = text.as_slice();
         match self.format {
             OutputFormat::Openmetrics if families.is_empty() => {
@@ -157,7 +159,10 @@ impl<W: Write> Writer<W> {
         }
         match (report.exit_code, report.error) {
             (0, None) => self.done += 1,
-            (code, error) => self.problems.push((report.target, code, error.unwrap_or_default())),
+            (code, error) => {
+                let why = error.unwrap_or_else(|| meaning.to_owned());
+                self.problems.push((report.target, code, why));
+            }
         }
         self.out.flush()
     }
@@ -413,6 +418,8 @@ mod tests {
         let locked = report("h:1/b", 1, Some("t is locked\nHINT:  x"));
         writer.target(locked, printed(text[1])).unwrap();
         writer.target(report("down:1/c", 3, Some("refused")), printed(b"")).unwrap();
+        let damaged = TargetOutput { meaning: "damage", ..TargetOutput::default() };
+        writer.target(report("h:1/d", 5, None), damaged).unwrap();
         writer.finish(1).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -469,7 +476,8 @@ mod tests {
              {\"schema\":\"toastctl.fleet/1\",\"target\":\"h:1/b\",\"exit_code\":1,\"seconds\":0.5,\
              \"error\":\"t is locked\\nHINT:  x\"}\n\
              {\"schema\":\"toastctl.fleet/1\",\"target\":\"down:1/c\",\"exit_code\":3,\"seconds\":0.5,\
-             \"error\":\"refused\"}\n"
+             \"error\":\"refused\"}\n\
+             {\"schema\":\"toastctl.fleet/1\",\"target\":\"h:1/d\",\"exit_code\":5,\"seconds\":0.5}\n"
         );
         let shown = anstream::adapter::strip_str(&printed(Format::Table)).to_string();
         insta::assert_snapshot!(shown, @r"
@@ -479,12 +487,13 @@ mod tests {
         -- h:1/b --
         two
 
-        4 databases: 1 done, 1 done before, 2 with problems
+        5 databases: 1 done, 1 done before, 3 with problems
 
          Database | Exit | Problem
         ----------+------+-------------
          h:1/b    |    1 | t is locked
          down:1/c |    3 | refused
+         h:1/d    |    5 | damage
         ");
         assert!(printed(Format::Markdown).starts_with("## h:1/a\n\none\n\n## h:1/b\n\ntwo\n"));
     }

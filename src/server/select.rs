@@ -398,7 +398,7 @@ async fn select_one(
             UNPOPULATED => selection.unpopulated.push(class.name),
             // TOAST relations can be named, but `*` does not match them.
             "t" if literal => selection.add(class.oid, how),
-            _ if literal => return Err(wrong_kind(&class.kind, &format!("\"{}\"", class.name))),
+            _ if literal => return Err(wrong_kind(connection.client(), &class).await?),
             _ => continue,
         }
         any = true;
@@ -529,15 +529,26 @@ async fn foreign(client: &Client, oid: Oid) -> Result<String, LiveError> {
     })
 }
 
-fn wrong_kind(relkind: &str, name: &str) -> LiveError {
-    let (kind, hint) = match relkind {
-        "v" => ("a view", "name the tables that it reads"),
-        "i" | "I" => ("an index", "name its table"),
-        "S" => ("a sequence", "it has no columns that could be toasted"),
-        "c" => ("a composite type", "name a table"),
-        _ => ("no table", "name a table, a materialized view or a TOAST relation"),
+/// The error for a relation that was named and has no rows.
+async fn wrong_kind(client: &Client, class: &Class) -> Result<LiveError, LiveError> {
+    let (kind, hint) = match class.kind.as_str() {
+        "v" => ("a view", "name the tables that it reads".to_owned()),
+        "i" | "I" => ("an index", index_of(client, class.oid).await?),
+        "S" => ("a sequence", "it has no columns that could be toasted".to_owned()),
+        "c" => ("a composite type", "name a table".to_owned()),
+        _ => ("no table", "name a table, a materialized view or a TOAST relation".to_owned()),
     };
-    LiveError::WrongKind { name: name.to_owned(), kind, hint: hint.into() }
+    Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
+}
+
+/// The table to name instead of its index.
+async fn index_of(client: &Client, oid: Oid) -> Result<String, LiveError> {
+    let sql = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_index AS i \
+               JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE i.indexrelid = $1";
+    let table: Option<String> = client.value(sql, &[(&oid.0, Type::OID)]).await?;
+    Ok(table
+        .map_or_else(|| "name its table".to_owned(), |table| format!("name its table, {table}")))
 }
 
 /// A hint for words that were given as one.

@@ -21,7 +21,7 @@ fn rows_near_the_threshold() {
     assert_eq!(found[0].value, 2000);
     assert_eq!(
         found[0].what,
-        "one more key moves the value out of the row, and each read then visits 3 more buffers; there is no better setting"
+        "a few bytes more move the value out of the row, and each read then visits 3 more buffers; there is no better setting"
     );
     // a few bytes more, and they are out of line
     let longer =

@@ -94,7 +94,7 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
              buffers"
         ),
         (false, _) => format!(
-            "one more key moves the value out of the row, and each read then visits {more} more buffers"
+            "a few bytes more move the value out of the row, and each read then visits {more} more buffers"
         ),
     };
     let price = price(counted, target);
