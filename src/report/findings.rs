@@ -122,10 +122,13 @@ pub(super) fn ranked(
 
 /// The tables that findings were searched for in, and those in which they could not be.
 fn examined(totals: &Totals) -> String {
+    let unsearched = counted(totals.unsearched, "table");
+    if totals.looked_at == 0 && totals.unsearched > 0 {
+        return format!("{unsearched} that could not be read, or only in part");
+    }
     let mut of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
     if totals.unsearched > 0 {
-        let tables = counted(totals.unsearched, "table");
-        of.push_str(&format!("; {tables} could not be read, or only in part"));
+        of.push_str(&format!("; {unsearched} could not be read, or only in part"));
     }
     if totals.by_functions > 0 {
         let tables = counted(totals.by_functions, "table");
@@ -153,7 +156,10 @@ fn ranked_text(
         lines.push(String::new());
     }
     if findings.is_empty() {
-        let none = toned(tone_of_none(totals), "none", style);
+        // where no table could be read, there is no verdict
+        let known =
+            if totals.looked_at == 0 && totals.unsearched > 0 { "not known" } else { "none" };
+        let none = toned(tone_of_none(totals), known, style);
         let text = format!("Findings: {none} in {}.", examined(totals));
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
@@ -399,6 +405,12 @@ mod tests {
         assert_eq!(
             examined(&partly),
             "3 tables of 1 MB or more; 1 table could not be read, or only in part"
+        );
+        let unread = Totals { looked_at: 0, unsearched: 6, ..totals };
+        let told = ranked_text(&[], &unread, None, Style::Markdown);
+        assert_eq!(
+            told.trim(),
+            "Findings: not known in 6 tables that could not be read, or only in part."
         );
         insta::assert_snapshot!(text(&some, true, Style::Markdown), @r#"
 * findings (toastctl help findings):

@@ -337,6 +337,9 @@ fn title(overview: &Overview, by: &str) -> String {
     format!("{words}; {by}:")
 }
 
+/// Columns of the grid of tables.
+const COLUMNS_OF_TABLES: usize = 11;
+
 fn tables_grid(overview: &Overview) -> Grid {
     let counter = match overview.by {
         SortBy::Read => "Read",
@@ -375,7 +378,24 @@ fn tables_grid(overview: &Overview) -> Grid {
         row.extend(table_cells(figures, overview.by));
         grid.row(row);
     }
+    // where there is room, the sizes of those that were not read, which need no rights
+    if overview.databases == 0 {
+        let room = overview.limit.saturating_sub(overview.tables.len());
+        for one in largest(&overview.left_out).iter().take(room) {
+            let Some(bytes) = one.bytes else { continue };
+            let name = without_public(&one.relation);
+            let mut row = vec![String::new(), format!("{name} (not read)"), size(bytes)];
+            row.resize(COLUMNS_OF_TABLES, String::new());
+            grid.row(row);
+        }
+    }
     grid
+}
+
+fn largest(left_out: &[LeftOut]) -> Vec<&LeftOut> {
+    let mut largest: Vec<&LeftOut> = left_out.iter().collect();
+    largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
+    largest
 }
 
 /// Sizes with and without indexes, what is free, rows, what tables are ranked by, the last VACUUM, and findings.
@@ -586,8 +606,7 @@ fn columns_note(totals: &Totals) -> Option<String> {
 
 /// The largest relations that were not read; nothing if all were.
 fn left_out_note(left_out: &[LeftOut], bytes: u64) -> Option<String> {
-    let mut largest: Vec<&LeftOut> = left_out.iter().collect();
-    largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
+    let largest = largest(left_out);
     let mut named = Vec::new();
     for relation in largest.iter().take(NAMED) {
         let bytes = relation.bytes.map(|bytes| format!(" ({})", size(bytes)));

@@ -41,18 +41,19 @@ const TABLE: [Column; 10] = [
     column(CTID, "Ctid", 9, false, 0),
     column(ITEM, "Item", 5, true, 0),
     column(COLUMN, "Column", 11, false, 0),
-    column(5, "Form", 19, false, 0),
-    column(6, "Method", 6, false, 0),
-    column(9, "Value ID", 9, true, 0),
-    column(10, "TOAST", 9, true, 3),
-    column(7, "Raw", 9, true, 1),
+    column(5, "Form", 19, false, 1),
+    column(6, "Method", 6, false, 3),
+    column(9, "Value ID", 9, true, 2),
+    column(10, "TOAST", 9, true, MOST_RANKS),
+    column(7, "Raw", 9, true, 5),
     column(8, "Stored", 9, true, 0),
-    column(11, "Chunks", 6, true, 2),
+    column(11, "Chunks", 6, true, 6),
 ];
+const MOST_RANKS: u8 = 7;
 
-/// Further columns if values were reassembled; these are always shown.
+/// Further columns if values were reassembled.
 const CONTENTS: [Column; 2] =
-    [column(15, "md5", 32, false, 0), column(16, "Text md5", 32, false, 0)];
+    [column(15, "md5", 32, false, 0), column(16, "Text md5", 32, false, 4)];
 
 /// Fields that a value without a row does not have; the item stands for the address where the block is not known.
 const ITEM: usize = 2;
@@ -118,9 +119,8 @@ impl<W: Write> ValueWriter<W> {
             _ => true,
         });
         let Some(terminal) = self.terminal else { return };
-        for rank in (1..=3).rev() {
-            let table = self.shown.iter().filter(|column| column.field <= 11);
-            let line: usize = table.map(|column| column.width + 3).sum();
+        for rank in (1..=MOST_RANKS).rev() {
+            let line: usize = self.shown.iter().map(|column| column.width + 3).sum();
             if line > terminal + 1 {
                 let of_rank = self.shown.iter().filter(|column| column.rank == rank);
                 self.left_out.extend(of_rank.map(|column| column.title));

@@ -101,10 +101,10 @@ fn parents_get_the_choice_of_their_partitions(database: &Database<'_>) {
         let arguments = ["parent", "-c", "a", "--toaster", toaster, "--dry-run"];
         let planned = retoast(database, &arguments);
         assert_eq!(planned.code, Some(0), "{}{}", planned.stdout, planned.stderr);
-        planned.stderr
+        planned.report::<Report>().tables[0].notes()
     };
-    let set = "public.parent: would set: ALTER TABLE ONLY \"public\".\"parent\" ALTER COLUMN \"a\" SET \
-               TOASTER \"bytea_toaster\"\n";
+    let set = "would set for new partitions: ALTER TABLE ONLY \"public\".\"parent\" ALTER COLUMN \"a\" SET \
+               TOASTER \"bytea_toaster\"";
     let to = planned("bytea_toaster");
     assert!(to.contains(set), "{to}");
     // it has the default one already, and its storage is its own

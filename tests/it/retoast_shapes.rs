@@ -1,7 +1,7 @@
 //! `retoast` on other major versions, and on tables and types out of the ordinary.
 
 use crate::support::reports::Printed;
-use crate::support::reports::retoast::Table;
+use crate::support::reports::retoast::{Report, Table};
 use crate::support::retoast::{contents, done, forms, retoast};
 use crate::support::server::{self, Database, Options, Server, with_pageinspect};
 
@@ -140,7 +140,11 @@ fn partitions(database: &Database<'_>) {
         FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE attname = 'v' AND relname LIKE 'p%'
         AND relnamespace = 'public'::regnamespace";
     let dry = retoast(database, &["p", "-c", "v", "--toaster", "external", "--dry-run"]);
-    assert!(dry.stderr.contains("public.p: would set: ALTER TABLE ONLY"), "{}", dry.stderr);
+    let told = dry.exits(0).report::<Report>().tables[0].notes();
+    for table in ["p", "p2"] {
+        let set = format!("would set for new partitions: ALTER TABLE ONLY \"public\".\"{table}\" ");
+        assert!(told.contains(&set), "{told}");
+    }
     assert_eq!(database.psql(set), "px p1x p2x p21x p22x");
     for parallel in ["2", "1"] {
         let more = [

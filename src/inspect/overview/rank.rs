@@ -168,7 +168,7 @@ pub(crate) struct RankedColumn {
 #[derive(Debug)]
 pub(crate) struct Overview {
     pub(crate) by: SortBy,
-    limit: usize,
+    pub(crate) limit: usize,
     /// Ranked, up to the limit; parts are added up.
     pub(crate) tables: Vec<TableLine>,
     /// The sum of the tables beyond the limit, and how many they are.

@@ -315,7 +315,11 @@ fn choose(
             "the columns are not set to {}, and --set alter=off does not allow setting them",
             plan.as_ref().map_or(toaster.name(), |plan| &plan.toaster)
         );
-        return Err(RetoastError::Usage(Message::error(text).about(relation.display_name())));
+        let mut message = Message::error(text).about(relation.display_name());
+        if let Some(alter) = changes.statement(&relation.quoted()) {
+            message = message.hint(format!("The owner can set them: {alter};"));
+        }
+        return Err(RetoastError::Usage(message));
     }
     if request.no_alter {
         changes = Changes::default();

@@ -80,7 +80,7 @@ impl<'a> Results<'a> {
         failed.sort_by_key(|(position, _)| *position);
         let sink = self.sink.into_inner();
         for text in self.notes.into_inner() {
-            sink.message(Message::warning(text));
+            sink.message(Message::notice(text));
         }
         failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
         match self.unwritable.into_inner() {
