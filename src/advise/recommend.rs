@@ -366,7 +366,7 @@ impl Exclusion {
 }
 
 impl fmt::Display for Exclusion {
-    /// `grows the table by 12 %`
+    /// `leaves the table 12 % larger than it is now without free space`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exclusion::Refused => f.write_str("makes the server refuse rows"),
@@ -377,14 +377,22 @@ impl fmt::Display for Exclusion {
                 write!(f, "makes the heap, which every scan reads, {times:.1} times as large")
             }
             Exclusion::Slow(times) => write!(f, "is read {times:.1} times as slowly"),
-            Exclusion::Grows(part) => write!(f, "grows the table by {} %", (part * 100.0).ceil()),
+            Exclusion::Grows(part) => write!(
+                f,
+                "leaves the table {} % larger than it is now without free space",
+                (part * 100.0).ceil()
+            ),
             Exclusion::LeavesFree(part) => write!(
                 f,
                 "leaves free space that this user cannot return, so that the files grow by {} %",
                 (part * 100.0).ceil()
             ),
             Exclusion::MayGrow(part) => {
-                write!(f, "may grow the table by {} %", (part * 100.0).ceil())
+                let percent = (part * 100.0).ceil();
+                write!(
+                    f,
+                    "may leave the table {percent} % larger than it is now without free space"
+                )
             }
             Exclusion::OtherColumns => {
                 f.write_str("gains only because of how values of other columns are stored now")
@@ -1265,7 +1273,7 @@ mod tests {
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings (storage extended, compression lz4): the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
-        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4): external grows the table by 31 %.");
+        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4): external leaves the table 31 % larger than it is now without free space.");
         insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings (storage extended, compression lz4): none of the others costs less.");
         let [today, changed] = [0, 1].map(|at| Described {
             name: "",

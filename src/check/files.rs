@@ -91,6 +91,7 @@ pub fn relation_file(
              they miss are not reported{}",
             give_xact(target)
         ));
+        checked.is_incomplete = true;
     }
     if target.toast.is_none() && checked.looked.values > 0 {
         checked.note("values out of line were not checked: give --toast-file");

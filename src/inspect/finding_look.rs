@@ -220,8 +220,8 @@ impl Inspector {
         let toast_relation = toast_relation.filter(|toast| toast.layout_is_known(&self.server));
         if let Some(toast) = toast_relation {
             let mut dead = DeadValues::default();
-            // how full the TOAST relation is, is not asked of a sample
-            if sampling.is_none() {
+            // how full the TOAST relation is, is not asked of a sample, unless that is of all blocks
+            if sampling.is_none_or(|sampling| sampling.is_of_all()) {
                 let mut fill = self.toast_fill(toast, moment, scanned).await?;
                 dead = fill.meter.take_dead_values();
                 facts.toast = Some(fill.finish(relation, toast));

@@ -277,7 +277,8 @@ impl Inspector {
     ) -> Result<Partial<Evidence>, LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
-        let indexes = if values_alone || sampling.is_some() {
+        let is_part = sampling.is_some_and(|sampling| !sampling.is_of_all());
+        let indexes = if values_alone || is_part {
             None
         } else {
             self.index_scan(relation, Source::Pageinspect)

@@ -17,13 +17,26 @@ const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;
 /// The first normal transaction ID; lower ones always count as committed.
 const FIRST_NORMAL: u32 = 3;
 
-/// The bytes of a segment; `None` if the file does not exist.
-type CommitSegment = Option<Vec<u8>>;
+/// The status bits of a segment.
+#[derive(Debug)]
+struct CommitSegment {
+    bytes: Vec<u8>,
+    /// How many of the bytes there are up to the last transaction that has ended.
+    ended: usize,
+}
+
+impl CommitSegment {
+    fn new(bytes: Vec<u8>) -> CommitSegment {
+        let ended = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        CommitSegment { bytes, ended }
+    }
+}
 
 /// `pg_xact`, or a part of it.
 #[derive(Debug, Default)]
 pub struct PgXact {
-    segments: Mutex<HashMap<u32, CommitSegment>>,
+    /// By number; `None` if the file does not exist.
+    segments: Mutex<HashMap<u32, Option<CommitSegment>>>,
     /// The directory of segments that were not read yet.
     directory: Option<PathBuf>,
 }
@@ -37,21 +50,36 @@ impl PgXact {
         }
         let number = path.file_stem().and_then(|stem| segment_number(&stem.to_string_lossy()));
         let number = number.ok_or_else(|| FileError::XactName(path.to_owned()))?;
-        let bytes = read(path)?;
-        Ok(PgXact { segments: Mutex::new(HashMap::from([(number, Some(bytes))])), directory: None })
+        let segment = Some(CommitSegment::new(read(path)?));
+        Ok(PgXact { segments: Mutex::new(HashMap::from([(number, segment)])), directory: None })
+    }
+
+    /// What this does with a segment; `None` if no file has it.
+    fn of_segment<T>(&self, number: u32, what: impl FnOnce(&CommitSegment) -> T) -> Option<T> {
+        let mut segments = self.segments.lock();
+        let segment = segments.entry(number).or_insert_with(|| {
+            let path = self.directory.as_ref()?.join(format!("{number:04X}"));
+            read(&path).ok().map(CommitSegment::new)
+        });
+        segment.as_ref().map(what)
     }
 
     /// The two status bits of a transaction: 0 in progress or lost in a crash, 1 committed, 2 aborted, 3 committed if
-    /// its parent is. `None` if no file contains them.
+    /// its parent is. `None` if no file contains them, or if they are 0 and no later transaction has ended: the files may be
+    /// older than the transaction.
     fn status(&self, xid: TransactionId) -> Option<u8> {
         let number = xid.0 / XACTS_PER_SEGMENT;
-        let mut segments = self.segments.lock();
-        let segment = segments.entry(number).or_insert_with(|| {
-            self.directory.as_ref().and_then(|dir| read(&dir.join(format!("{number:04X}"))).ok())
-        });
         let within = xid.0 % XACTS_PER_SEGMENT;
-        let byte = *segment.as_ref()?.get((within / 4) as usize)?;
-        Some(byte >> (within % 4 * 2) & 3)
+        let place = (within / 4) as usize;
+        let (status, is_last) = self.of_segment(number, |segment| {
+            let byte = *segment.bytes.get(place)?;
+            let later = byte.checked_shr(within % 4 * 2 + 2).unwrap_or(0);
+            Some((byte >> (within % 4 * 2) & 3, later == 0 && segment.ended <= place + 1))
+        })??;
+        let is_newer = status == 0
+            && is_last
+            && self.of_segment(number + 1, |next| next.ended > 0) != Some(true);
+        (!is_newer).then_some(status)
     }
 }
 
@@ -109,7 +137,8 @@ mod tests {
         let seen = |xact: &PgXact, xid| xact.sees_changes_of(TransactionId(xid), false);
         let one = PgXact::open(&dir.path().join("0000")).unwrap();
         let fates: Vec<_> = (3..9).map(|xid| seen(&one, xid)).collect();
-        assert_eq!(fates, [None, Some(true), Some(true), Some(false), Some(false), None]);
+        // no transaction after 7 has ended: it may be newer than the file
+        assert_eq!(fates, [None, Some(true), Some(true), Some(false), None, None]);
         assert_eq!(seen(&one, 10 << 20), None);
         assert_eq!(one.sees_changes_of(TransactionId(100), true), Some(true));
         assert_eq!(seen(&one, 2), Some(true));

@@ -236,11 +236,11 @@ fn column_section(
 /// How many of the excluded candidates are explained; --details explains all.
 const FEW: usize = 2;
 
-/// By how much a candidate may be larger than today for its faster reads to be worth a word, as a factor.
+/// By how much a candidate may be larger than the recommended one for its faster reads to be worth a word, as a factor.
 const ABOUT_AS_LARGE: f64 = 1.05;
 
-/// Why candidates are not recommended that are smaller than the one that is, or read in less time and about as large as today,
-/// where the table has no room for it.
+/// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today or
+/// about as large as that one, where the table has no room for it.
 fn excluded(report: &Report, document: &mut Document) {
     fn score(c: &CandidateReport) -> [f64; 2] {
         let Figures { files, read_cpu_ns, .. } = &c.figures;
@@ -252,13 +252,12 @@ fn excluded(report: &Report, document: &mut Document) {
         .find(|c| c.marks.today)
         .map_or(f64::MAX, |today| today.figures.files.total_bytes.value.estimate);
     let Some([size, read]) = all.iter().find(|c| c.marks.recommended).map(score) else { return };
+    let most = today_size.max(size * ABOUT_AS_LARGE);
     let mut lines = Vec::new();
     for other in all.iter().filter(|c| !is_folded(c)) {
         let [its_size, its_read] = score(other);
         let Some(why) = &other.excluded else { continue };
-        if lines.len() < FEW
-            && (its_size < size || its_read < read && its_size < today_size * ABOUT_AS_LARGE)
-        {
+        if lines.len() < FEW && (its_size < size || its_read < read && its_size < most) {
             lines.push(format!("Not {}: it {}.", printable(&other.name), printable(why)));
         }
     }

@@ -243,7 +243,7 @@ impl<W: Write> CheckWriter<W> {
                     if let Some(sound) = &sound {
                         document.line(sound, 2);
                     }
-                    if rest.server.is_some() && !rest.relations.is_empty() {
+                    if rest.server.is_some() && (sound.is_some() || has_findings) {
                         document.line(NOT_CHECKED, 2);
                     }
                     for (names, hint) in hints(&codes) {

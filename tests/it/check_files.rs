@@ -40,6 +40,59 @@ fn every_damage_of_a_file_has_its_finding_and_no_other() {
 }
 
 #[test]
+fn rows_of_which_nothing_says_whether_they_are_live_are_not_called_sound() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("unhinted");
+    database.psql("CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external");
+    let dir = tempfile::tempdir().unwrap();
+    let copy = |path: &str, name: &str| {
+        std::fs::copy(server.data_dir().join(path), dir.path().join(name)).unwrap();
+    };
+    for xact in ["before", "after"] {
+        std::fs::create_dir(dir.path().join(xact)).unwrap();
+    }
+    database.psql("CHECKPOINT");
+    copy("pg_xact/0000", "before/0000");
+    database.psql(
+        "INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 50) AS i;
+         CHECKPOINT",
+    );
+    copy("pg_xact/0000", "after/0000");
+    let paths = database.psql(
+        "SELECT pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = 't'",
+    );
+    let (heap, toast) = paths.split_once('|').unwrap();
+    copy(heap, "heap");
+    copy(toast, "toast");
+    let checked = |xact: Option<&str>| {
+        let mut command = toastctl();
+        command.current_dir(dir.path()).args(["check", "--relation-file", "heap"]);
+        command.args(["--toast-file", "toast", "--columns", "id int4, v text"]);
+        if let Some(xact) = xact {
+            command.args(["--xact", xact]);
+        }
+        run(&mut command)
+    };
+    let mut bytes = std::fs::read(dir.path().join("toast")).unwrap();
+    for is_damaged in [false, true] {
+        if is_damaged {
+            bytes[8192..2 * 8192].fill(0);
+            std::fs::write(dir.path().join("toast"), &bytes).unwrap();
+        }
+        // without commit status, and with one that is older than the rows
+        for xact in [None, Some("before")] {
+            let run = checked(xact);
+            assert_eq!(run.code, Some(1), "{xact:?}: {}", run.stdout);
+            let words = ["but not everything was checked", "whether they are live"];
+            assert!(words.iter().all(|words| run.stdout.contains(words)), "{}", run.stdout);
+        }
+        let known = checked(Some("after"));
+        let code = if is_damaged { 5 } else { 0 };
+        assert_eq!(known.code, Some(code), "{}", known.stdout);
+    }
+}
+
+#[test]
 fn blocks_and_chunks_that_stand_elsewhere_are_found() {
     let (_database, files) = Files::fresh("check_elsewhere");
     let dir = tempfile::tempdir().unwrap();

@@ -325,6 +325,10 @@ fn free_space_of_a_toast_relation_is_probable_without_its_pages() {
     let certain = findings(&database, "t");
     assert_eq!(codes(&certain), ["free-space"]);
     assert_eq!(certain[0].what, "free in the TOAST relation's file");
+    // and so does a sample of all blocks
+    let all = found(["t", "--sample", "100%"]);
+    assert_eq!(codes(&all), ["free-space"]);
+    assert_eq!(all[0].what, "free in the TOAST relation's file");
     act(&database, &told[0].command);
     for more in without {
         assert_eq!(codes(&found(more)), [""; 0], "{more:?}");

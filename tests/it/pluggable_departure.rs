@@ -98,7 +98,8 @@ fn parents_get_the_choice_of_their_partitions(database: &Database<'_>) {
          CREATE TABLE leaf PARTITION OF parent FOR VALUES FROM (0) TO (10)",
     );
     let planned = |toaster: &str| {
-        let arguments = ["parent", "-c", "a", "--toaster", toaster, "--dry-run"];
+        let arguments =
+            ["parent", "-c", "a", "--toaster", toaster, "--dry-run", "--format", "json"];
         let planned = retoast(database, &arguments);
         assert_eq!(planned.code, Some(0), "{}{}", planned.stdout, planned.stderr);
         planned.report::<Report>().tables[0].notes()

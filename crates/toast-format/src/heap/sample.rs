@@ -90,6 +90,13 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+impl Sampling {
+    /// Whether no block is left out.
+    pub fn is_of_all(&self) -> bool {
+        self.size == SampleSize::Percent(100.0)
+    }
+}
+
 /// The seed of samples for which none was chosen.
 pub const SEED: u64 = 1;
 
