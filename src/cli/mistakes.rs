@@ -45,7 +45,7 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
 
 /// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
 /// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 45] = [
+const OTHER_OPTIONS: [(&str, &[&str], &str); 46] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -85,6 +85,7 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 45] = [
         &[],
         "toastctl runs no SQL; --relation-file reads a relation file, and > FILE saves results.",
     ),
+    ("--file", &["compact"], "--files chooses files: --files heap, or --files toast."),
     (
         "--file",
         &[],

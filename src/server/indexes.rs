@@ -23,7 +23,8 @@ pub(crate) struct KnownEntries {
     pub(crate) fillfactor: u8,
     /// Whether equal keys may share an entry, according to the index's settings.
     pub(crate) deduplicates: bool,
-    /// The number of entries as counted by VACUUM.
+    /// The number of entries, if VACUUM or ANALYZE has counted them, or the rows of the table, when there were about as many
+    /// pages as now.
     pub(crate) count: Option<f64>,
     /// The size of an entry with its line pointer, if all have the same size.
     pub(crate) bytes: Option<usize>,
@@ -120,10 +121,17 @@ pub(crate) async fn of_tables(
     connection: &Connection,
     tables: &[Oid],
 ) -> Result<HashMap<Oid, Vec<Index>>, LiveError> {
+    // VACUUM counts the rows of a table, and the entries of an index only if it removes some
+    let as_counted =
+        "1.1::pg_catalog.float8 * pg_catalog.current_setting('block_size')::pg_catalog.int4";
     let sql = format!(
         "SELECT c.oid, i.indrelid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
           m.amname::pg_catalog.text, coalesce(pg_catalog.pg_relation_size(c.oid), 0), i.indisvalid, \
-          i.indisunique, i.indisexclusion, o.fillfactor, coalesce(o.deduplicate, true), c.reltuples::pg_catalog.float8, \
+          i.indisunique, i.indisexclusion, o.fillfactor, coalesce(o.deduplicate, true), \
+          CASE WHEN i.indpred IS NULL AND pg_catalog.pg_relation_size(t.oid) <= {as_counted} * t.relpages \
+              THEN t.reltuples::pg_catalog.float8 \
+            WHEN pg_catalog.pg_relation_size(c.oid) <= {as_counted} * c.relpages THEN c.reltuples::pg_catalog.float8 \
+            ELSE -1 END, \
           t.relkind = 't', i.indpred IS NULL AND NOT EXISTS (\
             SELECT FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) AS k \
             LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k \

@@ -69,6 +69,35 @@ fn on_every_major() {
 }
 
 #[test]
+fn a_size_is_not_foretold_by_a_count_from_before_the_index_grew() {
+    let database = server::shared().create_database("uncounted");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)
+             WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 20) AS i; VACUUM ANALYZE t;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 200) FROM generate_series(21, 5000) AS i",
+    );
+    let expected = || {
+        let plan =
+            retoast(&database, &["reindex", "t", "--indexes=all", "--dry-run"]).exits(0).table();
+        ["t_pkey", "pg_toast"].map(|name| plan.index(name).expected)
+    };
+    assert_eq!(expected(), [None, None]);
+    database.psql("VACUUM ANALYZE t");
+    let counted = expected();
+    database.psql("REINDEX TABLE t");
+    let sizes = database.psql(
+        "SELECT pg_relation_size('t_pkey'), pg_relation_size(indexrelid) FROM pg_index
+         WHERE indrelid = (SELECT reltoastrelid FROM pg_class WHERE relname = 't')",
+    );
+    let sizes: Vec<u64> = sizes.split('|').map(|size| size.parse().unwrap()).collect();
+    for (counted, size) in counted.into_iter().zip(sizes) {
+        as_foretold(counted.unwrap(), size, "t");
+    }
+}
+
+#[test]
 fn fresh_sizes_are_known_whatever_the_keys_are() {
     let database = with_pageinspect("fresh");
     database.psql(

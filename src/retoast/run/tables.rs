@@ -450,7 +450,10 @@ impl TablesRun<'_, '_> {
         }
         let nothing = tables.is_empty() && refused.is_empty();
         if nothing && selection.found.iter().any(|found| found.how == How::Matched) {
-            let text = "none of the named tables has these columns";
+            let text = match self.tasks.columns() {
+                [] => "none of the matching tables can be processed",
+                _ => "none of the named tables has these columns",
+            };
             return Err(RetoastError::usage(text));
         }
         Ok((tables, refused))
