@@ -267,7 +267,7 @@ impl Inspector {
     }
 
     /// Ends an examination of rows that has `begun`, and the transactions of all connections. At the same time, idle
-    /// connections examine the indexes, unless a sample or only values were read.
+    /// connections examine the indexes, unless a sample of some blocks or only values were read.
     async fn examine_beside_indexes(
         &self,
         relation: &Relation,

@@ -12,6 +12,8 @@ use toast_format::model::visibility::Transactions;
 
 /// The number of transactions in a segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
 const XACTS_PER_SEGMENT: u32 = 1 << 20;
+/// The number of segments, after which transaction IDs begin anew.
+const SEGMENTS: u32 = 1 << 12;
 /// The size of a whole segment file.
 const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;
 /// The first normal transaction ID; lower ones always count as committed.
@@ -78,7 +80,7 @@ impl PgXact {
         })??;
         let is_newer = status == 0
             && is_last
-            && self.of_segment(number + 1, |next| next.ended > 0) != Some(true);
+            && self.of_segment((number + 1) % SEGMENTS, |next| next.ended > 0) != Some(true);
         (!is_newer).then_some(status)
     }
 }

@@ -106,7 +106,8 @@ pub(super) fn ranked(
     document.heading("Findings", 2);
     let of = examined(totals);
     if findings.is_empty() {
-        return document.verdict(tone_of_none(totals), &format!("No findings in {of}."));
+        let none = if is_unknown(totals) { "It is not known whether there are" } else { "No" };
+        return document.verdict(tone_of_none(totals), &format!("{none} findings in {of}."));
     }
     let shown = limit.unwrap_or(RANKED_ON_PAGE).min(findings.len());
     let more = match findings.len() - shown {
@@ -123,7 +124,7 @@ pub(super) fn ranked(
 /// The tables that findings were searched for in, and those in which they could not be.
 fn examined(totals: &Totals) -> String {
     let unsearched = counted(totals.unsearched, "table");
-    if totals.looked_at == 0 && totals.unsearched > 0 {
+    if is_unknown(totals) {
         return format!("{unsearched} that could not be read, or only in part");
     }
     let mut of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
@@ -138,6 +139,11 @@ fn examined(totals: &Totals) -> String {
         ));
     }
     of
+}
+
+/// Whether no table could be read, so that there is no verdict.
+fn is_unknown(totals: &Totals) -> bool {
+    totals.looked_at == 0 && totals.unsearched > 0
 }
 
 /// The tone of "none".
@@ -156,9 +162,7 @@ fn ranked_text(
         lines.push(String::new());
     }
     if findings.is_empty() {
-        // where no table could be read, there is no verdict
-        let known =
-            if totals.looked_at == 0 && totals.unsearched > 0 { "not known" } else { "none" };
+        let known = if is_unknown(totals) { "not known" } else { "none" };
         let none = toned(tone_of_none(totals), known, style);
         let text = format!("Findings: {none} in {}.", examined(totals));
         lines.push(wrapped(&text, style.width(), 0));

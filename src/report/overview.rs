@@ -533,7 +533,7 @@ fn compression_note(totals: &Totals) -> Option<String> {
     let effect = match &totals.other_method {
         _ if !totals.has_lz4 => "; this server was built without lz4".to_owned(),
         Some(tried) => format!(
-            "; {other} would make {} {} ({} tried)",
+            "; {other} would make large values of {} {} ({} tried)",
             counted(tried.columns, "column"),
             change(tried),
             counted(tried.values, "value")
@@ -852,8 +852,8 @@ mod tests {
             };
             compression_note(&totals).unwrap()
         };
-        insta::assert_snapshot!(note(Some(tried(1.262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make 2 columns 26 % larger, each 5 % smaller to 31 % larger (12 values tried)");
-        insta::assert_snapshot!(note(Some(tried(1.001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make 2 columns no smaller (12 values tried)");
+        insta::assert_snapshot!(note(Some(tried(1.262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make large values of 2 columns 26 % larger, each 5 % smaller to 31 % larger (12 values tried)");
+        insta::assert_snapshot!(note(Some(tried(1.001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make large values of 2 columns no smaller (12 values tried)");
         insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; what lz4 would do: toastctl advise-threshold TABLE --method lz4");
         assert_eq!(compression_note(&Totals::default()), None);
     }

@@ -87,7 +87,7 @@ fn bytes(entries: Entries, page: PageSize, index: &Index) -> Fresh {
     Fresh::Bytes(pages.saturating_mul(page.bytes() as u64))
 }
 
-/// Estimates by the number of entries that VACUUM or a build has counted.
+/// Estimates by the number of entries that VACUUM, ANALYZE or a build has counted.
 fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
     let Some(size) = index.entries.bytes else {
         return not_known("its entries are of different sizes, and pages cannot be read");
@@ -97,7 +97,7 @@ fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
     }
     match index.entries.count {
         Some(number) => Ok(bytes(Entries { number, bytes: size as f64, same: true }, page, index)),
-        None => not_known("its entries have not been counted yet; VACUUM counts them"),
+        None => not_known("its entries have not been counted since it grew; VACUUM counts them"),
     }
 }
 

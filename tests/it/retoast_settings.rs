@@ -268,6 +268,19 @@ fn values_that_would_stay_as_they_are_are_no_matter_of_undoing() {
     let table = done(&retoast(&database, &LZ4));
     assert!(table.undo().contains("SET COMPRESSION default"), "{table}");
     assert_eq!(table.undo_command, [""; 0], "{table}");
+    // where the default is another method, they are restored by the settings
+    database.psql(&format!(
+        "ALTER DATABASE {} RESET default_toast_compression; ALTER TABLE t ALTER v SET COMPRESSION default",
+        database.name()
+    ));
+    done(&retoast(&database, &["t", "-c", "v", "--toaster", "extended"]));
+    let table = done(&retoast(&database, &LZ4));
+    let command = ["toastctl", "retoast", "public.t", "--column", "v", "--toaster", "extended"];
+    assert_eq!(table.undo_command[..7], command, "{table}");
+    database.psql(table.undo());
+    done(&retoast(&database, &command[2..]));
+    let methods = "SELECT string_agg(DISTINCT pg_column_compression(v), ' ') FROM t";
+    assert_eq!(database.psql(methods), "pglz");
 }
 
 #[test]

@@ -330,10 +330,11 @@ impl Extent {
             relations: self.relations.saturating_add(other.relations),
             catalogs: self.catalogs.plus(other.catalogs),
             database_bytes: databases.map(|(bytes, more)| bytes.saturating_add(more)),
-            compression: if self.compression == other.compression {
-                self.compression
-            } else {
-                None
+            compression: match (self.compression, other.compression) {
+                (Some(one), Some(other)) if one.default == other.default => {
+                    Some(Compression { lz4: one.lz4 || other.lz4, ..one })
+                }
+                _ => None,
             },
         }
     }

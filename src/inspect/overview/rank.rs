@@ -318,6 +318,7 @@ impl Totals {
             (&mut self.columns_with_method, other.columns_with_method),
             (&mut self.uncompressed_columns, other.uncompressed_columns),
         ];
+        self.has_lz4 |= other.has_lz4;
         self.other_method = both(self.other_method, other.other_method);
         if self.default_compression != other.default_compression {
             self.default_compression = None;

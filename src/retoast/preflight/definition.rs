@@ -346,6 +346,7 @@ impl Settings {
     ) -> Settings {
         for column in self.columns.iter_mut().filter(|column| column.name == name) {
             (column.storage, column.own_method) = (storage, method);
+            column.method = method.or(column.method);
         }
         self
     }
@@ -359,6 +360,7 @@ impl Settings {
             }
             if now.own_method == ours.own_method {
                 now.own_method = then.own_method;
+                now.method = then.method;
             }
         }
         if goal.target == ours.target {

@@ -39,7 +39,7 @@ impl<'a> Results<'a> {
     pub(crate) fn found(&self, position: usize, mut report: TableReport) -> bool {
         report.outcome = verdict::concluded(&report);
         report.common.notes.splice(0..0, self.notes.take());
-        if !matches!(report.outcome, Outcome::Complete | Outcome::Held | Outcome::Planned) {
+        if report.converted.undone || matches!(report.outcome, Outcome::Stopped | Outcome::Failed) {
             self.is_incomplete.set(true);
         }
         let taken = self.sink.borrow_mut().found(Swept { position, report });
@@ -65,7 +65,14 @@ impl<'a> Results<'a> {
         self.notes.borrow_mut().push(text);
     }
 
-    /// Whether a table could not be processed, or not to the end.
+    /// Says what no report has said. It may be how to restore settings, so that it is told in any case.
+    pub(crate) fn tell_notes(&self) {
+        for text in self.notes.take() {
+            self.message(Message::warning(text));
+        }
+    }
+
+    /// Whether a table could not be processed, or was not converted to the end.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete.get()
     }
@@ -76,12 +83,10 @@ impl<'a> Results<'a> {
 
     /// Passes on the failures, in the order of the tables.
     pub(crate) fn end(self) -> Result<(), RunError> {
+        self.tell_notes();
         let mut failed = self.failed.into_inner();
         failed.sort_by_key(|(position, _)| *position);
         let sink = self.sink.into_inner();
-        for text in self.notes.into_inner() {
-            sink.message(Message::notice(text));
-        }
         failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
         match self.unwritable.into_inner() {
             Some(error) => Err(RunError::Output(error)),

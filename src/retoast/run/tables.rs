@@ -71,7 +71,10 @@ pub(crate) async fn run(
     let done: Result<_, RetoastError> = done.await;
     match done {
         Ok(departure) => results.end().map(|()| departure),
-        Err(error) => Err(error.failed(&[first]).await.into()),
+        Err(error) => {
+            results.tell_notes();
+            Err(error.failed(&[first]).await.into())
+        }
     }
 }
 
@@ -265,7 +268,7 @@ impl TablesRun<'_, '_> {
         };
         let mut parents = Vec::new();
         let worked = self.work(&all, throttle, &mut parents).await;
-        if options.restores_settings && (worked.is_err() || results.is_incomplete()) {
+        if options.restores_settings && (worked.is_err() || all.are_left()) {
             self.restore_partitioned(&parents).await;
         }
         worked?;
@@ -282,7 +285,7 @@ impl TablesRun<'_, '_> {
         throttle: Throttle<'_>,
         parents: &mut Vec<Parent>,
     ) -> Result<(), RetoastError> {
-        let TablesRun { sessions, request, results, .. } = *self;
+        let TablesRun { sessions, request, .. } = *self;
         let Request { options, .. } = request;
         // new partitions have the same indexes
         let may_be_unfit = all.tables.iter().any(PreparedTable::has_dependent_index);
@@ -296,7 +299,7 @@ impl TablesRun<'_, '_> {
             self.announce(ready);
         }
         join_all(workers.iter_mut().map(|worker| all.work(worker))).await;
-        let is_undone = options.restores_settings && results.is_incomplete();
+        let is_undone = options.restores_settings && all.are_left();
         if all.unfit.get() {
             self.leave_partitioned().await?;
         } else if may_be_unfit
@@ -545,7 +548,8 @@ impl TablesRun<'_, '_> {
         Ok(())
     }
 
-    /// Sets what the request sets on partitioned tables, or reports what would be set. `done`: those that were set.
+    /// Sets what the request sets on partitioned tables, or reports what would be set. `done`: those that were,
+    /// or may have been.
     async fn set_partitioned(
         &self,
         throttle: &Throttle<'_>,
@@ -564,11 +568,14 @@ impl TablesRun<'_, '_> {
             }
             let tries = tries(name, request, &sessions.control, sessions.listener);
             let tries = LockTries { throttle: Some(throttle), table: parent.oid, ..tries };
+            // it may have been set although the answer was lost
+            done.push(parent.clone());
             match tries.alter(first.client(), alter).await?.0 {
                 Tried::Done(()) => {
-                    let restore = parent.restore.as_deref().unwrap_or("nothing");
-                    results.note(format!("set for new partitions: {alter}; to restore: {restore}"));
-                    done.push(parent);
+                    let restore = parent.restore.as_ref();
+                    let restore = restore.map(|sql| format!("; to restore: {sql}"));
+                    let restore = restore.unwrap_or_default();
+                    results.note(format!("set for new partitions: {alter}{restore}"));
                 }
                 Tried::Stopped => break,
                 Tried::NoLock | Tried::TooLong(_) => {
@@ -599,7 +606,10 @@ impl TablesRun<'_, '_> {
             let message = match restored.await {
                 Ok(Some(message)) => message,
                 Ok(None) => continue,
-                Err(error) => Message::warning(format!("could not restore the settings: {error}")),
+                Err(error) => {
+                    let sql = parent.restore.as_deref().unwrap_or_default();
+                    Message::warning(format!("could not restore the settings ({error}): {sql}"))
+                }
             };
             results.message(message.about(&parent.name));
         }

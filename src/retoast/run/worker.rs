@@ -86,6 +86,11 @@ impl Tables<'_, '_> {
         Some((position, self.tables.get(position)?))
     }
 
+    /// Whether a table was not begun, or not converted to the end.
+    pub(crate) fn are_left(&self) -> bool {
+        self.run.results.is_incomplete() || self.next.get() < self.tables.len()
+    }
+
     /// After this call, no further table is begun.
     fn stop_taking_tables(&self) {
         self.next.set(self.tables.len());
