@@ -145,6 +145,13 @@ pub struct PartitionsReport {
     pub different: Vec<String>,
 }
 
+impl PartitionsReport {
+    /// Partitions that no figure includes.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.not_read + self.different.len() as u64
+    }
+}
+
 /// Sizes of files.
 #[derive(Debug, Clone, Copy, Default, Serialize, schemars::JsonSchema)]
 pub struct Files {

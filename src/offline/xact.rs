@@ -12,7 +12,7 @@ use toast_format::model::visibility::Transactions;
 
 /// The number of transactions in a segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
 const XACTS_PER_SEGMENT: u32 = 1 << 20;
-/// The number of segments, after which transaction IDs begin anew.
+/// The number of segments that hold all transaction IDs; the IDs wrap around after the last one.
 const SEGMENTS: u32 = 1 << 12;
 /// The size of a whole segment file.
 const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;

@@ -236,7 +236,7 @@ fn column_section(
 /// How many of the excluded candidates are explained; --details explains all.
 const FEW: usize = 2;
 
-/// By how much a candidate may be larger than the recommended one for its faster reads to be worth a word, as a factor.
+/// A candidate that is read faster is mentioned if it is at most this many times as large as the recommended one.
 const ABOUT_AS_LARGE: f64 = 1.05;
 
 /// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today or
@@ -338,7 +338,7 @@ fn sample(report: &Report) -> String {
 /// That the command is for more partitions than the figures, if it is.
 fn parts_left_out(report: &Report) -> Option<String> {
     let all = report.partitions.as_ref()?;
-    let others = all.not_read + all.different.len() as u64;
+    let others = all.left_out();
     (others > 0).then(|| {
         format!(
             "These figures leave out {others} of {}, which have other settings or were not read; a command for the table \
@@ -352,17 +352,14 @@ fn parts_left_out(report: &Report) -> Option<String> {
 fn of_parts(report: &Report) -> String {
     match (&report.citus, &report.partitions) {
         (Some(citus), _) => of_shards(citus),
-        (None, Some(all)) => {
-            let others = all.not_read + all.different.len() as u64;
-            match others {
-                0 => format!(" of {}", counted(all.partitions, "partition")),
-                _ => format!(
-                    " of {} of {}",
-                    all.partitions,
-                    counted(all.partitions + others, "partition")
-                ),
-            }
-        }
+        (None, Some(all)) => match all.left_out() {
+            0 => format!(" of {}", counted(all.partitions, "partition")),
+            others => format!(
+                " of {} of {}",
+                all.partitions,
+                counted(all.partitions + others, "partition")
+            ),
+        },
         (None, None) => String::new(),
     }
 }

@@ -411,9 +411,9 @@ mod tests {
             "3 tables of 1 MB or more; 1 table could not be read, or only in part"
         );
         let unread = Totals { looked_at: 0, unsearched: 6, ..totals };
-        let told = ranked_text(&[], &unread, None, Style::Markdown);
+        let verdict = ranked_text(&[], &unread, None, Style::Markdown);
         assert_eq!(
-            told.trim(),
+            verdict.trim(),
             "Findings: not known in 6 tables that could not be read, or only in part."
         );
         insta::assert_snapshot!(text(&some, true, Style::Markdown), @r#"

@@ -65,7 +65,7 @@ impl<'a> Results<'a> {
         self.notes.borrow_mut().push(text);
     }
 
-    /// Says what no report has said. It may be how to restore settings, so that it is told in any case.
+    /// Prints the notes that no report has taken. They may say how to restore settings, so they are warnings, which -q shows.
     pub(crate) fn tell_notes(&self) {
         for text in self.notes.take() {
             self.message(Message::warning(text));
