@@ -95,6 +95,29 @@ impl Narrowing {
             && self.targets.is_empty()
             && self.policies.is_empty()
     }
+
+    /// Whether these settings are among those asked for; others are only compared with them.
+    pub(super) fn allows(&self, settings: &Settings) -> bool {
+        fn is_in<T: PartialEq>(asked: &[T], own: &T) -> bool {
+            asked.is_empty() || asked.contains(own)
+        }
+        is_in(&self.storages, &settings.storage)
+            && is_in(&self.methods, &settings.method)
+            && is_in(&self.targets, &settings.target)
+            && is_in(&self.policies, &settings.policy)
+    }
+
+    /// The other method than the one that was asked for: what the one would do is told by both.
+    fn other_method(&self) -> Option<Method> {
+        let is_plain = self.storages.iter().all(|&storage| storage == Storage::Extended)
+            && self.policies.is_empty()
+            && self.targets.is_empty();
+        match self.methods[..] {
+            [MethodChoice::One(Method::Pglz)] if is_plain => Some(Method::Lz4),
+            [MethodChoice::One(Method::Lz4)] if is_plain => Some(Method::Pglz),
+            _ => None,
+        }
+    }
 }
 
 /// What a server can do.
@@ -123,6 +146,16 @@ fn candidates(
     } else {
         asked(present, narrowing)?
     };
+    let other = narrowing.other_method();
+    if let Some(other) = other.filter(|&other| abilities.compression.lz4 || other == Method::Pglz) {
+        let method = MethodChoice::One(other);
+        all.push(Settings {
+            storage: Storage::Extended,
+            method,
+            policy: Policy::Always,
+            ..present
+        });
+    }
     let mut unique: Vec<Settings> = Vec::with_capacity(all.len());
     all.retain(|settings| {
         let known = unique.iter().chain([&present]).any(|other| same(other, settings));
@@ -142,16 +175,19 @@ fn same(a: &Settings, b: &Settings) -> bool {
         && (!compresses || (a.method == b.method && a.policy == b.policy))
 }
 
-/// Every combination of what was asked for, the present settings where nothing was.
+/// Every combination of what was asked for, the present settings where nothing was. Targets are compared with compression
+/// too: most of what they decide follows from it.
 fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, SettingsError> {
     // Policies and methods need a storage that compresses.
     let compressing = !narrowing.policies.is_empty() || !narrowing.methods.is_empty();
-    let present_storage = match present.storage {
-        Storage::Plain | Storage::External if compressing => Storage::Extended,
-        storage => storage,
+    let storages = match present.storage {
+        _ if !narrowing.storages.is_empty() => &narrowing.storages[..],
+        Storage::Plain | Storage::External if compressing => &[Storage::Extended],
+        Storage::External => &[Storage::External, Storage::Extended],
+        Storage::Plain => &[Storage::Plain],
+        Storage::Main => &[Storage::Main],
+        Storage::Extended => &[Storage::Extended],
     };
-    let storages =
-        if narrowing.storages.is_empty() { &[present_storage][..] } else { &narrowing.storages };
     let methods =
         if narrowing.methods.is_empty() { &[present.method][..] } else { &narrowing.methods };
     let targets =
@@ -490,6 +526,11 @@ mod tests {
             names(&narrowing, true),
             ["extended pglz chunk-saving target 4080", "extended pglz target 4080"]
         );
+        let targets = Narrowing { policies: Vec::new(), ..narrowing };
+        let external = Settings { storage: Storage::External, ..present() };
+        let all = candidates(external, &targets, abilities(true), true).unwrap();
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["external target 4080", "extended pglz target 4080"]);
         let lz4 = Narrowing { methods: vec![MethodChoice::Either], ..Narrowing::default() };
         let error = candidates(present(), &lz4, abilities(false), true).unwrap_err();
         assert_eq!(
@@ -506,5 +547,24 @@ mod tests {
             error.to_string(),
             "policy \"best\" needs storage extended or main, not external"
         );
+    }
+
+    #[test]
+    fn one_method_is_compared_with_the_other_which_is_not_asked_for() {
+        let external = Settings { storage: Storage::External, ..present() };
+        for (method, policies, lz4, expected) in [
+            (Method::Lz4, vec![], true, &[("extended lz4", true), ("extended pglz", false)][..]),
+            (Method::Pglz, vec![], false, &[("extended pglz", true)]),
+            (Method::Lz4, vec![Policy::Best], true, &[("extended lz4 best", true)]),
+        ] {
+            let methods = vec![MethodChoice::One(method)];
+            let narrowing = Narrowing { methods, policies, ..Narrowing::default() };
+            let all = candidates(external, &narrowing, abilities(lz4), true).unwrap();
+            let all: Vec<(String, bool)> =
+                all.iter().map(|one| (one.to_string(), narrowing.allows(one))).collect();
+            let expected: Vec<(String, bool)> =
+                expected.iter().map(|&(name, is_asked)| (name.to_owned(), is_asked)).collect();
+            assert_eq!(all, expected);
+        }
     }
 }

@@ -377,6 +377,15 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
     variants.iter().map(|variant| ComparedVariant { variant, today }.figures()).collect()
 }
 
+/// Values of other columns that the command for a variant moves out of line, for each row. `part`: of the blocks, those that
+/// were read.
+pub(super) fn moved_values(variant: &VariantTally, part: f64, is_complete: bool) -> Interval {
+    let clusters = variant.clusters.iter();
+    let (moved, rows): (Vec<f64>, Vec<f64>) =
+        clusters.map(|sums| (sums.moved_values, sums.rows)).unzip();
+    ratio(&moved, &rows, part, is_complete).unwrap_or_default()
+}
+
 /// What a sample shows of one variant.
 struct SampledVariant<'a> {
     tally: &'a VariantTally,

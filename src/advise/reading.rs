@@ -47,8 +47,10 @@ const SPECIMENS_PER_BLOCK: usize = 10;
 const PROBE_BLOCKS: u32 = 16;
 /// Most stored bytes read to learn raw sizes that only the content shows.
 const WEIGHED_BYTES: f64 = 4e6;
-/// Without `--column`: those that hold at least this part of the bytes.
+/// Without `--column`: those that hold at least this part of the bytes,
 const LEAST_SHARE: f64 = 0.1;
+/// or half as much as the largest, while columns times attributes of a row are no more than this.
+const MOST_ATTRIBUTES: usize = 512;
 
 /// Some blocks whose rows are not decoded, or asked for, yet.
 enum Read {
@@ -631,6 +633,11 @@ fn out_of_line(pages: &[Vec<SampledRow<'_>>], column: usize) -> u64 {
     bytes.sum()
 }
 
+/// What a column holds at least that is advised on, of the bytes of all columns.
+fn least(bytes: &[f64]) -> f64 {
+    bytes.iter().sum::<f64>() * LEAST_SHARE
+}
+
 /// Stored and raw bytes.
 fn sizes(value: Incoming) -> (f64, f64) {
     let (stored, raw) = match value {
@@ -665,11 +672,16 @@ impl Probe {
         if self.blocks > 0.0 { sum / self.blocks } else { 0.0 }
     }
 
+    /// The columns that hold most, the largest first.
     fn biggest(&self, relation: &Relation) -> Result<Vec<usize>, AdviseError> {
         let toastable = candidate::toastable_columns(relation)?;
-        let total: f64 = self.stored.iter().sum();
-        let mut columns = toastable.clone();
-        columns.retain(|&column| self.stored_bytes(column) >= total * LEAST_SHARE);
+        let mut columns = self.holding(&toastable, |bytes| {
+            let own = toastable.iter().filter_map(|&column| bytes.get(column));
+            least(bytes).min(own.copied().fold(0.0, f64::max) / 2.0)
+        });
+        if columns.len() * relation.desc.attributes.len() > MOST_ATTRIBUTES {
+            columns = self.holding(&toastable, least);
+        }
         columns.sort_by(|&a, &b| self.stored_bytes(b).total_cmp(&self.stored_bytes(a)));
         if columns.is_empty() {
             columns.extend(toastable.iter().max_by(|&&a, &&b| {
@@ -679,13 +691,24 @@ impl Probe {
         Ok(columns)
     }
 
+    /// The columns with at least so many stored or raw bytes. Raw ones count too: what a command changes should not change
+    /// which columns are advised on.
+    fn holding(&self, columns: &[usize], least: impl Fn(&[f64]) -> f64) -> Vec<usize> {
+        let mut held = columns.to_vec();
+        held.retain(|&column| {
+            [&self.stored, &self.raw]
+                .into_iter()
+                .any(|bytes| bytes.get(column).is_some_and(|&own| own > 0.0 && own >= least(bytes)))
+        });
+        held
+    }
+
     /// How many columns other than these hold something, if they hold enough together.
     fn left_out(&self, relation: &Relation, columns: &[usize]) -> u64 {
         let others = relation.toastable().filter(|at| !columns.contains(at));
         let filled: Vec<f64> =
             others.map(|at| self.stored_bytes(at)).filter(|&bytes| bytes > 0.0).collect();
-        let least = self.stored.iter().sum::<f64>() * LEAST_SHARE;
-        if filled.iter().sum::<f64>() < least { 0 } else { filled.len() as u64 }
+        if filled.iter().sum::<f64>() < least(&self.stored) { 0 } else { filled.len() as u64 }
     }
 
     fn stored_bytes(&self, column: usize) -> f64 {

@@ -46,9 +46,11 @@ pub enum Optimize {
     Balanced,
     /// Size
     Size,
-    /// The time of reads, as long as the table does not grow by more than 10 %
+    /// The time of reads, as long as the table is at most 10 % larger than now, and than with
+    /// PostgreSQL's defaults
     Read,
-    /// Bytes, WAL and CPU time per UPDATE, as long as the table does not grow by more than 10 %
+    /// Bytes, WAL and CPU time per UPDATE, as long as the table is at most 10 % larger than now, and than with
+    /// PostgreSQL's defaults
     Write,
 }
 
@@ -263,6 +265,8 @@ const MOST_MOVED: f64 = 0.05;
 /// Why a candidate is not advised, however good its figures are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Exclusion {
+    /// It is compared with those that were asked for.
+    NotAsked,
     /// The server would refuse rows of the table.
     Refused,
     /// The table would be larger than with PostgreSQL's default settings by this part.
@@ -279,7 +283,7 @@ pub(super) enum Exclusion {
     MayGrow(f64),
     /// It gains nothing once values of other columns are stored otherwise than now.
     OtherColumns,
-    /// It moves values of other columns out of line, this many a row.
+    /// It moves values of other columns out of line, up to this many a row.
     MovesOthers(f64),
     /// It is read more slowly, by this part.
     ReadsSlower(f64),
@@ -326,9 +330,10 @@ impl Exclusion {
     }
 
     /// `moved`: values of other columns that it moves out of line, for each row. Their reads are in no figure of the column.
-    pub(super) fn of_moves(moved: f64, goal: &Goal) -> Option<Exclusion> {
+    /// What may be too much is: another sample of the same table should not allow it.
+    pub(super) fn of_moves(moved: Interval, goal: &Goal) -> Option<Exclusion> {
         let is_read = goal.optimize != Optimize::Size;
-        (is_read && moved > MOST_MOVED).then_some(Exclusion::MovesOthers(moved))
+        (is_read && moved.high > MOST_MOVED).then_some(Exclusion::MovesOthers(moved.high))
     }
 
     /// Whether the table grows by more than `goal` takes.
@@ -369,6 +374,7 @@ impl fmt::Display for Exclusion {
     /// `leaves the table 12 % larger than it is now without free space`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Exclusion::NotAsked => f.write_str("was not asked for"),
             Exclusion::Refused => f.write_str("makes the server refuse rows"),
             Exclusion::Larger(part) => {
                 write!(f, "is {} % larger than with PostgreSQL's defaults", (part * 100.0).ceil())
@@ -384,7 +390,7 @@ impl fmt::Display for Exclusion {
             ),
             Exclusion::LeavesFree(part) => write!(
                 f,
-                "leaves free space that this user cannot return, so that the files grow by {} %",
+                "would leave {} % more in a table without free space, which this user cannot return",
                 (part * 100.0).ceil()
             ),
             Exclusion::MayGrow(part) => {
@@ -399,7 +405,7 @@ impl fmt::Display for Exclusion {
             }
             Exclusion::MovesOthers(values) => write!(
                 f,
-                "moves values of other columns out of line, {} in 100 rows",
+                "moves values of other columns out of line, up to {} in 100 rows",
                 (values * 100.0).ceil()
             ),
             Exclusion::ReadsSlower(part) => {
@@ -513,7 +519,8 @@ impl Weighed {
 
     /// Excludes it if it is out of proportion to what PostgreSQL's defaults would store.
     pub(super) fn measure_by(&mut self, defaults: &Weighed, goal: &Goal) {
-        if self.rank.is_none() || self.exclusion == Some(Exclusion::Refused) {
+        let is_settled = matches!(self.exclusion, Some(Exclusion::Refused | Exclusion::NotAsked));
+        if self.rank.is_none() || is_settled {
             return;
         }
         let Goal { optimize, others, .. } = *goal;
@@ -559,7 +566,8 @@ fn pick(among: &[(usize, &Weighed)]) -> Option<(usize, usize)> {
 /// taken that are no larger than today. So the pick of a table that has been rewritten is the same, and there is
 /// nothing to gain by it.
 pub fn recommend(all: &[Weighed]) -> Recommendation {
-    let others: Vec<(usize, &Weighed)> = all.iter().enumerate().skip(1).collect();
+    let mut others: Vec<(usize, &Weighed)> = all.iter().enumerate().skip(1).collect();
+    others.retain(|(_, weighed)| weighed.exclusion != Some(Exclusion::NotAsked));
     let mut among = others.clone();
     among.retain(|(_, weighed)| !weighed.exclusion.is_some_and(Exclusion::is_lasting));
     let Some((first, best)) = pick(&among).or_else(|| pick(&others)) else {
@@ -600,7 +608,8 @@ pub(super) fn weighting(goal: &Goal) -> String {
             };
             format!(
                 "The least cost counts: ${:.2} a month for a GB of files and as much for a copy, ${:.2} for an hour of CPU \
-                 time, ${:.2} for a GB of WAL, at {} reads and {} writes a day ({source}). The table may grow by at most 5 %.",
+                 time, ${:.2} for a GB of WAL, at {} reads and {} writes a day ({source}). The table \
+                 may be at most 5 % larger than now, and than with PostgreSQL's defaults.",
                 goal.prices.disk,
                 goal.prices.cpu,
                 goal.prices.wal,
@@ -613,13 +622,13 @@ pub(super) fn weighting(goal: &Goal) -> String {
         }
         Optimize::Read => {
             "The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and \
-             the table may grow by at most 10 %."
+             the table may be at most 10 % larger than now, and than with PostgreSQL's defaults."
                 .into()
         }
         Optimize::Write => {
             "Bytes and WAL per UPDATE count most, as requested; WAL of updates of other columns has a quarter of the weight of \
              writes, and CPU time for compression a seventh; scans that do not need the column have a tenth of their weight, reads \
-             a twentieth, and the table may grow by at most 10 %."
+             a twentieth, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults."
                 .into()
         }
     }
@@ -672,9 +681,7 @@ pub(super) fn reasons(
         || "no others suit the values".to_owned(),
         |best| best.why_not(goal, is_complete),
     );
-    if goal.optimize == Optimize::Balanced
-        && let Some(faster) = dearer_but_faster(all)
-    {
+    if let Some(faster) = faster_but_worse(all, goal.optimize) {
         let _ = write!(why, "; {faster}");
     }
     match as_set {
@@ -692,17 +699,25 @@ pub(super) fn reasons(
 const FASTER: f64 = 0.7;
 
 /// `main lz4, with 72 % less CPU time per read, costs 2 % more`: the candidate that is read fastest, if it is much faster
-/// than today and only its price speaks against it.
-fn dearer_but_faster(all: &[Described<'_>]) -> Option<String> {
+/// than today and only its price, or the heap that scans read, speaks against it.
+fn faster_but_worse(all: &[Described<'_>], optimize: Optimize) -> Option<String> {
     let read =
         |described: &&Described<'_>| part(described.figures.read_cpu_ns.figure.change, ESTIMATE);
     let in_proportion = all.iter().skip(1).filter(|other| other.weighed.exclusion.is_none());
     let fastest = in_proportion.min_by(|a, b| read(a).total_cmp(&read(b)))?;
-    let more = (fastest.weighed.value.estimate - 1.0) * 100.0;
-    (read(&fastest) <= FASTER && more >= 0.5).then(|| {
-        let time = words(&fastest.figures.read_cpu_ns.figure, "CPU time");
-        format!("{}, with {time} per read, costs {more:.0} % more", fastest.name)
-    })
+    let worse = match optimize {
+        Optimize::Balanced => {
+            let more = (fastest.weighed.value.estimate - 1.0) * 100.0;
+            (more >= 0.5).then(|| format!("costs {more:.0} % more"))
+        }
+        Optimize::Read => {
+            let heap = Exclusion::WidensHeap(fastest.weighed.score.scan);
+            (fastest.weighed.score.scan >= 1.1).then(|| heap.to_string())
+        }
+        Optimize::Size | Optimize::Write => None,
+    }?;
+    let time = words(&fastest.figures.read_cpu_ns.figure, "CPU time");
+    (read(&fastest) <= FASTER).then(|| format!("{}, with {time} per read, {worse}", fastest.name))
 }
 
 impl Described<'_> {
@@ -715,7 +730,7 @@ impl Described<'_> {
             let better = match goal.optimize {
                 Optimize::Balanced => "costs less",
                 Optimize::Size => "is smaller",
-                Optimize::Read => "is read faster",
+                Optimize::Read => "makes reads and scans together faster",
                 Optimize::Write => "is written more cheaply",
             };
             return format!("none of the others {better}");
@@ -1228,13 +1243,17 @@ mod tests {
 
     #[test]
     fn values_of_other_columns_are_not_moved_out_of_line() {
-        let of_moves = |moved, optimize| Exclusion::of_moves(moved, &goal(optimize));
+        let of_moves =
+            |moved, optimize| Exclusion::of_moves(Interval::exact(moved), &goal(optimize));
         assert_eq!(of_moves(0.3, Optimize::Read), Some(Exclusion::MovesOthers(0.3)));
         assert_eq!(of_moves(0.02, Optimize::Write), None);
         assert_eq!(of_moves(0.3, Optimize::Size), None);
+        let sampled = Interval { estimate: 0.04, low: 0.02, high: 0.06 };
+        let excluded = Exclusion::of_moves(sampled, &goal(Optimize::Read));
+        assert_eq!(excluded, Some(Exclusion::MovesOthers(0.06)));
         assert_eq!(
             Exclusion::MovesOthers(0.3).to_string(),
-            "moves values of other columns out of line, 30 in 100 rows"
+            "moves values of other columns out of line, up to 30 in 100 rows"
         );
     }
 
@@ -1291,10 +1310,10 @@ mod tests {
         insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, for stored values too, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
         let none = Recommendation { choice: 0, best: None, tied: None };
         insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4): no others suit the values.");
-        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow by at most 10 %.");
-        insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may grow by at most 5 %.");
+        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults.");
+        insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults.");
         let workload = Workload { source: WorkloadSource::Statements(3), ..goal.workload };
-        insta::assert_snapshot!(weighting(&Goal { workload, ..goal }), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included). The table may grow by at most 5 %.");
+        insta::assert_snapshot!(weighting(&Goal { workload, ..goal }), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults.");
     }
 
     /// What is recommended where one of the candidates is what the defaults would store.

@@ -4,7 +4,7 @@ use super::advisor::{Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::Variants;
 use super::compaction::{AfterCommand, CompactedFiles, estimated};
-use super::estimate::{Figures, Scope, figures};
+use super::estimate::{Figures, Scope, figures, moved_values};
 use super::extract::result::{ExtractionReport, extraction_report};
 use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
@@ -343,13 +343,15 @@ impl<'a> ColumnSample<'a> {
     /// Excludes candidates that are out of proportion to what PostgreSQL's defaults store.
     fn exclude(&self, all: &mut [Candidate<'_>], goal: &Goal) {
         let defaults = self.defaults();
-        let is_default =
-            |one: &&Candidate<'_>| one.kind != CandidateKind::Today && one.settings == defaults;
+        let narrowing = &self.subject.options.narrowing;
+        let default = all.iter().find(|one| {
+            one.kind != CandidateKind::Today
+                && one.settings == defaults
+                && narrowing.allows(&one.settings)
+        });
         // where today's values are as the settings store them, there is no candidate of its own for these
         let present = if self.variants.present == defaults { all.first() } else { None };
-        let Some(defaults) = all.iter().find(is_default).or(present).map(|one| one.weighed) else {
-            return;
-        };
+        let Some(defaults) = default.or(present).map(|one| one.weighed) else { return };
         for candidate in all {
             candidate.weighed.measure_by(&defaults, goal);
         }
@@ -404,10 +406,18 @@ impl<'a> ColumnSample<'a> {
                 None
             } else if tally.refused > 0.0 {
                 Some(Exclusion::Refused)
+            } else if kind == CandidateKind::Other
+                && !self.subject.options.narrowing.allows(&settings)
+            {
+                Some(Exclusion::NotAsked)
             } else {
                 // the present settings do that to new rows anyway
                 let is_own_choice = kind != CandidateKind::AsSet && joined.is_none();
-                let moved = if is_own_choice { tally.moved_values() } else { 0.0 };
+                let moved = if is_own_choice {
+                    moved_values(tally, 1.0 / scale.max(1.0), self.subject.read.complete)
+                } else {
+                    Interval::default()
+                };
                 Exclusion::of_moves(moved, goal).or_else(|| {
                     Exclusion::new(&judged, growth.unwrap_or_default(), may_compact, goal)
                 })

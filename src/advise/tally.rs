@@ -618,12 +618,6 @@ impl VariantTally {
         self.clusters.iter().map(|sums| sums.values).sum()
     }
 
-    /// Values of other columns that the command moves out of line, for each row.
-    pub(super) fn moved_values(&self) -> f64 {
-        let sums = Sums::total(&self.clusters);
-        sums.moved_values / sums.rows.max(1.0)
-    }
-
     /// The sums of the rows that fill both.
     pub fn put(&self) -> &Sums {
         &self.put

@@ -143,6 +143,16 @@ impl ChunkIndex {
         self.is_full
     }
 
+    /// The number of chunks.
+    pub fn chunk_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is a chunk of this value.
+    pub fn has(&self, value_id: ValueId) -> bool {
+        self.entries.binary_search_by_key(&value_id.0, |entry| entry.value_id).is_ok()
+    }
+
     /// Puts the chunks of a value into `chunks`.
     pub fn chunks(&self, value_id: ValueId, chunks: &mut Vec<ChunkSeen>) {
         chunks.clear();

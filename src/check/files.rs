@@ -18,9 +18,8 @@ use super::visibility_map::{LostBlocks, VisibilityMap, map_of_file};
 use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
 use toast_format::disk::type_kind::Types;
-use toast_format::disk::{BlockNumber, Datum, Oid, Page, PageState, TupleDesc, Varlena, Walk};
+use toast_format::disk::{BlockNumber, Oid, TupleDesc};
 use toast_format::heap::progress::Progress;
-use toast_format::heap::scan::{self, Item};
 use toast_format::model::visibility::Transactions;
 
 /// How files are checked.
@@ -123,7 +122,18 @@ fn check_heap_and_chunks(
     out: &mut RelationRun<'_>,
 ) -> Result<(), CheckError> {
     let name = subject.source;
-    let chunks = learn(target, subject, progress, out)?;
+    let mut chunks = learn(target, subject, progress, out)?;
+    let mut target = target;
+    let without_toast = FileTarget { toast: None, ..*target };
+    if let Some(path) = target.toast
+        && let Some(foreign) =
+            target.foreign_toast(chunks.chunk_count(), |value_id| chunks.has(value_id))?
+    {
+        let path = path.display();
+        out.checked.leave_out(format!("{path}: {foreign} Values out of line were not checked"));
+        chunks = ChunkIndex::default();
+        target = &without_toast;
+    }
     let scan = HeapScan {
         target,
         subject,
@@ -181,39 +191,16 @@ fn is_first_toast(target: &FileTarget<'_>, toast: Toast) -> bool {
     matches!((name, toast), (Some(name), Toast::Relation(oid)) if name == oid.to_string())
 }
 
-/// Blocks that the TOAST relation's OID is taken from.
-const OID_BLOCKS: u64 = 64;
-
 /// The TOAST relation that nearly all pointers of a table's file name.
 fn toast_relation(target: &FileTarget<'_>) -> Result<Toast, CheckError> {
-    let mut file = RelationFile::open(target.heap, target.page_size)?;
-    let mut page = vec![0; target.page_size.bytes()];
+    let pointers = target.some_pointers()?.unwrap_or_default();
     let mut named: HashMap<Oid, usize> = HashMap::new();
-    let blocks = file.blocks();
-    for number in 0..OID_BLOCKS.min(blocks) {
-        let block = u32::try_from(number * blocks / OID_BLOCKS.min(blocks)).unwrap_or(u32::MAX);
-        if !matches!(file.read(BlockNumber(block), &mut page), Ok(true)) {
-            continue;
-        }
-        let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
-        for (_, item) in scan::items(BlockNumber(block), &used) {
-            let Item::Tuple(tuple, _) = item else { continue };
-            for walked in Walk::with_flavor(&tuple, target.desc, target.flavor) {
-                match walked {
-                    Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
-                        *named.entry(pointer.toast_relation).or_default() += 1;
-                    }
-                    // a server with pluggable TOAST has several
-                    Ok((_, Datum::Varlena(Varlena::Custom(_)))) => return Ok(Toast::Unknown),
-                    _ => {}
-                }
-            }
-        }
+    for pointer in &pointers {
+        *named.entry(pointer.toast_relation).or_default() += 1;
     }
-    let all: usize = named.values().sum();
     let most = named.into_iter().max_by_key(|(_, count)| *count);
     Ok(match most {
-        Some((oid, count)) if oid.0 != 0 && count >= 3 && count * 10 >= all * 9 => {
+        Some((oid, count)) if oid.0 != 0 && count >= 3 && count * 10 >= pointers.len() * 9 => {
             Toast::Relation(oid)
         }
         _ => Toast::Unknown,

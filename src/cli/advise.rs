@@ -113,8 +113,8 @@ struct WeightArgs {
     ///
     /// Balanced, the default, is the least cost a month: $0.10 for a GB of files and as much for a copy of it, $0.05 for an
     /// hour of CPU time, $0.02 for a GB of WAL, at the reads and writes that others have made in a day since the
-    /// statistics began. Where these are not known, ten reads of each value a day are assumed. The table may grow by 5 %,
-    /// and by 10 % for read and write. Whatever counts, settings are advised only if they gain 5 %, and compared in files
+    /// statistics began. Where these are not known, ten reads of each value a day are assumed. The table may
+    /// be at most 5 % larger than now, and than with PostgreSQL's defaults; 10 % for read and write. Whatever counts, settings are advised only if they gain 5 %, and compared in files
     /// without free space: what compaction would return is no merit of theirs. CPU times that were measured are shown, but
     /// do not decide, so that the same table gets the same answer.
     #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]

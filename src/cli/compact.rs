@@ -107,7 +107,10 @@ fn work(
 ) -> Result<Exit, Failure> {
     let settings = run.settings(verb)?;
     if tables.tables.is_empty() {
-        let hint = format!("toastctl {} TABLE", verb.name());
+        let hint = format!(
+            "toastctl {0} TABLE, or toastctl {0} '*' for all tables of the search path",
+            verb.name()
+        );
         return Err(Failure::usage("no table was given").hint(hint));
     }
     let request = run.request(tables, Assignment::Tables(tasks), rows, 1, &settings);

@@ -74,7 +74,9 @@ fn parts(text: &str) -> Option<(&str, Operator, &str)> {
 }
 
 fn expected(severities: &str, comparison: &str) -> String {
-    format!("expected {severities}, or a comparison with >, >=, < or <=, as in {comparison}")
+    format!(
+        "expected {severities}, or a comparison with >, >=, < or <=, as in '{comparison}', in quotes"
+    )
 }
 
 fn no_figure(name: &str, names: impl Iterator<Item = &'static str>) -> String {

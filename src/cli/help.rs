@@ -22,8 +22,8 @@ use crate::server::similar::similar;
 pub struct HelpArgs {
     /// A verb, or a topic
     ///
-    /// Topics are policies, forms, findings, low-findings, alarms, damage, settings, throttle, exit-codes, permissions, json,
-    /// runbooks, safety and limits. json followed by a verb prints the JSON Schema of that verb.
+    /// Topics are policies, forms, findings, low-findings, alarms, damage, settings, throttle, exit-codes, permissions, files,
+    /// json, runbooks, safety and limits. json followed by a verb prints the JSON Schema of that verb.
     #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
     about: Vec<String>,
 

@@ -45,7 +45,7 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
 
 /// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
 /// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 46] = [
+const OTHER_OPTIONS: [(&str, &[&str], &str); 50] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -67,7 +67,13 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 46] = [
         &["compact", "reindex"],
         "toastctl retoast TABLE -c COLUMN --policy POLICY converts values.",
     ),
+    (
+        "--emit",
+        &WRITERS,
+        "--dry-run shows the statements, and advise-threshold --emit sql prints them.",
+    ),
     ("--table", &[], "Tables are named without an option: toastctl VERB TABLE."),
+    ("--tabel", &[], "Tables are named without an option: toastctl VERB TABLE."),
     ("-t", &[], "Tables are named without an option: toastctl VERB TABLE."),
     ("-s", &[], "-n SCHEMA selects the tables of a schema."),
     ("-a", &OF_DATABASES, "--all is for all databases of the server."),
@@ -80,17 +86,11 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 46] = [
     ("--json", &[], "--format json prints JSON."),
     ("--csv", &[], "--format csv prints CSV."),
     ("--html", &[], "--format html prints a page."),
-    (
-        "-f",
-        &[],
-        "toastctl runs no SQL; --relation-file reads a relation file, and > FILE saves results.",
-    ),
+    ("-f", &OF_FILES, READS_FILE),
+    ("-f", &[], "toastctl runs no SQL; > FILE saves results."),
     ("--file", &["compact"], "--files chooses files: --files heap, or --files toast."),
-    (
-        "--file",
-        &[],
-        "toastctl runs no SQL; --relation-file reads a relation file, and > FILE saves results.",
-    ),
+    ("--file", &OF_FILES, READS_FILE),
+    ("--file", &[], "toastctl runs no SQL; > FILE saves results."),
     ("--dry-run", &READERS, READS),
     (
         "--full",
@@ -132,6 +132,10 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 46] = [
 
 /// Verbs that change nothing.
 const READERS: [&str; 5] = ["inspect", "check", "value", "keys", "advise-threshold"];
+/// Verbs that read relation files.
+const OF_FILES: [&str; 4] = ["inspect", "check", "value", "keys"];
+const READS_FILE: &str =
+    "--relation-file reads a relation file (toastctl help files), and > FILE saves results.";
 const READS: &str = "This verb changes nothing; retoast, compact and reindex have --dry-run.";
 const ASKS: &str =
     "toastctl never asks: a command does its work at once, and --dry-run shows the plan.";
@@ -153,7 +157,12 @@ const RIGHTS: &str =
 const INDEXES: &str = "pg_amcheck, which comes with PostgreSQL, checks indexes; toastctl check reads tables and TOAST.";
 
 /// Values that an option does not have, each with what was probably meant.
-const OTHER_VALUES: [(&str, &[&str], &str); 2] = [
+const OTHER_VALUES: [(&str, &[&str], &str); 3] = [
+    (
+        "--files",
+        &["index", "indexes", "indices"],
+        "toastctl reindex TABLE rebuilds indexes; compact --reindex does both.",
+    ),
     (
         "--sort",
         &["waste", "wasted", "free", "free-space", "free_space", "bloat"],

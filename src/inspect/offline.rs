@@ -54,6 +54,16 @@ pub fn relation_file(
     let page_size = target.page_size;
     let mut problems = Problems::default();
     let mut store = store(target, &mut problems)?;
+    let without_toast = FileTarget { toast: None, ..*target };
+    let mut target = target;
+    if let (Some(path), Some(file)) = (target.toast, &store)
+        && let Some(message) =
+            target.foreign_toast(file.chunk_count(), |value_id| file.has(value_id))?
+    {
+        problems.add(Problem { place: Place::new(path.display().to_string()), message });
+        target = &without_toast;
+        store = None;
+    }
     let model = file_findings::model(target.desc, page_size);
     let sampling = if target.toast.is_none() { target.sampling } else { None };
     let heap = FileScan::open(target, target.heap, sampling)?;

@@ -9,15 +9,22 @@ use super::control::{Checksums, ControlFile, Ids};
 use super::file::{FileError, RelationFile};
 use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
-use toast_format::disk::{BlockNumber, ByteOrder, CustomFlavor, PageSize, TupleDesc};
+use toast_format::disk::{
+    BlockNumber, ByteOrder, CustomFlavor, Datum, Page, PageSize, PageState, ToastPointer,
+    TupleDesc, ValueId, Varlena, Walk,
+};
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
-use toast_format::heap::scan::{Visitor, each_tuple};
+use toast_format::heap::scan::{self, Item, Visitor, each_tuple};
 use toast_format::model::Visibility;
 
 /// The most blocks in which rows are compared with the columns.
 const ATTRIBUTE_BLOCKS: u32 = 64;
+/// The most blocks of whose pointers the TOAST relation is recognized.
+const POINTER_BLOCKS: u64 = 64;
+/// So many values are not lost all at once.
+const MANY_POINTERS: usize = 16;
 
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +87,60 @@ impl FileTarget<'_> {
     /// The end of the WAL, if it is below the control file of a server that was shut down.
     pub(crate) fn wal_end(&self) -> Option<u64> {
         ControlFile::above(self.heap, self.page_size).wal_end
+    }
+
+    /// The pointers to values out of line in blocks that are spread over the heap; `None` where pluggable toasters have some.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn some_pointers(&self) -> Result<Option<Vec<ToastPointer>>, FileError> {
+        let mut file = RelationFile::open(self.heap, self.page_size)?;
+        let mut page = vec![0; self.page_size.bytes()];
+        let mut pointers = Vec::new();
+        let blocks = file.blocks();
+        for number in 0..POINTER_BLOCKS.min(blocks) {
+            let block = number * blocks / POINTER_BLOCKS.min(blocks);
+            let block = BlockNumber(u32::try_from(block).unwrap_or(u32::MAX));
+            if !matches!(file.read(block, &mut page), Ok(true)) {
+                continue;
+            }
+            let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
+            for (_, item) in scan::items(block, &used) {
+                let Item::Tuple(tuple, _) = item else { continue };
+                for walked in Walk::with_flavor(&tuple, self.desc, self.flavor) {
+                    match walked {
+                        Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
+                            pointers.push(pointer);
+                        }
+                        // a server with pluggable TOAST has several TOAST relations
+                        Ok((_, Datum::Varlena(Varlena::Custom(_)))) => return Ok(None),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(Some(pointers))
+    }
+
+    /// What to say if the TOAST file has values, but none of those that rows refer to: it is that of another table, or all
+    /// are lost.
+    pub(crate) fn foreign_toast(
+        &self,
+        values: usize,
+        mut has: impl FnMut(ValueId) -> bool,
+    ) -> Result<Option<String>, FileError> {
+        if values == 0 {
+            return Ok(None);
+        }
+        let pointers = self.some_pointers()?.unwrap_or_default();
+        let is_foreign =
+            pointers.len() >= MANY_POINTERS && !pointers.iter().any(|one| has(one.value_id));
+        Ok(is_foreign.then(|| {
+            format!(
+                "none of {} values that rows refer to is in it, but others: is it the file of another table?",
+                pointers.len()
+            )
+        }))
     }
 
     /// How many attributes most rows have, if that is more than there are columns: then columns are missing from the list,

@@ -91,6 +91,16 @@ impl<T: Transactions> ToastFile<T> {
         &self.problems
     }
 
+    /// The number of chunks.
+    pub fn chunk_count(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is a chunk of this value.
+    pub fn has(&self, value_id: ValueId) -> bool {
+        self.index.binary_search_by_key(&value_id.0, |chunk| chunk.value_id).is_ok()
+    }
+
     /// All values in the file, by `chunk_id`, whether or not anything refers to them.
     pub fn values(&self) -> impl Iterator<Item = ValueChunks> + '_ {
         self.index.chunk_by(|a, b| a.value_id == b.value_id).map(|locations| {

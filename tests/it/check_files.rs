@@ -307,6 +307,43 @@ fn findings_in_every_format() {
     }
 }
 
+#[test]
+fn the_toast_file_of_another_table_is_no_damage() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("foreign_toast");
+    let dir = tempfile::tempdir().unwrap();
+    for table in ["mine", "other"] {
+        database.psql(&format!(
+            "CREATE TABLE {table} (id int, v text); ALTER TABLE {table} ALTER v SET STORAGE external;
+             INSERT INTO {table} SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 50) AS i;
+             VACUUM FREEZE {table}; CHECKPOINT"
+        ));
+        let paths = database.psql(&format!(
+            "SELECT pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = '{table}'"
+        ));
+        let (heap, toast) = paths.trim().split_once('|').unwrap();
+        for (path, file) in [(heap, "heap"), (toast, "toast")] {
+            let to = dir.path().join(format!("{table}.{file}"));
+            std::fs::copy(server.data_dir().join(path), to).unwrap();
+        }
+    }
+    for verb in ["check", "inspect"] {
+        let [own, found] = ["mine.toast", "other.toast"].map(|toast| {
+            let mut command = toastctl();
+            command.current_dir(dir.path()).args([verb, "--relation-file", "mine.heap"]);
+            run(command.args(["--columns", "id int4, v text", "--toast-file", toast]))
+        });
+        assert_eq!(own.code, Some(0), "{verb}: {}", own.stdout);
+        assert_eq!(found.code, Some(1), "{verb}: {}", found.stdout);
+        let all = format!("{}{}", found.stdout, found.stderr);
+        let said = all.split_whitespace().collect::<Vec<_>>().join(" ");
+        let told = "none of 50 values that rows refer to is in it, but others: is it the file of another table?";
+        assert!(said.contains(&format!("other.toast: {told}")), "{verb}: {said}");
+        assert!(!said.contains("TC0") && !said.contains("sound"), "{verb}: {said}");
+        assert!(!said.contains("that no row refers to") && !said.contains("%"), "{verb}: {said}");
+    }
+}
+
 /// A verb on the files that `write` has written.
 fn read(dir: &Path, verb: &str, columns: &str) -> Run {
     let mut command = toastctl();

@@ -224,3 +224,32 @@ fn records_of_a_vacuum_are_those_of_the_major_version() {
         }
     }
 }
+
+/// A checkpoint that is in progress has begun after the last change: every page is written to the WAL as a whole.
+#[test]
+fn page_images_during_a_checkpoint_are_foreseen() {
+    let often = [("checkpoint_timeout", "30s"), ("checkpoint_completion_target", "0.9")];
+    let options = often.iter().fold(Options::default(), |all, (name, value)| all.set(name, value));
+    let server = Server::start(&options.set("autovacuum", "off").set("max_wal_size", "8GB"));
+    let database = server.create_database("forecast_checkpoint");
+    database.psql(CONTENT);
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, words(i, 3000) FROM generate_series(1, 5000) AS i; VACUUM (ANALYZE) t",
+    );
+    let in_progress =
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'CheckpointWriteDelay')";
+    let mut left = 600;
+    while database.psql(in_progress).trim() != "t" {
+        left -= 1;
+        assert!(left > 0, "no checkpoint began");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let arguments = ["t", "-c", "v", "--toaster", "lz4"];
+    let planned = retoast(&database, &[&arguments[..], &["--dry-run"]].concat()).exits(0).table();
+    let before = wal(&database);
+    done(&retoast(&database, &arguments));
+    let written = wal(&database) - before;
+    let foreseen = planned.plan().wal_bytes;
+    assert!(is_near(foreseen.estimate, written), "{foreseen:?}, {written} written");
+}

@@ -305,7 +305,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 70] = [
+    let cases: [(i32, &[&str], &str); 75] = [
         (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
         (
             2,
@@ -328,7 +328,24 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         ),
         (2, &["--limit", "3"], "HINT:  A verb comes first, as in: toastctl inspect --limit 3"),
         (2, &["inspect", "orders", "--json"], "HINT:  --format json prints JSON."),
-        (2, &["inspect", "-f", "q.sql"], "HINT:  toastctl runs no SQL"),
+        (
+            2,
+            &["inspect", "-f", "q.sql"],
+            "HINT:  --relation-file reads a relation file (toastctl help files)",
+        ),
+        (2, &["retoast", "-f", "q.sql"], "HINT:  toastctl runs no SQL"),
+        (
+            2,
+            &["inspect", "--tabel", "orders"],
+            "HINT:  Tables are named without an option: toastctl inspect TABLE.",
+        ),
+        (
+            2,
+            &["compact", "orders", "--files", "index"],
+            "HINT:  toastctl reindex TABLE rebuilds indexes",
+        ),
+        (2, &["retoast", "orders", "--emit", "sql"], "HINT:  --dry-run shows the statements"),
+        (2, &["compact", "-d", "shop"], "for all tables of the search path"),
         (2, &["inspect", "orders", "--dry-run"], "HINT:  This verb changes nothing;"),
         (2, &["compact", "orders", "--force"], "HINT:  toastctl never asks"),
         (2, &["check", "orders", "--repair"], "HINT:  check changes nothing: --salvage DIR"),

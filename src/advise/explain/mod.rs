@@ -124,6 +124,8 @@ impl Reading<'_> {
             widths.push(WidthRange { from, to, toasted: from > threshold, share });
         }
         let named = self.columns.iter().enumerate().filter(|&(at, _)| sums.has_values(at));
+        let name =
+            TableName::Known { schema: relation.schema.clone(), name: relation.name.clone() };
         Ok(Explanation {
             table: relation.into(),
             sample: Looked {
@@ -145,11 +147,7 @@ impl Reading<'_> {
                 .filter_map(|(at, &index)| Some((at, relation.desc.attributes.get(index)?)))
                 .map(|(at, attribute)| sums.column(at, attribute, &scope))
                 .collect(),
-            command: TableName::Known {
-                schema: relation.schema.clone(),
-                name: relation.name.clone(),
-            }
-            .advise(None),
+            command: format!("{} --optimize read", name.advise(None)),
             problems: seen.problems,
         })
     }

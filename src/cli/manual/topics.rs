@@ -6,7 +6,7 @@ use crate::findings::code::MEANINGS;
 use crate::inspect::overview::figures::MEANINGS as MEANINGS_OF_FIGURES;
 use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
-pub const TOPICS: [Topic; 11] = [
+pub const TOPICS: [Topic; 12] = [
     POLICIES,
     FORMS,
     FINDINGS,
@@ -17,6 +17,7 @@ pub const TOPICS: [Topic; 11] = [
     THROTTLE,
     EXIT_CODES,
     PERMISSIONS,
+    FILES,
     JSON,
 ];
 
@@ -248,6 +249,33 @@ pub const PERMISSIONS: Topic = Topic {
         (
             "compact, reindex",
             "As retoast; for TOAST relations also pg_read_all_data (17 and later).",
+        ),
+    ],
+};
+
+pub const FILES: Topic = Topic {
+    name: "files",
+    about: "relation files and saved output, without a server",
+    intro: &[
+        "inspect, check, value and keys read the files of a table from a server that was shut down, or from a restored \
+         backup. While the server runs, this names the two files, below its data directory: SELECT \
+         pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'orders'::regclass.",
+    ],
+    items: &[
+        ("--relation-file FILE", "The table's own file: segments (.1, .2) are found."),
+        (
+            "--columns LIST",
+            "Its columns as in \\d, in their order, as in 'id int4, doc jsonb'; dropped ones too, as in 'old dropped(-1,i)'.",
+        ),
+        (
+            "--toast-file FILE",
+            "That of its TOAST relation: without it, large values are not looked at.",
+        ),
+        ("--xact pg_xact", "Whether rows are live that no hint bit tells of."),
+        (
+            "--pageinspect FILE",
+            "In place of files: what pageinspect has printed, as in psql -c \"SELECT * FROM \
+             heap_page_items(get_raw_page('orders', 0))\" > FILE.",
         ),
     ],
 };

@@ -284,13 +284,19 @@ pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     unsigned(&single_row(client, sql, &[]).await?, 0)
 }
 
-/// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began.
+/// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began. Where one
+/// is in progress, nobody is told where it began: before now.
 pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> {
     let sql = "SELECT pg_catalog.current_setting('full_page_writes')::pg_catalog.bool, \
                       (pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) \
                        / (1 + pg_catalog.current_setting('checkpoint_completion_target')::pg_catalog.float8))\
                       ::pg_catalog.int8, \
-                      pg_catalog.pg_wal_lsn_diff(c.redo_lsn, '0/0')::pg_catalog.int8 \
+                      pg_catalog.pg_wal_lsn_diff(CASE WHEN EXISTS (\
+                        SELECT FROM pg_catalog.pg_stat_get_activity(NULL) AS a \
+                        WHERE a.backend_type = 'checkpointer' AND NOT pg_catalog.pg_is_in_recovery() \
+                          AND a.wait_event IS DISTINCT FROM 'CheckpointerMain') \
+                      THEN pg_catalog.pg_current_wal_insert_lsn() ELSE c.redo_lsn END, '0/0')\
+                      ::pg_catalog.int8 \
                FROM pg_catalog.pg_control_checkpoint() AS c";
     // a user who may not call the function sees no certain images
     let row = match single_row(client, sql, &[]).await {

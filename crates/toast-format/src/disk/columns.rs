@@ -22,7 +22,7 @@ const MAX_COLUMNS: usize = 1600;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
     /// A column has no name or no type.
-    #[error("column {number}: \"{text}\" is not a name followed by a type")]
+    #[error("column {number}: \"{text}\" is not a name followed by a type, as in id int4")]
     Incomplete {
         /// The column's number, from 1.
         number: usize,
@@ -421,8 +421,11 @@ mod tests {
     fn mistakes_by_hand() {
         let error = |text: &str| parse_list(text).unwrap_err().to_string();
         assert_eq!(error(""), "0 columns given: a table has 1 to 1600");
-        assert_eq!(error("id int4,"), "column 2: \"\" is not a name followed by a type");
-        assert_eq!(error("id"), "column 1: \"id\" is not a name followed by a type");
+        assert_eq!(
+            error("id int4,"),
+            "column 2: \"\" is not a name followed by a type, as in id int4"
+        );
+        assert_eq!(error("id"), "column 1: \"id\" is not a name followed by a type, as in id int4");
         assert_eq!(
             error("id int4, c mytype"),
             "column 2 (\"c\"): unknown type \"mytype\"; give its length and alignment as in \
