@@ -351,7 +351,7 @@ impl AfterCommand {
         page: PageSize,
         may: CompactedFiles,
     ) -> AfterCommand {
-        let Written { heap_bytes, values, toast_bytes, index_bytes } = figures.written;
+        let Written { heap_bytes, values, toast_bytes, index_bytes, .. } = figures.written;
         let now = [files.heap_bytes, files.toast_bytes, files.toast_index_bytes];
         let [heap_now, toast_now, index_now] = now.map(|bytes| bytes as f64);
         let before = &today.files;
@@ -365,7 +365,7 @@ impl AfterCommand {
 
         let fresh = before.heap_bytes.value.estimate;
         let heap = FileModel::new(Content::Rows, page, heap_now, fresh);
-        let fresh = after.heap_bytes.value;
+        let fresh = figures.heap_in_place();
         let (heap, _) =
             heap.apply(Step::Update { old: heap_bytes, new: heap_bytes, fresh, tuning });
         let fresh = before.toast_bytes.value.estimate;

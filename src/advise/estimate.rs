@@ -206,6 +206,8 @@ pub struct PrefixRead {
 pub struct Written {
     /// Bytes of heap tuples.
     pub heap_bytes: f64,
+    /// The heap, as [`Sums::pages_apart`].
+    pub heap_apart_bytes: f64,
     /// The number of values out of line.
     pub values: f64,
     /// Bytes of their chunks on pages.
@@ -215,6 +217,22 @@ pub struct Written {
 }
 
 impl Figures {
+    /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown.
+    pub(super) fn heap_in_place(&self) -> Interval {
+        let Interval { estimate, low, high } = self.files.heap_bytes.value;
+        let apart = self.written.heap_apart_bytes;
+        if apart <= estimate {
+            return self.files.heap_bytes.value;
+        }
+        Interval { estimate: apart, low: low.max(estimate), high: high.max(apart) }
+    }
+
+    /// The part of the table that is free next to such rows.
+    pub(super) fn part_next_to_long_rows(&self) -> f64 {
+        let free = self.heap_in_place().estimate - self.files.heap_bytes.value.estimate;
+        free / self.files.total_bytes.value.estimate.max(1.0)
+    }
+
     /// What a conversion changes of one relation of those that the figures are of: that with `part` of `all` sums.
     pub(super) fn of_part(&self, part: &Sums, all: &Sums) -> Figures {
         let chunks = share(part.chunks, all.chunks);
@@ -224,9 +242,11 @@ impl Figures {
             toast_index_bytes: self.files.toast_index_bytes.scaled(chunks),
             ..self.files
         };
-        let Written { heap_bytes, values, toast_bytes, index_bytes } = self.written;
+        let Written { heap_bytes, heap_apart_bytes, values, toast_bytes, index_bytes } =
+            self.written;
         let written = Written {
             heap_bytes: heap_bytes * share(part.new_heap_bytes, all.new_heap_bytes),
+            heap_apart_bytes: heap_apart_bytes * share(part.pages_apart, all.pages_apart),
             values: values * share(part.new_values, all.new_values),
             toast_bytes: toast_bytes * share(part.new_toast_bytes, all.new_toast_bytes),
             index_bytes: index_bytes * share(part.new_chunks, all.new_chunks),
@@ -307,6 +327,7 @@ impl Formulas {
         let index = self.index.pages_per_chunk * self.page;
         Written {
             heap_bytes: sums.new_heap_bytes * self.heap_pages * self.page * scale,
+            heap_apart_bytes: sums.pages_apart * self.page * scale,
             values: sums.new_values * scale,
             toast_bytes: sums.new_toast_bytes * self.toast_pack * scale,
             index_bytes: sums.new_chunks * index * scale,

@@ -281,6 +281,8 @@ pub(super) enum Exclusion {
     LeavesFree(f64),
     /// The files after the command might be larger than today's by this part.
     MayGrow(f64),
+    /// Next to long rows it leaves this part of the table free, and nothing returns that.
+    LeavesRoom(f64),
     /// It gains nothing once values of other columns are stored otherwise than now.
     OtherColumns,
     /// It moves values of other columns out of line, up to this many a row.
@@ -336,6 +338,12 @@ impl Exclusion {
         (is_read && moved.high > MOST_MOVED).then_some(Exclusion::MovesOthers(moved.high))
     }
 
+    /// What is free next to long rows is no gain of a candidate that moves them there.
+    pub(super) fn of_room(figures: &Figures) -> Option<Exclusion> {
+        let part = figures.part_next_to_long_rows();
+        (part >= LEAST_GAIN).then_some(Exclusion::LeavesRoom(part))
+    }
+
     /// Whether the table grows by more than `goal` takes.
     pub(super) fn of_growth(figures: &Figures, growth: Interval, goal: &Goal) -> Option<Exclusion> {
         let Goal { optimize, others, .. } = *goal;
@@ -363,6 +371,7 @@ impl Exclusion {
             Exclusion::Grows(_)
                 | Exclusion::LeavesFree(_)
                 | Exclusion::MayGrow(_)
+                | Exclusion::LeavesRoom(_)
                 | Exclusion::MovesOthers(_)
                 | Exclusion::ReadsSlower(_)
                 | Exclusion::WritesMore(_)
@@ -400,6 +409,11 @@ impl fmt::Display for Exclusion {
                     "may leave the table {percent} % larger than it is now without free space"
                 )
             }
+            Exclusion::LeavesRoom(part) => write!(
+                f,
+                "moves long rows to pages of their own, next to which {} % of the table stay free",
+                (part * 100.0).ceil()
+            ),
             Exclusion::OtherColumns => {
                 f.write_str("gains only because of how values of other columns are stored now")
             }

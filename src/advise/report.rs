@@ -418,7 +418,7 @@ impl<'a> ColumnSample<'a> {
                 } else {
                     Interval::default()
                 };
-                Exclusion::of_moves(moved, goal).or_else(|| {
+                Exclusion::of_moves(moved, goal).or_else(|| Exclusion::of_room(own)).or_else(|| {
                     Exclusion::new(&judged, growth.unwrap_or_default(), may_compact, goal)
                 })
             };

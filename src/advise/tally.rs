@@ -36,6 +36,9 @@ pub struct Sums {
     /// Bytes of heap tuples, line pointers included; and of those that have a value in the column.
     pub heap_bytes: f64,
     pub value_heap_bytes: f64,
+    /// Pages of the heap if each row that has grown beyond half a page has one of its own, and the others are apart: neither
+    /// compaction nor VACUUM FULL moves short rows next to long ones.
+    pub pages_apart: f64,
     /// Chunks of all columns.
     pub chunks: f64,
     /// Bytes of chunks on pages, of all columns; and of the column.
@@ -67,6 +70,7 @@ impl Sums {
         self.toaster_rows += other.toaster_rows * weight;
         self.heap_bytes += other.heap_bytes * weight;
         self.value_heap_bytes += other.value_heap_bytes * weight;
+        self.pages_apart += other.pages_apart * weight;
         self.chunks += other.chunks * weight;
         self.toast_bytes += other.toast_bytes * weight;
         self.column_toast_bytes += other.column_toast_bytes * weight;
@@ -659,6 +663,9 @@ impl VariantTally {
         }
         self.heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
+        let part = heap_bytes / self.heap.room() as f64;
+        let has_own_page = part > 0.5 && length > row.tuple_length;
+        self.block.pages_apart += if has_own_page { 1.0 } else { part };
         self.block.heap_bytes += heap_bytes;
         self.block.rows += 1.0;
         let has_outside = placed.iter().any(Placed::is_outside);

@@ -274,6 +274,7 @@ impl CheckOutput {
 
     /// Ends the document. Damage counts more than what could not be looked at, unless conditions decide.
     fn end(self) -> Result<Ended, Failure> {
+        let exit = self.exit();
         let CheckOutput { ui, format, database, writer, counts, conditions } = self;
         let mut state = None;
         let written = match format {
@@ -288,16 +289,29 @@ impl CheckOutput {
                 ui.write_service(service)
             }
         };
-        let unread = if counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
-        let exit = match written {
-            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error)?,
-            _ if !conditions.is_empty() => {
-                fail_on::judged_damage(&ui, &conditions, &counts).max(unread)
-            }
-            _ if counts.damage() > 0 => Exit::Damaged,
-            _ => unread,
-        };
+        if let Err(error) = written {
+            terminal::unwritable(&error)?;
+        }
         Ok(Ended { exit, state })
+    }
+
+    fn exit(&self) -> Exit {
+        let CheckOutput { ui, counts, conditions, .. } = self;
+        let unread = if counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
+        if !conditions.is_empty() {
+            fail_on::judged_damage(ui, conditions, counts).max(unread)
+        } else if counts.damage() > 0 {
+            Exit::Damaged
+        } else {
+            unread
+        }
+    }
+
+    /// The end where findings cannot be written: those until then count, and the rest is not known.
+    fn cut_off(mut self, error: &std::io::Error) -> Result<Ended, Failure> {
+        terminal::unwritable(error)?;
+        self.counts.incomplete += 1;
+        Ok(self.exit().into())
     }
 }
 
@@ -348,7 +362,7 @@ async fn relations(args: &CheckArgs, database: &Database) -> Result<Ended, Failu
     }
     match ended {
         Ok(()) => written(salvaged(salvage, &mut output), output),
-        Err(RunError::Output(error)) => Ok(terminal::unwritable(&error)?.into()),
+        Err(RunError::Output(error)) => output.cut_off(&error),
         Err(RunError::Failed(failed)) => {
             // to monitoring systems it is the failure that counts, not what was checked before
             if output.is_report() {
@@ -408,7 +422,7 @@ fn relation_file(args: &CheckArgs, ui: &Ui, file: &File<'_>) -> Result<Ended, Fa
             let told = output.relation(&checked).and_then(|()| salvaged(salvage, &mut output));
             written(told, output)
         }
-        Err(CheckError::Output(error)) => Ok(terminal::unwritable(&error)?.into()),
+        Err(CheckError::Output(error)) => output.cut_off(&error),
         Err(error) => Err(Failure::usage(error.to_string())),
     }
 }
@@ -420,7 +434,7 @@ fn saved_pages(args: &CheckArgs, ui: &Ui, text: SavedText) -> Result<Ended, Fail
     let tell = &mut |finding: Finding| output.print(&finding);
     match saved_pages::check(&name, source, &desc, depth, tell) {
         Ok(checked) => written(output.relation(&checked), output),
-        Err(CheckError::Output(error)) => Ok(terminal::unwritable(&error)?.into()),
+        Err(CheckError::Output(error)) => output.cut_off(&error),
         Err(CheckError::Text(error)) => Err(unreadable(&name, &error)),
         Err(error) => Err(Failure::usage(error.to_string())),
     }
@@ -429,6 +443,6 @@ fn saved_pages(args: &CheckArgs, ui: &Ui, text: SavedText) -> Result<Ended, Fail
 fn written(result: std::io::Result<()>, output: CheckOutput) -> Result<Ended, Failure> {
     match result {
         Ok(()) => output.end(),
-        Err(error) => Ok(terminal::unwritable(&error)?.into()),
+        Err(error) => output.cut_off(&error),
     }
 }

@@ -475,7 +475,8 @@ async fn relations(
         let alarms = args.overview.fail_on.clone();
         let mut output = OverviewOutput::new(ui, args.format, first, args.overview.view(), alarms)
             .of_columns(&args.columns.columns)
-            .compared_with(earlier, tables.is_empty());
+            .of_tables(&tables, &excluded)
+            .compared_with(earlier);
         selection.report_to(&mut output);
         let terms = Terms {
             counts_no_database: cluster.is_read_elsewhere,

@@ -309,8 +309,6 @@ pub(super) struct OverviewOutput {
     columns: ChosenColumns,
     /// The run that this one is compared with.
     earlier: Option<Earlier>,
-    /// Whether all tables are read.
-    is_whole: bool,
 }
 
 enum OverviewLines {
@@ -367,13 +365,19 @@ impl OverviewOutput {
             errors,
             columns,
             earlier: None,
-            is_whole: false,
         }
     }
 
-    /// The same with what has changed since an earlier run. `is_whole`: whether this one reads all tables.
-    pub(super) fn compared_with(self, earlier: Option<Earlier>, is_whole: bool) -> OverviewOutput {
-        OverviewOutput { earlier, is_whole, ..self }
+    /// The same with what has changed since an earlier run.
+    pub(super) fn compared_with(self, earlier: Option<Earlier>) -> OverviewOutput {
+        OverviewOutput { earlier, ..self }
+    }
+
+    /// Of the tables with these names and patterns, without those excluded.
+    pub(super) fn of_tables(mut self, names: &[String], excluded: &[String]) -> OverviewOutput {
+        let excluded = excluded.iter().map(|name| format!("!{name}"));
+        self.ranking.selected = names.iter().cloned().chain(excluded).collect();
+        self
     }
 
     /// Of these columns alone.
@@ -398,9 +402,8 @@ impl OverviewOutput {
             self.error(missing);
         }
         self.ranking.judge();
-        let is_whole = self.is_whole;
         let earlier = self.earlier.as_ref();
-        let comparison = earlier.map(|run| RunComparison::new(run, &self.ranking, is_whole));
+        let comparison = earlier.map(|run| RunComparison::new(run, &self.ranking));
         let OverviewOutput {
             ui, denials, lines, ranking, alarms, incomplete, found, errors, ..
         } = self;

@@ -24,6 +24,8 @@ struct EarlierDocument {
     tables: Vec<EarlierTable>,
     #[serde(default)]
     findings: Vec<Finding>,
+    /// Not there in reports on a table of its own.
+    selected: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -65,9 +67,13 @@ impl Earlier {
         if value.pointer("/tables/0/explanation").is_some() {
             return Err("is a report of --explain, which has no sizes".to_owned());
         }
-        let EarlierDocument { time, tables, mut findings } =
+        let EarlierDocument { time, tables, mut findings, selected } =
             serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))?;
         let mut ranking = Ranking::new(Extent::default());
+        ranking.selected = selected.unwrap_or_else(|| {
+            let alone = tables.iter().filter(|table| table.details.is_some());
+            alone.map(|table| table.line.read.name.relation.clone()).collect()
+        });
         for EarlierTable { mut line, details } in tables {
             let found = details.and_then(|details| details.findings);
             if let Some(found) = found {
@@ -87,6 +93,8 @@ impl Earlier {
 pub(crate) struct RunComparison {
     /// When the earlier run began (UTC); null if its document does not say so.
     pub(crate) since: Option<String>,
+    /// Whether both runs were to read the same tables. Those that only one of them was to read are left out.
+    pub(crate) same_selection: bool,
     /// Size of the tables of both runs with TOAST and indexes, in the earlier one.
     pub(crate) bytes_before: u64,
     /// Size of the same tables now.
@@ -157,10 +165,19 @@ fn columns_by_name(ranking: &Ranking) -> Vec<((String, String), ColumnLine)> {
     columns.map(|line| ((line.relation.clone(), line.column.clone()), line.clone())).collect()
 }
 
-/// Whether a table of either run is compared: if it was read now, or would have been read if it were there.
-fn is_compared(relation: &str, now: &Ranking, is_whole: bool) -> bool {
-    let is_unread = now.left_out.iter().any(|left_out| left_out.relation == relation);
-    now.table(relation).is_some() || is_whole && !is_unread
+/// Whether a run would have read a table that it has not, if it had been there. `other`: that which has read it.
+fn misses(run: &Ranking, other: &Ranking, relation: &str) -> bool {
+    let is_unread = run.left_out.iter().any(|left_out| left_out.relation == relation);
+    (run.selected.is_empty() || run.selected == other.selected) && !is_unread
+}
+
+/// Whether a table of either run is compared: if both have read it, or the other one would have if it had been there.
+fn is_compared(relation: &str, earlier: &Ranking, now: &Ranking) -> bool {
+    match (earlier.table(relation), now.table(relation)) {
+        (Some(_), Some(_)) => true,
+        (None, Some(_)) => misses(earlier, now, relation),
+        (_, None) => misses(now, earlier, relation),
+    }
 }
 
 /// Whether there is a finding like this one.
@@ -181,30 +198,37 @@ fn stored(line: Option<&ColumnLine>) -> u64 {
 }
 
 impl RunComparison {
-    /// `is_whole`: whether this run was to read all tables, so that one that is missing is not there any more. Tables that
-    /// could not be read now are left out.
-    pub(crate) fn new(earlier: &Earlier, now: &Ranking, is_whole: bool) -> RunComparison {
-        let mut comparison =
-            RunComparison { since: earlier.time.clone(), ..RunComparison::default() };
-        let of_earlier = tables_by_name(&earlier.ranking);
-        for (relation, (before, after)) in paired(of_earlier, tables_by_name(now)) {
-            if is_compared(&relation, now, is_whole) {
-                comparison.add_table(relation, before, after);
+    /// Tables that only one of the runs was to read, or that could not be read, are left out.
+    pub(crate) fn new(earlier: &Earlier, now: &Ranking) -> RunComparison {
+        let before = &earlier.ranking;
+        let mut comparison = RunComparison {
+            since: earlier.time.clone(),
+            same_selection: before.selected == now.selected,
+            ..RunComparison::default()
+        };
+        let of_earlier = tables_by_name(before);
+        for (relation, (then, after)) in paired(of_earlier, tables_by_name(now)) {
+            if is_compared(&relation, before, now) {
+                comparison.add_table(relation, then, after);
             }
         }
-        let of_earlier = columns_by_name(&earlier.ranking);
-        for ((relation, column), (before, after)) in paired(of_earlier, columns_by_name(now)) {
-            if is_compared(&relation, now, is_whole) {
-                comparison.add_column(relation, column, before, after);
+        let of_earlier = columns_by_name(before);
+        for ((relation, column), (then, after)) in paired(of_earlier, columns_by_name(now)) {
+            if is_compared(&relation, before, now) {
+                comparison.add_column(relation, column, then, after);
             }
         }
         comparison.tables.sort_by_key(|table| std::cmp::Reverse(table.bytes_change.unsigned_abs()));
         comparison.columns.sort_by_key(|line| std::cmp::Reverse(line.bytes_change.unsigned_abs()));
-        let new = now.findings.iter().filter(|found| !is_in(found, &earlier.ranking.findings));
+        let new = now.findings.iter().filter(|found| {
+            let relation = &found.relation;
+            let is_known = before.table(relation).is_some() || misses(before, now, relation);
+            is_known && !is_in(found, &before.findings)
+        });
         comparison.new_findings = new.cloned().collect();
-        let gone = earlier.ranking.findings.iter().filter(|found| {
+        let gone = before.findings.iter().filter(|found| {
             let searched = now.searched.get(&found.relation).copied();
-            let is_known = searched.unwrap_or_else(|| is_compared(&found.relation, now, is_whole));
+            let is_known = searched.unwrap_or_else(|| is_compared(&found.relation, before, now));
             is_known && !is_in(found, &now.findings)
         });
         comparison.gone_findings = gone.cloned().collect();

@@ -98,6 +98,8 @@ pub(crate) struct Summary<'a> {
     findings: &'a [Finding],
     /// The selected relations that were not read.
     left_out: &'a [LeftOut],
+    /// Names and patterns of the tables that were selected, and with `!` of those that were not; empty: all were.
+    selected: &'a [String],
     totals: &'a Totals,
     /// How the tables of Citus are spread, the largest first; left out without any.
     #[serde(skip_serializing_if = "<[Spread]>::is_empty")]
@@ -109,13 +111,15 @@ pub(crate) struct Summary<'a> {
 
 impl<'a> From<&'a Overview> for Summary<'a> {
     fn from(overview: &'a Overview) -> Summary<'a> {
-        let Overview { tables, columns, findings, left_out, totals, spread, .. } = overview;
+        let Overview { tables, columns, findings, left_out, selected, totals, spread, .. } =
+            overview;
         let columns = columns.iter().map(|column| &column.line).collect();
         Summary {
             ranked_tables: tables,
             columns,
             findings,
             left_out,
+            selected,
             totals,
             citus: spread,
             compared: None,

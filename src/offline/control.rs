@@ -19,10 +19,10 @@
 //! 1300 is the version of PostgreSQL 13 to 16, 1700 and 1800 those of 17 and 18, 1905 that of 19. For other versions
 //! nothing is assumed: it is then unknown whether there are checksums, which differs from knowing that there are none.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use super::file::open_regular;
 use toast_format::disk::{ByteOrder, PageSize, TransactionId};
 
 /// `FLOATFORMAT_VALUE` in `pg_control.h`.
@@ -193,7 +193,7 @@ impl ControlFile {
 
 fn read(path: &Path, page: PageSize) -> Option<ControlFile> {
     let mut bytes = [0; LENGTH];
-    let mut file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    let mut file = open_regular(path).ok()?;
     file.read_exact(&mut bytes).ok()?;
     Some(ControlFile::parse(&bytes, page, &path.display().to_string()))
 }

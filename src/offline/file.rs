@@ -189,13 +189,21 @@ impl RelationFile {
     }
 }
 
+/// Opens a regular file. To open a pipe would wait for somebody who writes to it.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::open(path)
+}
+
 /// What the file is if it is no relation file; `None` if that is not known, because it cannot be read or has no pages.
 fn other_kind(path: &Path) -> Option<OtherFile> {
     if let Some(kind) = OtherFile::of_name(path) {
         return Some(kind);
     }
     let mut beginning = Vec::with_capacity(BEGINNING);
-    let file = File::open(path).ok()?;
+    let file = open_regular(path).ok()?;
     let has_whole_pages =
         file.metadata().ok()?.len().is_multiple_of(PageSize::DEFAULT.bytes() as u64);
     file.take(BEGINNING as u64).read_to_end(&mut beginning).ok()?;

@@ -1,12 +1,11 @@
 //! A relation file to read, with what is needed to read it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use super::control::{Checksums, ControlFile, Ids};
-use super::file::{FileError, RelationFile};
+use super::file::{FileError, RelationFile, open_regular};
 use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::{
@@ -241,7 +240,7 @@ const BEGINNING: u64 = 256 << 10;
 /// 8192 bytes if there are no such pages or the file cannot be read; the error is then reported by the next reader.
 pub fn page_size(relation_file: &Path) -> PageSize {
     let mut bytes = Vec::new();
-    let read = File::open(relation_file)
+    let read = open_regular(relation_file)
         .and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes).map(drop));
     // What was read before an error is used too.
     drop(read);

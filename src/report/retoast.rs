@@ -461,8 +461,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     if tables.iter().any(|table| table.subject.has_toasters) {
         net.push_str("how much of the files is free is not known");
     } else {
-        let of_what = if of_indexes > 0 { " from heap and TOAST" } else { "" };
-        net.push_str(&gives_back(tables, of_what));
+        net.push_str(&gives_back(tables));
     }
     if tables.iter().any(|table| leaves_space(table)) {
         let table = match tables {
@@ -491,7 +490,9 @@ fn leaves_space(table: &TableReport) -> bool {
 }
 
 /// What VACUUM and the commands that rewrite a table would return.
-fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
+fn gives_back(tables: &[&TableReport]) -> String {
+    // of indexes nothing is promised: what a rebuild leaves of them is known of some only
+    const OF_WHAT: &str = " from heap and TOAST";
     let at_end = tables
         .iter()
         .map(|table| table.gains.vacuum_gives_bytes)
@@ -500,7 +501,7 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
         return "what VACUUM would return is not known".to_owned();
     };
     let vacuum = match at_end {
-        0 => format!("VACUUM would return no space{of_what}"),
+        0 => format!("VACUUM would return no space{OF_WHAT}"),
         bytes => format!("VACUUM (INDEX_CLEANUP ON) would return {}", size(bytes)),
     };
     let names: Option<Vec<_>> = tables.iter().map(|table| table.gains.rewriters).collect();
@@ -517,12 +518,12 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
             "{vacuum}; what VACUUM FULL would return depends on how well it compresses values that are stored \
              uncompressed"
         ),
-        (None, 0) => format!("neither VACUUM nor VACUUM FULL would return any space{of_what}"),
+        (None, 0) => format!("neither VACUUM nor VACUUM FULL would return any space{OF_WHAT}"),
         (None, _) => vacuum,
         (Some(amount), 0) => {
-            format!("{rewriters} would return {amount}{of_what}, VACUUM nothing")
+            format!("{rewriters} would return {amount}{OF_WHAT}, VACUUM nothing")
         }
-        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}{of_what}"),
+        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}{OF_WHAT}"),
     }
 }
 

@@ -279,6 +279,33 @@ fn what_has_grown_and_what_a_conversion_and_compaction_brought_is_shown() {
 }
 
 #[test]
+fn tables_that_one_run_was_not_to_read_are_neither_new_nor_gone() {
+    let database = with_tables("selections");
+    let temp = tempfile::tempdir().unwrap();
+    let selections = [("alone", &["documents"][..]), ("schema", &["-n", "public"]), ("all", &[])];
+    for (name, selection) in selections {
+        kept(temp.path(), name, inspect(&database, &[selection, &["--format", "json"]].concat()));
+    }
+    database.psql("DROP TABLE small; CREATE TABLE fresh AS SELECT repeat('x', 90) AS v");
+    for (now, selection) in selections {
+        for (earlier, _) in selections {
+            let file = temp.path().join(earlier);
+            let file = ["--compare", file.to_str().unwrap(), "--format", "json"];
+            let report = inspect(&database, &[selection, &file[..]].concat()).exits(0);
+            let report: Value = serde_json::from_str(&report.stdout).unwrap();
+            let tables = report["compared"]["tables"].as_array().unwrap();
+            let is_there = |name: &str| tables.iter().any(|table| table["relation"] == name);
+            let is_known = earlier == now && now != "alone";
+            let is_gone = is_known || (earlier == "schema" && now == "all");
+            let is_new = is_known || (earlier == "all" && now == "schema");
+            let expected = (is_gone, is_new);
+            let found = (is_there("public.small"), is_there("public.fresh"));
+            assert_eq!(found, expected, "{earlier}, then {now}: {report:#}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_is_something_else_is_refused_before_tables_are_read() {
     let database = with_tables("refused");
     let other = with_pageinspect("other");

@@ -268,7 +268,10 @@ impl Figures {
         let found: u64 = by_severity.iter().sum();
         let mut values = [None; FIGURES];
         for (slot, figure) in values.iter_mut().zip(Figure::all()) {
+            let is_read = ranking.counted.read > 0 && figure.only_grows();
             *slot = match figure {
+                // nothing that was read says how much it is at least
+                _ if missing > 0 && !figure.is_of_all() && !is_read => None,
                 Figure::Size => exact(totals.bytes),
                 Figure::ToastSize => exact(toast_bytes.unwrap_or(0)),
                 Figure::IndexSize => exact(totals.index_bytes),
@@ -406,15 +409,24 @@ mod tests {
         ranking.counted.read = 1;
         ranking.all.dead_rows = Some(10);
         // there may be more of them in the table that was left out, but not fewer
-        let dead = |operator, limit| judged(&ranking, Figure::DeadRows, operator, limit);
-        assert_eq!(dead(Operator::Over, 5.0), Judged::Met(Interval::exact(10.0)));
-        assert_eq!(dead(Operator::Under, 5.0), Judged::NotMet(Interval::exact(10.0)));
-        assert!(unknown(dead(Operator::Over, 15.0)) && unknown(dead(Operator::Under, 15.0)));
+        for (operator, expected) in [
+            (Operator::Over, Judged::Met(Interval::exact(10.0))),
+            (Operator::Under, Judged::NotMet(Interval::exact(10.0))),
+        ] {
+            assert_eq!(judged(&ranking, Figure::DeadRows, operator, 5.0), expected);
+            assert!(unknown(judged(&ranking, Figure::DeadRows, operator, 15.0)));
+        }
         // what is known of all of them is judged
         let not_read = judged(&ranking, Figure::TablesNotRead, Operator::AtLeast, 1.0);
         assert_eq!(not_read, Judged::Met(Interval::exact(1.0)));
         let size = judged(&ranking, Figure::Size, Operator::AtMost, 100.0);
         assert_eq!(size, Judged::Met(Interval::exact(100.0)));
+        // nothing is published as 0 where nothing was read
+        ranking.counted.read = 0;
+        for (figure, is_known) in [(Figure::Size, true), (Figure::ToastSize, false)] {
+            assert_eq!(Figures::of(&ranking).of_all(figure).is_some(), is_known);
+        }
+        ranking.counted.read = 1;
         // a ratio can move in either direction
         assert!(unknown(judged(&ranking, Figure::FreeRatio, Operator::AtLeast, 0.0)));
         let no_findings = Figures::of(&ranking).judge(&Test::Severity(Severity::Low));

@@ -182,6 +182,8 @@ pub(crate) struct Overview {
     /// Ranked, the worst first.
     pub(crate) findings: Vec<Finding>,
     pub(crate) left_out: Vec<LeftOut>,
+    /// As in [`Ranking::selected`].
+    pub(crate) selected: Vec<String>,
     pub(crate) totals: Totals,
     /// Tables of Citus, the largest first.
     pub(crate) spread: Vec<Spread>,
@@ -426,6 +428,8 @@ pub(crate) struct Ranking {
     pub(crate) left_out: Vec<LeftOut>,
     /// The columns that are reported of each relation; none: all of them.
     pub(crate) only_columns: Vec<String>,
+    /// Names and patterns of the tables that are read, and with `!` of those that are not; none: all are read.
+    pub(crate) selected: Vec<String>,
     /// About tables, once these are [judged](Ranking::judge), and about other relations.
     pub(crate) findings: Vec<Finding>,
     /// The parts of tables that are not judged yet, by `schema.name`.
@@ -670,6 +674,7 @@ impl Ranking {
     pub(crate) fn overview(mut self, by: SortBy, limit: usize) -> Overview {
         let totals = self.totals();
         let left_out = std::mem::take(&mut self.left_out);
+        let selected = std::mem::take(&mut self.selected);
         self.judge();
         let findings = std::mem::take(&mut self.findings);
         let spread = std::mem::take(&mut self.spread).into_iter();
@@ -691,6 +696,7 @@ impl Ranking {
             more_bytes: Interval::exact(0),
             findings,
             left_out,
+            selected,
             totals,
             spread,
             databases: 0,

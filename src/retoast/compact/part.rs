@@ -339,11 +339,16 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     /// Records what was found behind the end.
     fn record(&mut self, found: &PiecesBehind<F::Piece>) {
         let CompactionOfFile { report, file_report, .. } = self;
-        if file_report.rows_found == 0 && file_report.rows_moved == 0 {
-            file_report.rows_found = found.pieces.iter().map(Piece::rows).sum();
-            file_report.bytes_found = found.pieces.iter().map(Piece::stored).sum();
-            report.rows.found += file_report.rows_found;
-            report.rows.bytes += file_report.bytes_found;
+        // a later round, with another end, may find more than the first one
+        let behind: u64 = found.pieces.iter().map(Piece::rows).sum();
+        let more = (file_report.rows_moved + behind).saturating_sub(file_report.rows_found);
+        if more > 0 {
+            let stored: u64 = found.pieces.iter().map(Piece::stored).sum();
+            let bytes = (stored as f64 * more.min(behind) as f64 / behind.max(1) as f64) as u64;
+            file_report.rows_found += more;
+            file_report.bytes_found += bytes;
+            report.rows.found += more;
+            report.rows.bytes += bytes;
         }
         file_report.values_without_row = found.without_row;
         file_report.values_fixed = found.fixed;

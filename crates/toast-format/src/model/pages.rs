@@ -92,6 +92,11 @@ impl Filler {
         true
     }
 
+    /// Bytes for tuples and their line pointers on each page.
+    pub fn room(&self) -> usize {
+        self.page.bytes() - PAGE_HEADER_SIZE - self.save
+    }
+
     /// The number of pages so far (`relpages`).
     pub fn pages(&self) -> u64 {
         self.pages
