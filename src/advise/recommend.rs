@@ -212,6 +212,8 @@ pub(super) struct OtherColumns {
     pub(super) excess: f64,
     /// The table with the settings that are advised for each of the others, if these are the same.
     pub(super) joined: Option<Joined>,
+    /// Whether the command for one of them comes first, after which this column is judged again.
+    pub(super) come_first: bool,
 }
 
 /// A table of which all columns have the same settings, without what the others than this one add.
@@ -267,6 +269,8 @@ const MOST_MOVED: f64 = 0.05;
 pub(super) enum Exclusion {
     /// It is compared with those that were asked for.
     NotAsked,
+    /// The command for another column changes what it would do.
+    Waits,
     /// The server would refuse rows of the table.
     Refused,
     /// The table would be larger than with PostgreSQL's default settings by this part.
@@ -372,6 +376,7 @@ impl Exclusion {
                 | Exclusion::LeavesFree(_)
                 | Exclusion::MayGrow(_)
                 | Exclusion::LeavesRoom(_)
+                | Exclusion::Waits
                 | Exclusion::MovesOthers(_)
                 | Exclusion::ReadsSlower(_)
                 | Exclusion::WritesMore(_)
@@ -384,6 +389,9 @@ impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exclusion::NotAsked => f.write_str("was not asked for"),
+            Exclusion::Waits => {
+                f.write_str("is judged again after the command for another column of these rows")
+            }
             Exclusion::Refused => f.write_str("makes the server refuse rows"),
             Exclusion::Larger(part) => {
                 write!(f, "is {} % larger than with PostgreSQL's defaults", (part * 100.0).ceil())
@@ -1085,8 +1093,10 @@ mod tests {
     #[test]
     fn columns_share_what_the_table_may_grow_by() {
         let goal = goal(Optimize::Read);
-        let with_others =
-            |added, excess| Goal { others: OtherColumns { added, excess, joined: None }, ..goal };
+        let with_others = |added, excess| {
+            let others = OtherColumns { added, excess, ..OtherColumns::default() };
+            Goal { others, ..goal }
+        };
         // within a tenth of the table as the command for another column leaves it
         let figures = entry(1.104, 0.5, 0.5, 1).figures;
         let none = Interval::default();

@@ -410,6 +410,8 @@ impl<'a> ColumnSample<'a> {
                 && !self.subject.options.narrowing.allows(&settings)
             {
                 Some(Exclusion::NotAsked)
+            } else if goal.others.come_first {
+                Some(Exclusion::Waits)
             } else {
                 // the present settings do that to new rows anyway
                 let is_own_choice = kind != CandidateKind::AsSet && joined.is_none();

@@ -39,9 +39,44 @@ pub(super) fn reports(samples: &[ColumnSample<'_>]) -> Vec<Report> {
         samples.iter().map(|sample| column_report(*sample, alone)).collect();
     if samples.len() > 1 && reports.iter().any(|report| report.wanted().is_some()) {
         judge_again(samples, &mut reports);
+        settle(samples, &mut reports);
     }
     join(samples, &mut reports);
     reports
+}
+
+/// Columns that get different settings would undo each other's commands, for what is done with a value depends on the
+/// others in its row. All get the settings of one of them if these suit all; otherwise only the column does that gains
+/// most.
+fn settle(samples: &[ColumnSample<'_>], reports: &mut Vec<Report>) {
+    let advised: Vec<Advised> =
+        samples.iter().zip(&*reports).map(|(sample, report)| report.advised(sample)).collect();
+    let mut wanted: Vec<Settings> = advised.iter().filter_map(|one| one.settings).collect();
+    wanted.dedup();
+    if wanted.len() < 2 {
+        return;
+    }
+    for settings in wanted {
+        let Some(all) = AllColumns::new(samples, &settings) else { continue };
+        let added = all.total_bytes.value.estimate - all.today;
+        let joined = Some(all.without(added / samples.len() as f64, settings));
+        let others = OtherColumns { added, joined, ..OtherColumns::default() };
+        let alike: Vec<Report> =
+            samples.iter().map(|sample| column_report(*sample, others)).collect();
+        let mut each = samples.iter().zip(&alike);
+        if each.all(|(sample, report)| report.advised(sample).settings == Some(settings)) {
+            *reports = alike;
+            return;
+        }
+    }
+    let gains = advised.iter().enumerate().filter(|(_, one)| one.settings.is_some());
+    let most = gains.min_by(|(_, a), (_, b)| a.added.total_cmp(&b.added)).map(|(at, _)| at);
+    for (at, (sample, report)) in samples.iter().zip(reports).enumerate() {
+        if Some(at) != most && report.wanted().is_some() {
+            let others = OtherColumns { come_first: true, ..OtherColumns::default() };
+            *report = column_report(*sample, others);
+        }
+    }
 }
 
 /// Judges each column again, as it will be after the commands for the others, until no advice changes.
@@ -61,7 +96,7 @@ fn judge_again(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
             let joined = common_settings(&others).and_then(|settings| {
                 Some(AllColumns::new(samples, &settings)?.without(added, settings))
             });
-            let others = OtherColumns { added, excess, joined };
+            let others = OtherColumns { added, excess, joined, come_first: false };
             let (Some(report), Some(judged), Some(advised)) =
                 (reports.get_mut(at), judged.get_mut(at), advised.get_mut(at))
             else {

@@ -105,6 +105,11 @@ fn note_state(target: &FileTarget<'_>, checked: &mut Checked) {
         checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
         checked.is_incomplete = true;
     }
+    if target.may_have_checksums() {
+        checked.note(
+            "page checksums were not verified: no global/pg_control is above the file; --checksums verifies them",
+        );
+    }
     if target.needs_recovery() {
         checked.note(
             "the server runs, or was not shut down (pg_control): changes that are only in its memory or WAL are not in \

@@ -78,8 +78,10 @@ impl ControlLayout {
 /// Whether the pages of a cluster have checksums.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Checksums {
-    /// They have none, or there is no control file.
+    /// There is no control file.
     #[default]
+    NoControlFile,
+    /// The pages have none, it says.
     Off,
     /// All of them have.
     On,

@@ -63,6 +63,12 @@ impl FileTarget<'_> {
         }
     }
 
+    /// Whether nothing says that pages have no checksums, since it is a copy outside of a data directory.
+    pub(crate) fn may_have_checksums(&self) -> bool {
+        self.checksums.is_none()
+            && ControlFile::above(self.heap, self.page_size).checksums == Checksums::NoControlFile
+    }
+
     /// Whether its server is newer than those with a known control file.
     pub(crate) fn is_of_newer_server(&self) -> bool {
         ControlFile::above(self.heap, self.page_size).is_newer

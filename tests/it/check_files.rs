@@ -1,6 +1,7 @@
 //! `check` on relation files of a real server.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use toastctl::check::finding::Finding;
 use toastctl::offline::control::ControlFile;
@@ -21,7 +22,8 @@ fn every_damage_of_a_file_has_its_finding_and_no_other() {
     let (findings, checked) = check(dir.path(), None);
     assert_eq!(findings, []);
     assert_eq!((checked.looked.rows, checked.looked.values), (4, 12));
-    assert_eq!(checked.notes, [""; 0]);
+    let note = "page checksums were not verified: no global/pg_control is above the file; --checksums verifies them";
+    assert_eq!(checked.notes, [note]);
     let mut shown = 0;
     let mut wrong = Vec::new();
     for case in cases().iter().filter(|case| case.on != On::Server) {
@@ -304,6 +306,36 @@ fn findings_in_every_format() {
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(validator.is_valid(&line), "{line:#}");
+    }
+}
+
+#[test]
+fn damage_is_an_exit_code_although_nobody_reads_on() {
+    let (_database, mut files) = Files::fresh("check_closed_pipe");
+    let dir = tempfile::tempdir().unwrap();
+    files.heap[8192 - 300..].fill(0xFF);
+    write(dir.path(), &files);
+    for format in ["table", "json"] {
+        let mut command = toastctl();
+        command.current_dir(dir.path()).args(["check", "--relation-file", "heap"]);
+        command.args(["--toast-file", "toast", "--columns", COLUMNS, "--format", format]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(5), "{format}");
+    }
+}
+
+#[test]
+fn a_pipe_is_refused_without_waiting_for_who_writes_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    for verb in ["check", "inspect", "keys", "value"] {
+        let mut command = toastctl();
+        command.current_dir(dir.path()).args([verb, "--relation-file", "pipe"]);
+        let refused = run(command.args(["--columns", "id int4, doc jsonb"]));
+        assert_eq!(refused.code, Some(2), "{verb}: {}", refused.stderr);
+        assert!(refused.stderr.contains("is not a regular file"), "{verb}: {}", refused.stderr);
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) struct Overview {
     /// Ranked, the worst first.
     pub(crate) findings: Vec<Finding>,
     pub(crate) left_out: Vec<LeftOut>,
-    /// As in [`Ranking::selected`].
+    /// Names and patterns of tables, as in [`Ranking::selected`].
     pub(crate) selected: Vec<String>,
     pub(crate) totals: Totals,
     /// Tables of Citus, the largest first.
