@@ -46,8 +46,8 @@ pub(super) fn reports(samples: &[ColumnSample<'_>]) -> Vec<Report> {
 }
 
 /// Columns that get different settings would undo each other's commands, for what is done with a value depends on the
-/// others in its row. All get the settings of one of them if these suit all; otherwise only the column does that gains
-/// most.
+/// others in its row. All get the settings of one of them if these suit all; otherwise only those do that get the settings
+/// of the column that gains most.
 fn settle(samples: &[ColumnSample<'_>], reports: &mut Vec<Report>) {
     let advised: Vec<Advised> =
         samples.iter().zip(&*reports).map(|(sample, report)| report.advised(sample)).collect();
@@ -69,10 +69,10 @@ fn settle(samples: &[ColumnSample<'_>], reports: &mut Vec<Report>) {
             return;
         }
     }
-    let gains = advised.iter().enumerate().filter(|(_, one)| one.settings.is_some());
-    let most = gains.min_by(|(_, a), (_, b)| a.added.total_cmp(&b.added)).map(|(at, _)| at);
-    for (at, (sample, report)) in samples.iter().zip(reports).enumerate() {
-        if Some(at) != most && report.wanted().is_some() {
+    let gains = advised.iter().filter(|one| one.settings.is_some());
+    let most = gains.min_by(|a, b| a.added.total_cmp(&b.added)).and_then(|most| most.settings);
+    for ((sample, report), advised) in samples.iter().zip(reports).zip(&advised) {
+        if advised.settings.is_some() && advised.settings != most {
             let others = OtherColumns { come_first: true, ..OtherColumns::default() };
             *report = column_report(*sample, others);
         }

@@ -58,8 +58,14 @@ fn masked(text: &str) -> String {
     // said where a lock was waited for; a page more or less in the heap is said to be given back or not
     out.join(" ")
         .replace(", longest wait for a lock # unit)", ")")
-        .replace("neither VACUUM nor VACUUM FULL would return any space", "the rest")
-        .replace("VACUUM FULL or pg_repack would return # unit, VACUUM nothing", "the rest")
+        .replace(
+            "neither VACUUM nor VACUUM FULL would return any space from heap and TOAST",
+            "the rest",
+        )
+        .replace(
+            "VACUUM FULL or pg_repack would return # unit from heap and TOAST, VACUUM nothing",
+            "the rest",
+        )
 }
 
 /// The lines of the session: what stands in fences that begin with a command.
