@@ -302,6 +302,9 @@ fn a_transaction_that_has_ended_is_not_ended_again() {
         release(&database);
         running.end();
     }
+    // and what is refused before a transaction has none to end
+    database.psql("CREATE TABLE empty (); INSERT INTO empty SELECT FROM generate_series(1, 3000)");
+    retoast(&database, &["compact", "empty"]).exits(1);
     let log = server.log();
     assert!(!log.contains("there is no transaction in progress"), "{log}");
 }

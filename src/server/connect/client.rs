@@ -28,7 +28,8 @@ pub struct Client {
     life: Arc<Life>,
     /// The number of statements that were sent.
     sent: AtomicU64,
-    /// The number of the last one that ended a transaction.
+    /// The numbers of the last ones that began and that ended a transaction.
+    begun: AtomicU64,
     ended: AtomicU64,
 }
 
@@ -41,7 +42,8 @@ pub struct Statement {
 
 impl Client {
     pub(super) fn new(driver: tokio_postgres::Client, life: Arc<Life>) -> Client {
-        Client { driver, life, sent: AtomicU64::new(0), ended: AtomicU64::new(0) }
+        let [sent, begun, ended] = [0; 3].map(AtomicU64::new);
+        Client { driver, life, sent, begun, ended }
     }
 
     /// Returns the rows of a statement; each parameter has its type.
@@ -105,10 +107,10 @@ impl Client {
         self.traced(&statement.sql, self.driver.query(&statement.parsed, parameters)).await
     }
 
-    /// Executes statements without parameters. A ROLLBACK after what has ended a transaction is not sent: the server would
-    /// log a warning.
+    /// Executes statements without parameters. A ROLLBACK outside of a transaction is not sent: the server would log a
+    /// warning.
     pub async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
-        if sql == "ROLLBACK" && self.sent.load(Relaxed) == self.ended.load(Relaxed) {
+        if sql == "ROLLBACK" && self.begun.load(Relaxed) <= self.ended.load(Relaxed) {
             return Ok(());
         }
         self.traced(sql, self.driver.batch_execute(sql)).await
@@ -180,6 +182,9 @@ impl Client {
     ) -> Result<T, Error> {
         let began = Instant::now();
         let number = self.sent.fetch_add(1, Relaxed) + 1;
+        if sql.starts_with("BEGIN") {
+            self.begun.store(number, Relaxed);
+        }
         let done = work.await;
         if done.is_ok() && ["COMMIT", "ROLLBACK"].iter().any(|end| sql.ends_with(end)) {
             self.ended.store(number, Relaxed);
