@@ -97,11 +97,15 @@ impl Narrowing {
     }
 
     /// Whether these settings are among those asked for; others are only compared with them.
-    pub(super) fn allows(&self, settings: &Settings) -> bool {
+    pub(super) fn allows(&self, settings: &Settings, present: &Settings) -> bool {
         fn is_in<T: PartialEq>(asked: &[T], own: &T) -> bool {
             asked.is_empty() || asked.contains(own)
         }
-        is_in(&self.storages, &settings.storage)
+        // methods and policies need a storage that compresses
+        let is_compressing = !self.methods.is_empty() || !self.policies.is_empty();
+        let is_present = settings.storage == present.storage || is_compressing;
+        let is_asked = self.storages.contains(&settings.storage);
+        (is_asked || self.storages.is_empty() && (is_present || self.targets.is_empty()))
             && is_in(&self.methods, &settings.method)
             && is_in(&self.targets, &settings.target)
             && is_in(&self.policies, &settings.policy)
@@ -148,13 +152,11 @@ fn candidates(
     };
     let other = narrowing.other_method();
     if let Some(other) = other.filter(|&other| abilities.compression.lz4 || other == Method::Pglz) {
-        let method = MethodChoice::One(other);
-        all.push(Settings {
-            storage: Storage::Extended,
-            method,
-            policy: Policy::Always,
-            ..present
-        });
+        let storage = match present.storage {
+            Storage::Main if narrowing.storages.is_empty() => Storage::Main,
+            _ => Storage::Extended,
+        };
+        all.push(Settings { storage, method: MethodChoice::One(other), ..present });
     }
     let mut unique: Vec<Settings> = Vec::with_capacity(all.len());
     all.retain(|settings| {
@@ -561,7 +563,7 @@ mod tests {
             let narrowing = Narrowing { methods, policies, ..Narrowing::default() };
             let all = candidates(external, &narrowing, abilities(lz4), true).unwrap();
             let all: Vec<(String, bool)> =
-                all.iter().map(|one| (one.to_string(), narrowing.allows(one))).collect();
+                all.iter().map(|one| (one.to_string(), narrowing.allows(one, &external))).collect();
             let expected: Vec<(String, bool)> =
                 expected.iter().map(|&(name, is_asked)| (name.to_owned(), is_asked)).collect();
             assert_eq!(all, expected);

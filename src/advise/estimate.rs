@@ -227,10 +227,17 @@ impl Figures {
         Interval { estimate: apart, low: low.max(estimate), high: high.max(apart) }
     }
 
-    /// The part of the table that is free next to such rows.
-    pub(super) fn part_next_to_long_rows(&self) -> f64 {
+    /// The same figures with what a conversion in place leaves free next to long rows.
+    pub(super) fn in_place(&self) -> Figures {
         let free = self.heap_in_place().estimate - self.files.heap_bytes.value.estimate;
-        free / self.files.total_bytes.value.estimate.max(1.0)
+        let mut all = *self;
+        for figure in [&mut all.files.heap_bytes, &mut all.files.total_bytes] {
+            let now = figure.value.estimate / (1.0 + figure.change.map_or(0.0, |c| c.estimate));
+            let more = Interval::exact(free / now.max(1.0));
+            figure.value = figure.value.plus(Interval::exact(free));
+            figure.change = figure.change.map(|change| change.plus(more));
+        }
+        all
     }
 
     /// What a conversion changes of one relation of those that the figures are of: that with `part` of `all` sums.

@@ -696,9 +696,10 @@ impl Probe {
     fn holding(&self, columns: &[usize], least: impl Fn(&[f64]) -> f64) -> Vec<usize> {
         let mut held = columns.to_vec();
         held.retain(|&column| {
-            [&self.stored, &self.raw]
-                .into_iter()
-                .any(|bytes| bytes.get(column).is_some_and(|&own| own > 0.0 && own >= least(bytes)))
+            [&self.stored, &self.raw].into_iter().any(|bytes| {
+                let least = least(bytes);
+                bytes.get(column).is_some_and(|&own| own >= least && (own > 0.0 || least <= 0.0))
+            })
         });
         held
     }

@@ -342,10 +342,14 @@ impl Exclusion {
         (is_read && moved.high > MOST_MOVED).then_some(Exclusion::MovesOthers(moved.high))
     }
 
-    /// What is free next to long rows is no gain of a candidate that moves them there.
-    pub(super) fn of_room(figures: &Figures) -> Option<Exclusion> {
-        let part = figures.part_next_to_long_rows();
-        (part >= LEAST_GAIN).then_some(Exclusion::LeavesRoom(part))
+    /// If a candidate gains space only in new files, and not `in_place`: there it leaves room next to long rows.
+    pub(super) fn of_room(fresh: &Figures, in_place: &Figures, goal: &Goal) -> Option<Exclusion> {
+        let is_read = matches!(goal.optimize, Optimize::Read | Optimize::Write);
+        let [before, after] = [fresh, in_place].map(|figures| figures.files.total_bytes);
+        let gain = [before, after].map(|total| 1.0 - part(total.change, ESTIMATE));
+        let room = 1.0 - before.value.estimate / after.value.estimate.max(1.0);
+        (!is_read && gain[0] >= LEAST_GAIN && gain[1] < LEAST_GAIN)
+            .then_some(Exclusion::LeavesRoom(room))
     }
 
     /// Whether the table grows by more than `goal` takes.
@@ -407,7 +411,7 @@ impl fmt::Display for Exclusion {
             ),
             Exclusion::LeavesFree(part) => write!(
                 f,
-                "would leave {} % more in a table without free space, which this user cannot return",
+                "would leave the table {} % larger, with free space that this user cannot return",
                 (part * 100.0).ceil()
             ),
             Exclusion::MayGrow(part) => {
@@ -419,7 +423,7 @@ impl fmt::Display for Exclusion {
             }
             Exclusion::LeavesRoom(part) => write!(
                 f,
-                "moves long rows to pages of their own, next to which {} % of the table stay free",
+                "moves long rows to pages of their own, next to which {} % of the table stays free",
                 (part * 100.0).ceil()
             ),
             Exclusion::OtherColumns => {
@@ -507,6 +511,11 @@ impl Weighed {
             self.exclusion
         };
         Weighed { exclusion, ..worse }
+    }
+
+    /// What counts, with the files as the command leaves them, as a part of today's.
+    pub(super) fn gain_left(&self) -> f64 {
+        self.delivered.estimate
     }
 
     /// Whether it gains enough, and surely, for the table to be rewritten.
@@ -631,7 +640,7 @@ pub(super) fn weighting(goal: &Goal) -> String {
             format!(
                 "The least cost counts: ${:.2} a month for a GB of files and as much for a copy, ${:.2} for an hour of CPU \
                  time, ${:.2} for a GB of WAL, at {} reads and {} writes a day ({source}). The table \
-                 may be at most 5 % larger than now, and than with PostgreSQL's defaults.",
+                 may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.",
                 goal.prices.disk,
                 goal.prices.cpu,
                 goal.prices.wal,
@@ -644,13 +653,13 @@ pub(super) fn weighting(goal: &Goal) -> String {
         }
         Optimize::Read => {
             "The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and \
-             the table may be at most 10 % larger than now, and than with PostgreSQL's defaults."
+             the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared."
                 .into()
         }
         Optimize::Write => {
             "Bytes and WAL per UPDATE count most, as requested; WAL of updates of other columns has a quarter of the weight of \
              writes, and CPU time for compression a seventh; scans that do not need the column have a tenth of their weight, reads \
-             a twentieth, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults."
+             a twentieth, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared."
                 .into()
         }
     }
@@ -703,7 +712,9 @@ pub(super) fn reasons(
         || "no others suit the values".to_owned(),
         |best| best.why_not(goal, is_complete),
     );
-    if let Some(faster) = faster_but_worse(all, goal.optimize) {
+    if let Some(faster) = faster_but_worse(all, goal.optimize)
+        && best.is_none_or(|best| !faster.starts_with(&format!("{},", best.name)))
+    {
         let _ = write!(why, "; {faster}");
     }
     match as_set {
@@ -752,7 +763,7 @@ impl Described<'_> {
             let better = match goal.optimize {
                 Optimize::Balanced => "costs less",
                 Optimize::Size => "is smaller",
-                Optimize::Read => "makes reads and scans together faster",
+                Optimize::Read => "is faster for reads and scans combined",
                 Optimize::Write => "is written more cheaply",
             };
             return format!("none of the others {better}");
@@ -768,7 +779,7 @@ impl Described<'_> {
         let better = match goal.optimize {
             Optimize::Balanced => format!("costs {percent:.0} % less"),
             Optimize::Size => format!("is {percent:.0} % smaller"),
-            Optimize::Read => format!("is read {percent:.0} % faster"),
+            Optimize::Read => format!("is {percent:.0} % faster for reads and scans combined"),
             Optimize::Write => format!("is written {percent:.0} % more cheaply"),
         };
         format!("the best of the others, {name}, {better}, too little to rewrite the table for")
@@ -1334,10 +1345,10 @@ mod tests {
         insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, for stored values too, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
         let none = Recommendation { choice: 0, best: None, tied: None };
         insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4): no others suit the values.");
-        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults.");
-        insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults.");
+        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared.");
+        insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.");
         let workload = Workload { source: WorkloadSource::Statements(3), ..goal.workload };
-        insta::assert_snapshot!(weighting(&Goal { workload, ..goal }), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults.");
+        insta::assert_snapshot!(weighting(&Goal { workload, ..goal }), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.");
     }
 
     /// What is recommended where one of the candidates is what the defaults would store.

@@ -4,7 +4,7 @@ use super::advisor::{Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::Variants;
 use super::compaction::{AfterCommand, CompactedFiles, estimated};
-use super::estimate::{Figures, Scope, figures, moved_values};
+use super::estimate::{Figures, FileSizes, Scope, figures, moved_values};
 use super::extract::result::{ExtractionReport, extraction_report};
 use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
@@ -347,7 +347,7 @@ impl<'a> ColumnSample<'a> {
         let default = all.iter().find(|one| {
             one.kind != CandidateKind::Today
                 && one.settings == defaults
-                && narrowing.allows(&one.settings)
+                && narrowing.allows(&one.settings, &self.variants.present)
         });
         // where today's values are as the settings store them, there is no candidate of its own for these
         let present = if self.variants.present == defaults { all.first() } else { None };
@@ -389,10 +389,13 @@ impl<'a> ColumnSample<'a> {
             let mut after = AfterCommand::unchanged(&files);
             let mut growth = None;
             let joined = goal.others.joined.filter(|joined| joined.settings == settings);
-            let mut judged = *own;
-            if let Some(joined) = joined {
-                judged.files.total_bytes = joined.total_bytes;
-            }
+            let judged = match joined {
+                Some(joined) => {
+                    let files = FileSizes { total_bytes: joined.total_bytes, ..own.files };
+                    Figures { files, ..*own }
+                }
+                None => own.in_place(),
+            };
             if let Some(today) = all.first() {
                 let then = SampledFigures { tally, figures: &figures };
                 let today = SampledFigures { tally: today.tally, figures: &today.figures };
@@ -407,7 +410,7 @@ impl<'a> ColumnSample<'a> {
             } else if tally.refused > 0.0 {
                 Some(Exclusion::Refused)
             } else if kind == CandidateKind::Other
-                && !self.subject.options.narrowing.allows(&settings)
+                && !self.subject.options.narrowing.allows(&settings, present)
             {
                 Some(Exclusion::NotAsked)
             } else if goal.others.come_first {
@@ -420,9 +423,11 @@ impl<'a> ColumnSample<'a> {
                 } else {
                     Interval::default()
                 };
-                Exclusion::of_moves(moved, goal).or_else(|| Exclusion::of_room(own)).or_else(|| {
-                    Exclusion::new(&judged, growth.unwrap_or_default(), may_compact, goal)
-                })
+                Exclusion::of_moves(moved, goal)
+                    .or_else(|| Exclusion::of_room(own, &judged, goal))
+                    .or_else(|| {
+                        Exclusion::new(&judged, growth.unwrap_or_default(), may_compact, goal)
+                    })
             };
             let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
             // files that this user cannot compact shrink later, or are filled again: the values are judged
@@ -584,6 +589,7 @@ impl RecommendationReport {
                 let page = server.page_size;
                 command::sql(sample.target(), partition_names, present, &chosen.settings, page)
             }),
+            value: chosen.map_or(1.0, |chosen| chosen.weighed.gain_left()),
             command: changed.map_or_else(Vec::new, |chosen| chosen.command(sample)),
             after_bytes: changed.map_or_else(
                 || Interval::exact(read.files().total_bytes),

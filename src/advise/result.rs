@@ -488,6 +488,9 @@ pub struct RecommendationReport {
     pub command: Vec<String>,
     /// Heap, TOAST relation and its index after that command; today's files if there is none.
     pub after_bytes: Interval<u64>,
+    /// What counts, as a part of today's: the lower the better.
+    #[serde(skip)]
+    pub(super) value: f64,
 }
 
 impl RecommendationReport {

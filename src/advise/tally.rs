@@ -663,7 +663,7 @@ impl VariantTally {
         }
         self.heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
-        let part = heap_bytes / self.heap.room() as f64;
+        let part = (heap_bytes / self.heap.room() as f64).min(1.0);
         let has_own_page = part > 0.5 && length > row.tuple_length;
         self.block.pages_apart += if has_own_page { 1.0 } else { part };
         self.block.heap_bytes += heap_bytes;

@@ -45,38 +45,66 @@ pub(super) fn reports(samples: &[ColumnSample<'_>]) -> Vec<Report> {
     reports
 }
 
-/// Columns that get different settings would undo each other's commands, for what is done with a value depends on the
-/// others in its row. All get the settings of one of them if these suit all; otherwise only those do that get the settings
-/// of the column that gains most.
+/// Columns that get different settings may undo each other's commands, for what is done with a value depends on the others in
+/// its row. All get the settings of one of them, if these suit all. Otherwise those columns have a command that share the
+/// settings of the one that gains most, and the others are judged again after it.
 fn settle(samples: &[ColumnSample<'_>], reports: &mut Vec<Report>) {
     let advised: Vec<Advised> =
         samples.iter().zip(&*reports).map(|(sample, report)| report.advised(sample)).collect();
-    let mut wanted: Vec<Settings> = advised.iter().filter_map(|one| one.settings).collect();
-    wanted.dedup();
+    let mut wanted: Vec<Settings> = Vec::new();
+    for settings in advised.iter().filter_map(|one| one.settings) {
+        if !wanted.contains(&settings) {
+            wanted.push(settings);
+        }
+    }
     if wanted.len() < 2 {
         return;
     }
-    for settings in wanted {
-        let Some(all) = AllColumns::new(samples, &settings) else { continue };
-        let added = all.total_bytes.value.estimate - all.today;
-        let joined = Some(all.without(added / samples.len() as f64, settings));
-        let others = OtherColumns { added, joined, ..OtherColumns::default() };
-        let alike: Vec<Report> =
-            samples.iter().map(|sample| column_report(*sample, others)).collect();
-        let mut each = samples.iter().zip(&alike);
-        if each.all(|(sample, report)| report.advised(sample).settings == Some(settings)) {
-            *reports = alike;
-            return;
-        }
+    if let Some(alike) = wanted.iter().find_map(|settings| alike(samples, reports, settings)) {
+        *reports = alike;
+        return;
     }
-    let gains = advised.iter().filter(|one| one.settings.is_some());
-    let most = gains.min_by(|a, b| a.added.total_cmp(&b.added)).and_then(|most| most.settings);
+    let gains = reports.iter().zip(&advised).filter(|(_, one)| one.settings.is_some());
+    let most =
+        gains.min_by(|(a, _), (b, _)| a.recommendation.value.total_cmp(&b.recommendation.value));
+    let most = most.and_then(|(_, most)| most.settings);
     for ((sample, report), advised) in samples.iter().zip(reports).zip(&advised) {
         if advised.settings.is_some() && advised.settings != most {
             let others = OtherColumns { come_first: true, ..OtherColumns::default() };
             *report = column_report(*sample, others);
         }
     }
+}
+
+/// The reports if each column is advised to have these settings as the others have them.
+fn alike(
+    samples: &[ColumnSample<'_>],
+    reports: &[Report],
+    settings: &Settings,
+) -> Option<Vec<Report>> {
+    let of_candidate = SettingsReport::from(settings);
+    let added = reports.iter().map(|report| {
+        let own = report.candidates.iter().find(|one| one.settings == of_candidate)?;
+        Some(bytes(Some(own)) - bytes(report.candidates.first()))
+    });
+    let added: Vec<f64> = added.collect::<Option<_>>()?;
+    let excess: Vec<f64> =
+        samples.iter().zip(reports).map(|(sample, report)| report.excess(sample)).collect();
+    let all_added: f64 = added.iter().sum();
+    let all_excess: f64 = excess.iter().sum();
+    let mut alike = Vec::with_capacity(samples.len());
+    for ((sample, own), excess) in samples.iter().zip(added).zip(excess) {
+        let added = all_added - own;
+        let joined = Some(AllColumns::new(samples, settings)?.without(added, *settings));
+        let excess = all_excess - excess;
+        let report =
+            column_report(*sample, OtherColumns { added, excess, joined, come_first: false });
+        if report.advised(sample).settings != Some(*settings) {
+            return None;
+        }
+        alike.push(report);
+    }
+    Some(alike)
 }
 
 /// Judges each column again, as it will be after the commands for the others, until no advice changes.
@@ -218,6 +246,10 @@ impl Report {
     /// Bytes that the column takes today beyond what it would with PostgreSQL's default settings, if these would store its
     /// values differently.
     fn excess(&self, sample: &ColumnSample<'_>) -> f64 {
+        let narrowing = &sample.subject.options.narrowing;
+        if !narrowing.allows(&sample.defaults(), &sample.variants.present) {
+            return 0.0;
+        }
         let defaults = SettingsReport::from(&sample.defaults());
         let mut others = self.candidates.iter().skip(1);
         let defaults = others.find(|other| other.settings == defaults);

@@ -143,9 +143,12 @@ impl ChunkIndex {
         self.is_full
     }
 
-    /// The number of chunks.
-    pub fn chunk_count(&self) -> usize {
-        self.entries.len()
+    /// Whether there are chunks, and all are known.
+    pub fn is_whole(&self) -> bool {
+        !self.entries.is_empty()
+            && !self.is_full
+            && self.lost.is_empty()
+            && self.findings.is_empty()
     }
 
     /// Whether there is a chunk of this value.

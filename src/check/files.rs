@@ -131,8 +131,8 @@ fn check_heap_and_chunks(
     let mut target = target;
     let without_toast = FileTarget { toast: None, ..*target };
     if let Some(path) = target.toast
-        && let Some(foreign) =
-            target.foreign_toast(chunks.chunk_count(), |value_id| chunks.has(value_id))?
+        && chunks.is_whole()
+        && let Some(foreign) = target.foreign_toast(|value_id| chunks.has(value_id))?
     {
         let path = path.display();
         out.checked.leave_out(format!("{path}: {foreign} Values out of line were not checked"));

@@ -88,7 +88,7 @@ pub struct ColumnsArg {
     ///
     /// Tables that match a pattern but do not have the column are left out. inspect shows its line and its findings alone,
     /// the figures of the table as they are. Without this option, advise-threshold takes
-    /// the columns that hold at least a tenth of the rows' bytes, and keys takes all columns with documents; retoast
+    /// the columns that hold at least a tenth of the rows' stored or raw bytes, and those nearly as large, and keys takes all columns with documents; retoast
     /// --toaster and --policy require it.
     #[arg(short, long = "column", value_name = "COLUMN")]
     pub(super) columns: Vec<String>,

@@ -274,7 +274,6 @@ impl CheckOutput {
 
     /// Ends the document. Damage counts more than what could not be looked at, unless conditions decide.
     fn end(self) -> Result<Ended, Failure> {
-        let exit = self.exit();
         let CheckOutput { ui, format, database, writer, counts, conditions } = self;
         let mut state = None;
         let written = match format {
@@ -292,26 +291,26 @@ impl CheckOutput {
         if let Err(error) = written {
             terminal::unwritable(&error)?;
         }
-        Ok(Ended { exit, state })
-    }
-
-    fn exit(&self) -> Exit {
-        let CheckOutput { ui, counts, conditions, .. } = self;
-        let unread = if counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
-        if !conditions.is_empty() {
-            fail_on::judged_damage(ui, conditions, counts).max(unread)
-        } else if counts.damage() > 0 {
-            Exit::Damaged
-        } else {
-            unread
-        }
+        Ok(Ended { exit: verdict(&ui, &conditions, &counts), state })
     }
 
     /// The end where findings cannot be written: those until then count, and the rest is not known.
     fn cut_off(mut self, error: &std::io::Error) -> Result<Ended, Failure> {
         terminal::unwritable(error)?;
         self.counts.incomplete += 1;
-        Ok(self.exit().into())
+        Ok(verdict(&self.ui, &self.conditions, &self.counts).into())
+    }
+}
+
+/// Damage counts more than what could not be looked at, unless conditions decide.
+fn verdict(ui: &Ui, conditions: &[Condition], counts: &Counts) -> Exit {
+    let unread = if counts.incomplete > 0 { Exit::Incomplete } else { Exit::Ok };
+    if !conditions.is_empty() {
+        fail_on::judged_damage(ui, conditions, counts).max(unread)
+    } else if counts.damage() > 0 {
+        Exit::Damaged
+    } else {
+        unread
     }
 }
 

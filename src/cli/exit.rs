@@ -12,7 +12,8 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything that was requested was done. A closed pipe on standard output is no failure either.
+    /// Everything that was requested was done. A closed pipe on standard output is no failure either, except
+    /// for `check`, whose verdict would be missing.
     Ok = 0,
     /// Done in part or not at all: something could not be read, the server refused a statement,
     /// or the result is not what was asked to be reached, or could not be seen to be. What could be printed

@@ -377,6 +377,7 @@ impl OverviewOutput {
     pub(super) fn of_tables(mut self, names: &[String], excluded: &[String]) -> OverviewOutput {
         let excluded = excluded.iter().map(|name| format!("!{name}"));
         self.ranking.selected = names.iter().cloned().chain(excluded).collect();
+        self.ranking.selected.sort_unstable();
         self
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::overview::rank::{Ranking, SortBy, TableLine};
-use super::overview::{ColumnLine, Extent, RelationLine, TableFigures};
+use super::overview::{ColumnLine, Extent, LeftOut, RelationLine, TableFigures};
 use super::result::{RelationReport, SCHEMA};
 use crate::findings::finding::Finding;
 use toast_format::model::interval::Amount;
@@ -24,6 +24,8 @@ struct EarlierDocument {
     tables: Vec<EarlierTable>,
     #[serde(default)]
     findings: Vec<Finding>,
+    #[serde(default)]
+    left_out: Vec<LeftOut>,
     /// Not there in reports on a table of its own.
     selected: Option<Vec<String>>,
 }
@@ -67,7 +69,7 @@ impl Earlier {
         if value.pointer("/tables/0/explanation").is_some() {
             return Err("is a report of --explain, which has no sizes".to_owned());
         }
-        let EarlierDocument { time, tables, mut findings, selected } =
+        let EarlierDocument { time, tables, mut findings, left_out, selected } =
             serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))?;
         let mut ranking = Ranking::new(Extent::default());
         ranking.selected = selected.unwrap_or_else(|| {
@@ -83,6 +85,7 @@ impl Earlier {
             ranking.add(&line);
         }
         ranking.findings = findings;
+        ranking.left_out = left_out;
         Ok(Earlier { time, ranking })
     }
 }
@@ -93,8 +96,8 @@ impl Earlier {
 pub(crate) struct RunComparison {
     /// When the earlier run began (UTC); null if its document does not say so.
     pub(crate) since: Option<String>,
-    /// Whether both runs were to read the same tables. Those that only one of them was to read are left out.
-    pub(crate) same_selection: bool,
+    /// Tables that only one of the runs has read, and the other was not to read or could not: they are left out.
+    pub(crate) read_once: u64,
     /// Size of the tables of both runs with TOAST and indexes, in the earlier one.
     pub(crate) bytes_before: u64,
     /// Size of the same tables now.
@@ -201,15 +204,14 @@ impl RunComparison {
     /// Tables that only one of the runs was to read, or that could not be read, are left out.
     pub(crate) fn new(earlier: &Earlier, now: &Ranking) -> RunComparison {
         let before = &earlier.ranking;
-        let mut comparison = RunComparison {
-            since: earlier.time.clone(),
-            same_selection: before.selected == now.selected,
-            ..RunComparison::default()
-        };
+        let mut comparison =
+            RunComparison { since: earlier.time.clone(), ..RunComparison::default() };
         let of_earlier = tables_by_name(before);
         for (relation, (then, after)) in paired(of_earlier, tables_by_name(now)) {
             if is_compared(&relation, before, now) {
                 comparison.add_table(relation, then, after);
+            } else {
+                comparison.read_once += 1;
             }
         }
         let of_earlier = columns_by_name(before);

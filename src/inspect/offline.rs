@@ -57,8 +57,8 @@ pub fn relation_file(
     let without_toast = FileTarget { toast: None, ..*target };
     let mut target = target;
     if let (Some(path), Some(file)) = (target.toast, &store)
-        && let Some(message) =
-            target.foreign_toast(file.chunk_count(), |value_id| file.has(value_id))?
+        && file.is_whole()
+        && let Some(message) = target.foreign_toast(|value_id| file.has(value_id))?
     {
         problems.add(Problem { place: Place::new(path.display().to_string()), message });
         target = &without_toast;

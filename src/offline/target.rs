@@ -1,6 +1,6 @@
 //! A relation file to read, with what is needed to read it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use super::file::{FileError, RelationFile, open_regular};
 use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::{
-    BlockNumber, ByteOrder, CustomFlavor, Datum, Page, PageSize, PageState, ToastPointer,
-    TupleDesc, ValueId, Varlena, Walk,
+    BlockNumber, ByteOrder, CustomFlavor, Datum, PageSize, ToastPointer, TupleDesc, ValueId,
+    Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
-use toast_format::heap::scan::{self, Item, Visitor, each_tuple};
+use toast_format::heap::scan::{Visitor, each_tuple};
 use toast_format::model::Visibility;
 
 /// The most blocks in which rows are compared with the columns.
@@ -23,7 +23,7 @@ const ATTRIBUTE_BLOCKS: u32 = 64;
 /// The most blocks of whose pointers the TOAST relation is recognized.
 const POINTER_BLOCKS: u64 = 64;
 /// So many values are not lost all at once.
-const MANY_POINTERS: usize = 16;
+const MANY_VALUES: usize = 16;
 
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +94,8 @@ impl FileTarget<'_> {
         ControlFile::above(self.heap, self.page_size).wal_end
     }
 
-    /// The pointers to values out of line in blocks that are spread over the heap; `None` where pluggable toasters have some.
+    /// The pointers of rows that are not dead to values out of line, in blocks that are spread over the heap; `None` where
+    /// pluggable toasters have some.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -102,6 +103,8 @@ impl FileTarget<'_> {
         let mut file = RelationFile::open(self.heap, self.page_size)?;
         let mut page = vec![0; self.page_size.bytes()];
         let mut pointers = Vec::new();
+        // a server with pluggable TOAST has several TOAST relations
+        let mut has_custom = false;
         let blocks = file.blocks();
         for number in 0..POINTER_BLOCKS.min(blocks) {
             let block = number * blocks / POINTER_BLOCKS.min(blocks);
@@ -109,41 +112,37 @@ impl FileTarget<'_> {
             if !matches!(file.read(block, &mut page), Ok(true)) {
                 continue;
             }
-            let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
-            for (_, item) in scan::items(block, &used) {
-                let Item::Tuple(tuple, _) = item else { continue };
-                for walked in Walk::with_flavor(&tuple, self.desc, self.flavor) {
+            each_tuple(block, &page, &self.xact, |_, tuple, _, seen| {
+                if seen == Visibility::Dead {
+                    return;
+                }
+                for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
                     match walked {
                         Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
                             pointers.push(pointer);
                         }
-                        // a server with pluggable TOAST has several TOAST relations
-                        Ok((_, Datum::Varlena(Varlena::Custom(_)))) => return Ok(None),
+                        Ok((_, Datum::Varlena(Varlena::Custom(_)))) => has_custom = true,
                         _ => {}
                     }
                 }
-            }
+            });
         }
-        Ok(Some(pointers))
+        Ok(if has_custom { None } else { Some(pointers) })
     }
 
-    /// What to say if the TOAST file has values, but none of those that rows refer to: it is that of another table, or all
-    /// are lost.
+    /// What to say if the TOAST file, which has values, has none of those that rows refer to: it is that of another table, or
+    /// all are lost.
     pub(crate) fn foreign_toast(
         &self,
-        values: usize,
-        mut has: impl FnMut(ValueId) -> bool,
+        has: impl Fn(ValueId) -> bool,
     ) -> Result<Option<String>, FileError> {
-        if values == 0 {
-            return Ok(None);
-        }
         let pointers = self.some_pointers()?.unwrap_or_default();
-        let is_foreign =
-            pointers.len() >= MANY_POINTERS && !pointers.iter().any(|one| has(one.value_id));
+        let values: HashSet<u64> = pointers.iter().map(|pointer| pointer.value_id.0).collect();
+        let is_foreign = values.len() >= MANY_VALUES && !values.iter().any(|&id| has(ValueId(id)));
         Ok(is_foreign.then(|| {
             format!(
                 "none of {} values that rows refer to is in it, but others: is it the file of another table?",
-                pointers.len()
+                values.len()
             )
         }))
     }

@@ -91,9 +91,9 @@ impl<T: Transactions> ToastFile<T> {
         &self.problems
     }
 
-    /// The number of chunks.
-    pub fn chunk_count(&self) -> usize {
-        self.index.len()
+    /// Whether there are chunks, and all are known.
+    pub fn is_whole(&self) -> bool {
+        !self.index.is_empty() && self.problems.count() == 0
     }
 
     /// Whether there is a chunk of this value.

@@ -29,8 +29,9 @@ pub(super) fn text(comparison: &RunComparison, limit: usize, document: &mut Docu
         document.line(&document.toned(Tone::Heading, &words), 0);
         document.gap();
     }
-    if !comparison.same_selection {
-        document.line("Tables that only one of the runs was to read are left out.", 0);
+    if comparison.read_once > 0 {
+        let tables = counted(comparison.read_once, "table");
+        document.line(&format!("Left out: {tables} that only one of the runs has read."), 0);
     }
     if tables.is_empty() && columns.is_empty() {
         document.line("No table and no column has changed in size.", 0);

@@ -78,38 +78,34 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         );
         document.line(&line, 0);
         widths(explanation, document);
-        document.line(&slowest(&explanation.columns), 0);
+        if let Some(slowest) = slowest(&explanation.columns) {
+            document.line(&slowest, 0);
+        }
         document.line("Whether other settings are read faster:", 0);
         document.command(&explanation.command);
     }
     document.problems(&explanation.problems, "  ");
 }
 
-/// Which column makes reads slow.
-fn slowest(columns: &[ColumnExplanation]) -> String {
-    let out_of_line = columns.iter().filter_map(|column| {
-        let buffers = column.read.as_ref()?.buffers.estimate;
-        let part = column.external_values.estimate / column.values.estimate.max(1.0);
-        Some((&column.column, part.min(1.0) * buffers))
-    });
-    if let Some((column, buffers)) = out_of_line.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        let column = printable(column);
-        let buffers = plain(buffers);
-        return format!(
-            "Slowest to read: column {column}, {buffers} buffers for an average value, where one in the row takes none."
-        );
-    }
-    let compressed = columns.iter().filter(|column| column.compressed_values.estimate > 0.0);
+/// Which column makes reads slow; `None` if there is no column that can be toasted.
+fn slowest(columns: &[ColumnExplanation]) -> Option<String> {
     let slowest =
-        compressed.max_by(|a, b| a.read_cpu_ns.estimate.total_cmp(&b.read_cpu_ns.estimate));
-    let Some(column) = slowest else {
-        return "All values are in their rows, uncompressed.".to_owned();
-    };
-    let time = nanoseconds(column.read_cpu_ns.estimate);
-    let name = printable(&column.column);
-    format!(
-        "All values are in their rows. Slowest to read: column {name}, {time} to decompress one."
-    )
+        columns.iter().max_by(|a, b| a.read_cpu_ns.estimate.total_cmp(&b.read_cpu_ns.estimate))?;
+    if columns.iter().all(|column| {
+        column.external_values.estimate <= 0.0 && column.compressed_values.estimate <= 0.0
+    }) {
+        return Some("All values are in their rows, uncompressed.".to_owned());
+    }
+    let outside = slowest.external_values.estimate / slowest.values.estimate.max(1.0);
+    let buffers =
+        slowest.read.as_ref().map_or(0.0, |read| outside.min(1.0) * read.buffers.estimate);
+    let visited =
+        if buffers >= 0.05 { format!(" and {} buffers", plain(buffers)) } else { String::new() };
+    Some(format!(
+        "Slowest to read: column {}, with {} of CPU time{visited} for an average value.",
+        printable(&slowest.column),
+        nanoseconds(slowest.read_cpu_ns.estimate)
+    ))
 }
 
 /// How many rows are toasted, in detail with the range of each width.

@@ -490,9 +490,10 @@ fn leaves_space(table: &TableReport) -> bool {
 }
 
 /// What VACUUM and the commands that rewrite a table would return.
+/// Of indexes nothing is promised: what a rebuild leaves of them is known of some only.
+const OF_WHAT: &str = " from heap and TOAST";
+
 fn gives_back(tables: &[&TableReport]) -> String {
-    // of indexes nothing is promised: what a rebuild leaves of them is known of some only
-    const OF_WHAT: &str = " from heap and TOAST";
     let at_end = tables
         .iter()
         .map(|table| table.gains.vacuum_gives_bytes)
@@ -521,9 +522,9 @@ fn gives_back(tables: &[&TableReport]) -> String {
         (None, 0) => format!("neither VACUUM nor VACUUM FULL would return any space{OF_WHAT}"),
         (None, _) => vacuum,
         (Some(amount), 0) => {
-            format!("{rewriters} would return {amount}{OF_WHAT}, VACUUM nothing")
+            format!("{rewriters} would return {amount}, VACUUM nothing")
         }
-        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}{OF_WHAT}"),
+        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}"),
     }
 }
 
@@ -533,13 +534,13 @@ fn amount(gives: Gives) -> Option<String> {
     let high = size(u64::try_from(gives.high).unwrap_or(0));
     match gives.about() {
         Some(0) => None,
-        Some(number) if gives.low == gives.high => Some(size(number)),
-        Some(number) => Some(format!("about {}", size(number))),
+        Some(number) if gives.low == gives.high => Some(format!("{}{OF_WHAT}", size(number))),
+        Some(number) => Some(format!("about {}{OF_WHAT}", size(number))),
         None if gives.compresses && gives.low > 0 => Some(format!(
-            "at least {low}, and more if it can compress values that are stored uncompressed"
+            "at least {low}{OF_WHAT}, and more if it can compress values that are stored uncompressed"
         )),
-        None if gives.low > 0 => Some(format!("{low} to {high}")),
-        None => Some(format!("up to {high}")),
+        None if gives.low > 0 => Some(format!("{low} to {high}{OF_WHAT}")),
+        None => Some(format!("up to {high}{OF_WHAT}")),
     }
 }
 

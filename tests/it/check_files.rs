@@ -319,9 +319,10 @@ fn damage_is_an_exit_code_although_nobody_reads_on() {
         let mut command = toastctl();
         command.current_dir(dir.path()).args(["check", "--relation-file", "heap"]);
         command.args(["--toast-file", "toast", "--columns", COLUMNS, "--format", format]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        drop(child.stdout.take());
-        assert_eq!(child.wait().unwrap().code(), Some(5), "{format}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = command.stdout(writer).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(ended.code(), Some(5), "{format}");
     }
 }
 

@@ -271,7 +271,7 @@ pub const FILES: Topic = Topic {
             "--toast-file FILE",
             "That of its TOAST relation: without it, large values are not looked at.",
         ),
-        ("--xact pg_xact", "Whether rows are live that no hint bit tells of."),
+        ("--xact pg_xact", "Tells which rows are live where no hint bit does."),
         (
             "--pageinspect FILE",
             "In place of files: what pageinspect has printed, as in psql -c \"SELECT * FROM \

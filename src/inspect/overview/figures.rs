@@ -268,10 +268,9 @@ impl Figures {
         let found: u64 = by_severity.iter().sum();
         let mut values = [None; FIGURES];
         for (slot, figure) in values.iter_mut().zip(Figure::all()) {
-            let is_read = ranking.counted.read > 0 && figure.only_grows();
             *slot = match figure {
                 // nothing that was read says how much it is at least
-                _ if missing > 0 && !figure.is_of_all() && !is_read => None,
+                _ if missing > 0 && !figure.is_of_all() && ranking.counted.read == 0 => None,
                 Figure::Size => exact(totals.bytes),
                 Figure::ToastSize => exact(toast_bytes.unwrap_or(0)),
                 Figure::IndexSize => exact(totals.index_bytes),
