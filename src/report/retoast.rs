@@ -805,12 +805,11 @@ mod tests {
         let said = |low, high, compresses| amount(Gives { low, high, compresses });
         let said = |low, high, compresses| said(low, high, compresses).unwrap_or_default();
         assert_eq!(said(-8192, 0, false), "");
-        assert_eq!(said(81_920, 81_920, false), "80 kB");
-        assert_eq!(said(95 << 20, 100 << 20, false), "about 98 MB");
-        assert_eq!(said(50 << 20, 100 << 20, false), "50 MB to 100 MB");
-        assert_eq!(said(-8192, 100 << 20, false), "up to 100 MB");
-        let text =
-            "at least 50 MB, and more if it can compress values that are stored uncompressed";
+        assert_eq!(said(81_920, 81_920, false), "80 kB from heap and TOAST");
+        assert_eq!(said(95 << 20, 100 << 20, false), "about 98 MB from heap and TOAST");
+        assert_eq!(said(50 << 20, 100 << 20, false), "50 MB to 100 MB from heap and TOAST");
+        assert_eq!(said(-8192, 100 << 20, false), "up to 100 MB from heap and TOAST");
+        let text = "at least 50 MB from heap and TOAST, and more if it can compress values that are stored uncompressed";
         assert_eq!(said(50 << 20, 100 << 20, true), text);
     }
 }
