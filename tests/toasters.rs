@@ -466,7 +466,7 @@ fn a_damaged_pointer_is_a_value_or_an_error() {
 fn toastctl(capture: &Capture, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toastctl"));
     // as users would name them, so that reports do not hold the place of this directory
-    command.current_dir(&capture.dir).env("COLUMNS", "120");
+    command.current_dir(&capture.dir).env("COLUMNS", "120").env("LC_ALL", "C.UTF-8");
     command.args(arguments);
     command.args(["--relation-file", "heap.bin", "--columns", "@meta.json"]);
     for (option, file) in [("--toast-file", "toast.bin"), ("--xact", "pg_xact_0000.bin")] {
