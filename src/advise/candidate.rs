@@ -101,9 +101,7 @@ impl Narrowing {
         fn is_in<T: PartialEq>(asked: &[T], own: &T) -> bool {
             asked.is_empty() || asked.contains(own)
         }
-        // methods and policies need a storage that compresses
-        let is_compressing = !self.methods.is_empty() || !self.policies.is_empty();
-        let is_present = settings.storage == present.storage || is_compressing;
+        let is_present = settings.storage == present.storage || self.compresses();
         let is_asked = self.storages.contains(&settings.storage);
         (is_asked || self.storages.is_empty() && (is_present || self.targets.is_empty()))
             && is_in(&self.methods, &settings.method)
@@ -111,7 +109,12 @@ impl Narrowing {
             && is_in(&self.policies, &settings.policy)
     }
 
-    /// The other method than the one that was asked for: what the one would do is told by both.
+    /// Whether a storage is needed that compresses.
+    fn compresses(&self) -> bool {
+        !self.methods.is_empty() || !self.policies.is_empty()
+    }
+
+    /// The method that was not asked for, if only one was: the two are compared.
     fn other_method(&self) -> Option<Method> {
         let is_plain = self.storages.iter().all(|&storage| storage == Storage::Extended)
             && self.policies.is_empty()
@@ -178,17 +181,13 @@ fn same(a: &Settings, b: &Settings) -> bool {
 }
 
 /// Every combination of what was asked for, the present settings where nothing was. Targets are compared with compression
-/// too: most of what they decide follows from it.
+/// too, for what they do depends on it most.
 fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, SettingsError> {
-    // Policies and methods need a storage that compresses.
-    let compressing = !narrowing.policies.is_empty() || !narrowing.methods.is_empty();
     let storages = match present.storage {
         _ if !narrowing.storages.is_empty() => &narrowing.storages[..],
-        Storage::Plain | Storage::External if compressing => &[Storage::Extended],
+        Storage::Plain | Storage::External if narrowing.compresses() => &[Storage::Extended],
         Storage::External => &[Storage::External, Storage::Extended],
-        Storage::Plain => &[Storage::Plain],
-        Storage::Main => &[Storage::Main],
-        Storage::Extended => &[Storage::Extended],
+        _ => std::slice::from_ref(&present.storage),
     };
     let methods =
         if narrowing.methods.is_empty() { &[present.method][..] } else { &narrowing.methods };

@@ -28,6 +28,18 @@ pub struct Figure {
     pub change: Option<Interval>,
 }
 
+/// What is left of a figure after this change: not 0, so that its logarithm is finite.
+pub(super) fn part_left(change: f64) -> f64 {
+    (1.0 + change).max(0.001)
+}
+
+impl Figure {
+    /// What it is today.
+    pub(super) fn today(&self) -> f64 {
+        self.value.estimate / self.change.map_or(1.0, |change| part_left(change.estimate))
+    }
+}
+
 /// An estimate with its 95 % confidence interval and its change from today.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(super) struct Changed<T: Reported> {
@@ -206,7 +218,7 @@ pub struct PrefixRead {
 pub struct Written {
     /// Bytes of heap tuples.
     pub heap_bytes: f64,
-    /// The heap, as [`Sums::pages_apart`].
+    /// Bytes of the heap's pages, as counted by [`Sums::pages_apart`].
     pub heap_apart_bytes: f64,
     /// The number of values out of line.
     pub values: f64,
@@ -232,8 +244,7 @@ impl Figures {
         let free = self.heap_in_place().estimate - self.files.heap_bytes.value.estimate;
         let mut all = *self;
         for figure in [&mut all.files.heap_bytes, &mut all.files.total_bytes] {
-            let now = figure.value.estimate / (1.0 + figure.change.map_or(0.0, |c| c.estimate));
-            let more = Interval::exact(free / now.max(1.0));
+            let more = Interval::exact(free / figure.today().max(1.0));
             figure.value = figure.value.plus(Interval::exact(free));
             figure.change = figure.change.map(|change| change.plus(more));
         }

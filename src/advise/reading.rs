@@ -691,8 +691,8 @@ impl Probe {
         Ok(columns)
     }
 
-    /// The columns with at least so many stored or raw bytes. Raw ones count too: what a command changes should not change
-    /// which columns are advised on.
+    /// The columns with at least this many stored or raw bytes. A command changes what is stored, but not the raw bytes, so
+    /// that the same columns are advised on after it.
     fn holding(&self, columns: &[usize], least: impl Fn(&[f64]) -> f64) -> Vec<usize> {
         let mut held = columns.to_vec();
         held.retain(|&column| {

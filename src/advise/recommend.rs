@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::estimate::{Figure, Figures, PrefixRead};
+use super::estimate::{Figure, Figures, PrefixRead, part_left};
 use crate::message::size;
 use crate::usage::workload::{MONTH_DAYS, Workload, WorkloadSource};
 use toast_format::model::cost::Prices;
@@ -132,27 +132,21 @@ const ESTIMATE: End = |change| change.estimate;
 const LOW: End = |change| change.low;
 const HIGH: End = |change| change.high;
 
-/// A part that is not 0, so that its logarithm is finite.
 fn part(change: Option<Interval>, end: End) -> f64 {
-    change.map_or(1.0, |c| (1.0 + end(&c)).max(0.001))
-}
-
-/// What a figure is today.
-fn today(figure: &Figure) -> f64 {
-    figure.value.estimate / part(figure.change, ESTIMATE)
+    change.map_or(1.0, |change| part_left(end(&change)))
 }
 
 /// A figure, with its change taken at this end.
 fn amount(figure: &Figure, end: End) -> f64 {
     match figure.change {
-        Some(_) => today(figure) * part(figure.change, end),
+        Some(_) => figure.today() * part(figure.change, end),
         None => end(&figure.value),
     }
 }
 
 /// The part that the time of a whole read has become.
 fn read_part(cpu: &Figure, end: End) -> f64 {
-    (READ_NS + amount(cpu, end)) / (READ_NS + today(cpu))
+    (READ_NS + amount(cpu, end)) / (READ_NS + cpu.today())
 }
 
 impl Score {
@@ -336,7 +330,7 @@ impl Exclusion {
     }
 
     /// `moved`: values of other columns that it moves out of line, for each row. Their reads are in no figure of the column.
-    /// What may be too much is: another sample of the same table should not allow it.
+    /// If they may be too many, they are: another sample of the same table should not allow what this one excludes.
     pub(super) fn of_moves(moved: Interval, goal: &Goal) -> Option<Exclusion> {
         let is_read = goal.optimize != Optimize::Size;
         (is_read && moved.high > MOST_MOVED).then_some(Exclusion::MovesOthers(moved.high))
@@ -357,7 +351,7 @@ impl Exclusion {
         let Goal { optimize, others, .. } = *goal;
         let limit = optimize.growth_limit();
         let total = &figures.files.total_bytes;
-        let before = today(total).max(1.0);
+        let before = total.today().max(1.0);
         // as a part of the table as the commands for other columns leave it
         let scale = before / (before + others.added).max(1.0);
         let growth = growth.scaled(scale);
@@ -712,9 +706,7 @@ pub(super) fn reasons(
         || "no others suit the values".to_owned(),
         |best| best.why_not(goal, is_complete),
     );
-    if let Some(faster) = faster_but_worse(all, goal.optimize)
-        && best.is_none_or(|best| !faster.starts_with(&format!("{},", best.name)))
-    {
+    if let Some(faster) = faster_but_worse(all, best, goal.optimize) {
         let _ = write!(why, "; {faster}");
     }
     match as_set {
@@ -732,12 +724,20 @@ pub(super) fn reasons(
 const FASTER: f64 = 0.7;
 
 /// `main lz4, with 72 % less CPU time per read, costs 2 % more`: the candidate that is read fastest, if it is much faster
-/// than today and only its price, or the heap that scans read, speaks against it.
-fn faster_but_worse(all: &[Described<'_>], optimize: Optimize) -> Option<String> {
+/// than today and only its price, or the heap that scans read, speaks against it. `best`: the candidate of which the reason
+/// is said anyway.
+fn faster_but_worse(
+    all: &[Described<'_>],
+    best: Option<&Described<'_>>,
+    optimize: Optimize,
+) -> Option<String> {
     let read =
         |described: &&Described<'_>| part(described.figures.read_cpu_ns.figure.change, ESTIMATE);
     let in_proportion = all.iter().skip(1).filter(|other| other.weighed.exclusion.is_none());
     let fastest = in_proportion.min_by(|a, b| read(a).total_cmp(&read(b)))?;
+    if read(&fastest) > FASTER || best.is_some_and(|best| best.name == fastest.name) {
+        return None;
+    }
     let worse = match optimize {
         Optimize::Balanced => {
             let more = (fastest.weighed.value.estimate - 1.0) * 100.0;
@@ -750,7 +750,7 @@ fn faster_but_worse(all: &[Described<'_>], optimize: Optimize) -> Option<String>
         Optimize::Size | Optimize::Write => None,
     }?;
     let time = words(&fastest.figures.read_cpu_ns.figure, "CPU time");
-    (read(&fastest) <= FASTER).then(|| format!("{}, with {time} per read, {worse}", fastest.name))
+    Some(format!("{}, with {time} per read, {worse}", fastest.name))
 }
 
 impl Described<'_> {
@@ -794,7 +794,7 @@ impl Described<'_> {
             format!("{} per read", words(read, "CPU time")),
             format!("{} per UPDATE", words(&figures.update_wal_bytes, "WAL")),
         ];
-        let seconds = goal.workload.reads * (amount(read, ESTIMATE) - today(read)) / 1e9;
+        let seconds = goal.workload.reads * (amount(read, ESTIMATE) - read.today()) / 1e9;
         if seconds.abs() >= 1.0
             && let Some(part) = parts.get_mut(1)
         {
@@ -832,7 +832,7 @@ impl Described<'_> {
         }
         let page = fresh.value.estimate / self.figures.scan_buffers.value.estimate.max(1.0);
         let [after, today, compacted] =
-            [self.heap_bytes * self.heap_part, self.heap_bytes, today(fresh)]
+            [self.heap_bytes * self.heap_part, self.heap_bytes, fresh.today()]
                 .map(|bytes| (bytes / page.max(1.0)).round());
         Some(format!(
             "{after} buffers in scans of other columns ({today} today, {compacted} after compaction alone)"
@@ -846,7 +846,7 @@ const LOOSE: f64 = 0.02;
 /// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated. What the
 /// command leaves, if that is notably more, and most of the gain is in free space.
 fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
-    let before = today(total).min(on_disk);
+    let before = total.today().min(on_disk);
     let after = total.value.estimate;
     let loose = if left <= after + before * LOOSE || left <= (after + on_disk) / 2.0 {
         String::new()

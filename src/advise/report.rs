@@ -357,6 +357,31 @@ impl<'a> ColumnSample<'a> {
         }
     }
 
+    /// Why a candidate is excluded whatever its figures are. What is stored now is none.
+    fn hindrance(
+        &self,
+        kind: CandidateKind,
+        tally: &VariantTally,
+        goal: &Goal,
+    ) -> Option<Exclusion> {
+        let Subject { options, read, .. } = self.subject;
+        let settings = tally.variant.settings?;
+        let is_other = kind == CandidateKind::Other;
+        if tally.refused > 0.0 {
+            Some(Exclusion::Refused)
+        } else if is_other && !options.narrowing.allows(&settings, &self.variants.present) {
+            Some(Exclusion::NotAsked)
+        } else if goal.others.come_first {
+            Some(Exclusion::Waits)
+        } else if is_other && goal.others.joined.is_none_or(|joined| joined.settings != settings) {
+            let moved = moved_values(tally, 1.0 / self.scale().max(1.0), read.complete);
+            Exclusion::of_moves(moved, goal)
+        } else {
+            // the present settings, and a command for all columns, do that to the other columns anyway
+            None
+        }
+    }
+
     /// Today, the present settings if they would store values differently, and the others. Only today if nothing is
     /// compared.
     fn candidates(&self, goal: &Goal, compares: bool) -> Vec<Candidate<'a>> {
@@ -405,30 +430,14 @@ impl<'a> ColumnSample<'a> {
                     None => Some(self.growth(then, today)),
                 };
             }
-            let exclusion = if is_today {
-                None
-            } else if tally.refused > 0.0 {
-                Some(Exclusion::Refused)
-            } else if kind == CandidateKind::Other
-                && !self.subject.options.narrowing.allows(&settings, present)
-            {
-                Some(Exclusion::NotAsked)
-            } else if goal.others.come_first {
-                Some(Exclusion::Waits)
-            } else {
-                // the present settings do that to new rows anyway
-                let is_own_choice = kind != CandidateKind::AsSet && joined.is_none();
-                let moved = if is_own_choice {
-                    moved_values(tally, 1.0 / scale.max(1.0), self.subject.read.complete)
-                } else {
-                    Interval::default()
-                };
-                Exclusion::of_moves(moved, goal)
-                    .or_else(|| Exclusion::of_room(own, &judged, goal))
-                    .or_else(|| {
-                        Exclusion::new(&judged, growth.unwrap_or_default(), may_compact, goal)
-                    })
-            };
+            let exclusion = self.hindrance(kind, tally, goal).or_else(|| {
+                if is_today {
+                    return None;
+                }
+                let growth = growth.unwrap_or_default();
+                Exclusion::of_room(own, &judged, goal)
+                    .or_else(|| Exclusion::new(&judged, growth, may_compact, goal))
+            });
             let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
             // files that this user cannot compact shrink later, or are filled again: the values are judged
             if let Some(growth) = growth

@@ -92,6 +92,19 @@ impl Sums {
         sums
     }
 
+    /// Adds a row whose tuple has this length, and had another one `before`, and puts it on a page. Gives its bytes with the
+    /// line pointer.
+    fn add_row(&mut self, length: u32, before: u32, heap: &mut Filler) -> f64 {
+        heap.put(length as usize);
+        let heap_bytes = tuple_bytes(length) as f64;
+        let part = (heap_bytes / heap.room() as f64).min(1.0);
+        let has_own_page = part > 0.5 && length > before;
+        self.pages_apart += if has_own_page { 1.0 } else { part };
+        self.heap_bytes += heap_bytes;
+        self.rows += 1.0;
+        heap_bytes
+    }
+
     /// Adds a value of the column, in a heap tuple of `heap_bytes`, line pointer included.
     pub(super) fn add_value(&mut self, value: &Placed, heap_bytes: f64) {
         if value.form == Form::Null {
@@ -661,13 +674,7 @@ impl VariantTally {
         if let Some(Incoming::Opaque { outside: None, .. }) = row.values.get(variant.column) {
             self.unknown += 1.0;
         }
-        self.heap.put(length as usize);
-        let heap_bytes = tuple_bytes(length) as f64;
-        let part = (heap_bytes / self.heap.room() as f64).min(1.0);
-        let has_own_page = part > 0.5 && length > row.tuple_length;
-        self.block.pages_apart += if has_own_page { 1.0 } else { part };
-        self.block.heap_bytes += heap_bytes;
-        self.block.rows += 1.0;
+        let heap_bytes = self.block.add_row(length, row.tuple_length, &mut self.heap);
         let has_outside = placed.iter().any(Placed::is_outside);
         let calls_toaster = has_outside || length as usize > page.toast_tuple_threshold();
         if calls_toaster {

@@ -82,6 +82,7 @@ fn alike(
     reports: &[Report],
     settings: &Settings,
 ) -> Option<Vec<Report>> {
+    let all = AllColumns::new(samples, settings)?;
     let of_candidate = SettingsReport::from(settings);
     let added = reports.iter().map(|report| {
         let own = report.candidates.iter().find(|one| one.settings == of_candidate)?;
@@ -95,7 +96,7 @@ fn alike(
     let mut alike = Vec::with_capacity(samples.len());
     for ((sample, own), excess) in samples.iter().zip(added).zip(excess) {
         let added = all_added - own;
-        let joined = Some(AllColumns::new(samples, settings)?.without(added, *settings));
+        let joined = Some(all.without(added, *settings));
         let excess = all_excess - excess;
         let report =
             column_report(*sample, OtherColumns { added, excess, joined, come_first: false });
@@ -178,7 +179,7 @@ impl AllColumns {
     }
 
     /// The same without these bytes.
-    fn without(self, added: f64, settings: Settings) -> Joined {
+    fn without(&self, added: f64, settings: Settings) -> Joined {
         let part = Interval::exact(-added / self.today.max(1.0));
         let Figure { value, change } = self.total_bytes;
         Joined {

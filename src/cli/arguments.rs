@@ -87,9 +87,9 @@ pub struct ColumnsArg {
     /// Only this column; can be repeated
     ///
     /// Tables that match a pattern but do not have the column are left out. inspect shows its line and its findings alone,
-    /// the figures of the table as they are. Without this option, advise-threshold takes
-    /// the columns that hold at least a tenth of the rows' stored or raw bytes, and those nearly as large, and keys takes all columns with documents; retoast
-    /// --toaster and --policy require it.
+    /// the figures of the table as they are. Without this option, keys takes all columns with documents, and
+    /// advise-threshold those that hold at least a tenth of the rows' bytes, stored or raw, or half as much as the largest;
+    /// retoast --toaster and --policy require it.
     #[arg(short, long = "column", value_name = "COLUMN")]
     pub(super) columns: Vec<String>,
 }

@@ -168,8 +168,8 @@ fn columns_by_name(ranking: &Ranking) -> Vec<((String, String), ColumnLine)> {
     columns.map(|line| ((line.relation.clone(), line.column.clone()), line.clone())).collect()
 }
 
-/// Whether a run would have read a table that it has not, if it had been there. `other`: that which has read it.
-fn misses(run: &Ranking, other: &Ranking, relation: &str) -> bool {
+/// Whether a run that has not read a table would have, if the table had been there. `other`: the run that has read it.
+fn would_have_read(run: &Ranking, other: &Ranking, relation: &str) -> bool {
     let is_unread = run.left_out.iter().any(|left_out| left_out.relation == relation);
     (run.selected.is_empty() || run.selected == other.selected) && !is_unread
 }
@@ -178,8 +178,8 @@ fn misses(run: &Ranking, other: &Ranking, relation: &str) -> bool {
 fn is_compared(relation: &str, earlier: &Ranking, now: &Ranking) -> bool {
     match (earlier.table(relation), now.table(relation)) {
         (Some(_), Some(_)) => true,
-        (None, Some(_)) => misses(earlier, now, relation),
-        (_, None) => misses(now, earlier, relation),
+        (None, Some(_)) => would_have_read(earlier, now, relation),
+        (_, None) => would_have_read(now, earlier, relation),
     }
 }
 
@@ -224,7 +224,8 @@ impl RunComparison {
         comparison.columns.sort_by_key(|line| std::cmp::Reverse(line.bytes_change.unsigned_abs()));
         let new = now.findings.iter().filter(|found| {
             let relation = &found.relation;
-            let is_known = before.table(relation).is_some() || misses(before, now, relation);
+            let is_known =
+                before.table(relation).is_some() || would_have_read(before, now, relation);
             is_known && !is_in(found, &before.findings)
         });
         comparison.new_findings = new.cloned().collect();

@@ -489,10 +489,10 @@ fn leaves_space(table: &TableReport) -> bool {
         && u64::try_from(low).is_ok_and(|low| low > least)
 }
 
-/// What VACUUM and the commands that rewrite a table would return.
 /// Of indexes nothing is promised: what a rebuild leaves of them is known of some only.
 const OF_WHAT: &str = " from heap and TOAST";
 
+/// What VACUUM and the commands that rewrite a table would return.
 fn gives_back(tables: &[&TableReport]) -> String {
     let at_end = tables
         .iter()

@@ -136,6 +136,9 @@ fn a_server_of_another_kind_is_called_that() {
             let mut client = client.unwrap();
             let _ = client.read(&mut [0; 100]);
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\nwhat is that?");
+            // what is closed with something unread resets the connection, and loses the answer
+            let _ = client.shutdown(std::net::Shutdown::Write);
+            let _ = std::io::copy(&mut client, &mut std::io::sink());
         }
     });
     let found = run(toastctl().args(["inspect", "-h", "127.0.0.1", "-p", &port.to_string()]));

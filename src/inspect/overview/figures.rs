@@ -269,7 +269,7 @@ impl Figures {
         let mut values = [None; FIGURES];
         for (slot, figure) in values.iter_mut().zip(Figure::all()) {
             *slot = match figure {
-                // nothing that was read says how much it is at least
+                // of nothing there is no figure
                 _ if missing > 0 && !figure.is_of_all() && ranking.counted.read == 0 => None,
                 Figure::Size => exact(totals.bytes),
                 Figure::ToastSize => exact(toast_bytes.unwrap_or(0)),

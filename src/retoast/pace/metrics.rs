@@ -284,8 +284,8 @@ pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     unsigned(&single_row(client, sql, &[]).await?, 0)
 }
 
-/// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began. Where one
-/// is in progress, nobody is told where it began: before now.
+/// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began. The server
+/// does not say where one began that is still in progress: for that, it is the present position.
 pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> {
     let sql = "SELECT pg_catalog.current_setting('full_page_writes')::pg_catalog.bool, \
                       (pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) \

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
@@ -26,11 +26,8 @@ pub(crate) const OWN: &str = "/* toastctl */";
 pub struct Client {
     driver: tokio_postgres::Client,
     life: Arc<Life>,
-    /// The number of statements that were sent.
-    sent: AtomicU64,
-    /// The numbers of the last ones that began and that ended a transaction.
-    begun: AtomicU64,
-    ended: AtomicU64,
+    /// Whether a statement began a transaction, and none has ended it.
+    in_transaction: AtomicBool,
 }
 
 /// A statement that the server has parsed.
@@ -42,8 +39,7 @@ pub struct Statement {
 
 impl Client {
     pub(super) fn new(driver: tokio_postgres::Client, life: Arc<Life>) -> Client {
-        let [sent, begun, ended] = [0; 3].map(AtomicU64::new);
-        Client { driver, life, sent, begun, ended }
+        Client { driver, life, in_transaction: AtomicBool::new(false) }
     }
 
     /// Returns the rows of a statement; each parameter has its type.
@@ -110,7 +106,7 @@ impl Client {
     /// Executes statements without parameters. A ROLLBACK outside of a transaction is not sent: the server would log a
     /// warning.
     pub async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
-        if sql == "ROLLBACK" && self.begun.load(Relaxed) <= self.ended.load(Relaxed) {
+        if sql == "ROLLBACK" && !self.in_transaction.load(Relaxed) {
             return Ok(());
         }
         self.traced(sql, self.driver.batch_execute(sql)).await
@@ -181,13 +177,12 @@ impl Client {
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let began = Instant::now();
-        let number = self.sent.fetch_add(1, Relaxed) + 1;
         if sql.starts_with("BEGIN") {
-            self.begun.store(number, Relaxed);
+            self.in_transaction.store(true, Relaxed);
         }
         let done = work.await;
         if done.is_ok() && ["COMMIT", "ROLLBACK"].iter().any(|end| sql.ends_with(end)) {
-            self.ended.store(number, Relaxed);
+            self.in_transaction.store(false, Relaxed);
         }
         self.life.end_statement();
         if !tracing::enabled!(Level::TRACE) {
