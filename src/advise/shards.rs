@@ -19,6 +19,7 @@ use super::result::{
 use super::table::{looked_into, pluggable, reports};
 use super::tally::Tally;
 use crate::message::{Location, Message};
+use crate::server::about::Compression;
 use crate::server::catalog::{self, Relation, is_toastable};
 use crate::server::citus::{self, Node, Placement, SHARD_MOVED, by_reason};
 use crate::server::connect::SessionOptions;
@@ -27,7 +28,9 @@ use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind};
 use crate::server::{LiveError, snapshot};
 use crate::usage::workload::Counters;
+use toast_format::codec::Method;
 use toast_format::disk::Oid;
+use toast_format::disk::layout::PageSize;
 use toast_format::heap::problem::{Place, Problem, Problems};
 
 /// What the parts of a table are.
@@ -75,11 +78,11 @@ struct Reached {
 }
 
 impl Sharded {
-    /// The parts with the largest of them first.
+    /// The parts, first the largest of those with the settings that most bytes have.
     fn largest_first(&self) -> Vec<&ShardCopy> {
         let mut shards: Vec<&ShardCopy> = self.shards.iter().collect();
-        let largest = shards.iter().enumerate().max_by_key(|(_, s)| s.relation.bytes_with_toast());
-        if let Some((at, _)) = largest {
+        let described: Vec<DescribedShard> = shards.iter().map(|shard| shard.described()).collect();
+        if let Some(at) = largest_of_most(&described) {
             shards.swap(0, at);
         }
         shards
@@ -269,10 +272,33 @@ async fn reach(
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ShardDefinition(Vec<(String, String)>);
 
+/// A part, as far as it matters whose settings are taken for all.
+struct DescribedShard {
+    definition: ShardDefinition,
+    bytes: u64,
+}
+
+/// The place of the largest part among those with the same definition, of all such groups that which has most bytes.
+fn largest_of_most(shards: &[DescribedShard]) -> Option<usize> {
+    let with_bytes = shards.iter().enumerate().max_by_key(|(_, shard)| {
+        let alike = shards.iter().filter(|other| other.definition == shard.definition);
+        let together = alike.map(|other| other.bytes).fold(0, u64::saturating_add);
+        (together, shard.bytes)
+    });
+    with_bytes.map(|(at, _)| at)
+}
+
 impl ShardDefinition {
     fn new(advisor: &Advisor, relation: &Relation, facts: &TableFacts) -> ShardDefinition {
-        let page = advisor.server.page_size;
-        let default = facts.compression.default;
+        ShardDefinition::with_compression(relation, advisor.server.page_size, &facts.compression)
+    }
+
+    fn with_compression(
+        relation: &Relation,
+        page: PageSize,
+        compression: &Compression,
+    ) -> ShardDefinition {
+        let default = compression.default;
         let target = relation.table(default, page).target.bytes();
         let mut all = vec![
             ("the page size".to_owned(), page.bytes().to_string()),
@@ -280,7 +306,7 @@ impl ShardDefinition {
             ("fillfactor".to_owned(), relation.fillfactor().to_string()),
             (
                 "lz4".to_owned(),
-                if facts.compression.lz4 { "available" } else { "not available" }.to_owned(),
+                if compression.lz4 { "available" } else { "not available" }.to_owned(),
             ),
         ];
         for column in relation.desc.attributes.iter().filter(|column| !column.dropped) {
@@ -313,7 +339,7 @@ impl ShardDefinition {
     }
 }
 
-/// What is taken from one shard for all of them: the largest that can be read.
+/// What is taken from one shard for all of them: of those with the settings of most bytes, the largest that can be read.
 struct Model {
     /// The table with the columns of this shard.
     relation: Relation,
@@ -339,6 +365,16 @@ struct Part {
 impl ShardCopy {
     fn bytes_of_copies(&self) -> u64 {
         self.relation.bytes_with_toast().saturating_mul(self.copies as u64)
+    }
+
+    /// As it was when the run began; what the server sets by default is the same for all.
+    fn described(&self) -> DescribedShard {
+        let compression = Compression { lz4: true, default: Method::Pglz };
+        let page = self.advisor.server.page_size;
+        DescribedShard {
+            definition: ShardDefinition::with_compression(&self.relation, page, &compression),
+            bytes: self.bytes_of_copies(),
+        }
     }
 
     fn place(&self) -> String {
@@ -871,6 +907,18 @@ mod tests {
         let more = difference(&[all[0], all[1], all[2], ("column \"c\"", "date")]).unwrap();
         assert_eq!(more, "column \"c\" is date, and missing in");
         assert!(difference(&[all[0], all[2], all[1]]).unwrap().starts_with("the order of columns"));
+    }
+
+    #[test]
+    fn the_settings_are_those_of_most_bytes() {
+        fn shard(fillfactor: &str, bytes: u64) -> DescribedShard {
+            DescribedShard { definition: layout(&[("fillfactor", fillfactor)]), bytes }
+        }
+        let shards = [("100", 30), ("50", 70), ("100", 40), ("100", 20)];
+        let shards = shards.map(|(fillfactor, bytes)| shard(fillfactor, bytes));
+        assert_eq!(largest_of_most(&shards), Some(2));
+        assert_eq!(largest_of_most(&shards[..2]), Some(1));
+        assert_eq!(largest_of_most(&[]), None);
     }
 
     #[test]

@@ -275,6 +275,24 @@ fn no_more_is_saved_of_partitions_than_they_take() {
 }
 
 #[test]
+fn the_advice_on_partitions_is_for_the_settings_of_most_of_their_bytes() {
+    let database = prepared("alike_parts");
+    // one that stores its values uncompressed is the largest
+    database.psql(
+        "CREATE TABLE parts (id int, v text) PARTITION BY RANGE (id);
+         CREATE TABLE part_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000);
+         CREATE TABLE part_2 PARTITION OF parts FOR VALUES FROM (1000) TO (2000);
+         CREATE TABLE part_3 PARTITION OF parts FOR VALUES FROM (2000) TO (3000);
+         ALTER TABLE part_2 ALTER v SET STORAGE external;
+         INSERT INTO parts SELECT i, noise(i, 3000) || repeat('x', 2000) FROM generate_series(0, 2999) i; ANALYZE",
+    );
+    let parts = advice(&database, "parts").remove(0);
+    assert_eq!(parts["partitions"]["partitions"], 2);
+    let different = parts["partitions"]["different"][0].as_str().unwrap();
+    assert!(different.starts_with("public.part_2: column \"v\" is "), "{different}");
+}
+
+#[test]
 fn partitions_that_differ_are_named_and_a_partition_can_be_asked_for_by_itself() {
     let database = prepared("different_parts");
     database.psql(
