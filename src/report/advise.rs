@@ -473,6 +473,11 @@ fn ranked(reports: &[Report], document: &mut Document) {
         note.push_str(&format!(" Name one {one}, or add --details, to compare all settings."));
     }
     document.paragraph(&note);
+    if !document.is_html() {
+        for compaction in compactions(shown).iter().take(commands) {
+            document.paragraph(&format!("Whatever the settings, {compaction}"));
+        }
+    }
     if changed.is_empty() {
         return;
     }
@@ -486,6 +491,21 @@ fn ranked(reports: &[Report], document: &mut Document) {
             counted(more as u64, "command")
         ));
     }
+}
+
+/// What compaction alone would return of each of these tables for which there is no command.
+fn compactions(reports: &[&Report]) -> Vec<String> {
+    let changed = reports.iter().filter(|report| report.recommendation.line().is_some());
+    let changed: BTreeSet<&str> = changed.map(|report| report.table.relation.as_str()).collect();
+    let mut notes: Vec<String> = Vec::new();
+    let kept = reports.iter().filter(|one| !changed.contains(one.table.relation.as_str()));
+    for compaction in kept.filter_map(|report| report.compaction.as_ref()) {
+        let note = compaction.note();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 /// Bytes by which the files are smaller after the command, negative if they are larger.

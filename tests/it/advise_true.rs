@@ -218,6 +218,20 @@ fn a_heap_grows_by_large_rows_that_are_far_apart_as_promised() {
     assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
 }
 
+#[test]
+fn what_compaction_alone_returns_is_said_of_several_columns_too() {
+    let database = prepared("loose");
+    database.psql(
+        "CREATE TABLE loose (id int PRIMARY KEY, a text, b text);
+         INSERT INTO loose SELECT i, noise(i, 3000), noise(-i, 3000) FROM generate_series(1, 1500) AS i;
+         DELETE FROM loose WHERE id % 3 > 0;
+         VACUUM ANALYZE",
+    );
+    let text = run(toastctl().args(["advise-threshold", "loose", "-d", &database.url()])).ok();
+    assert!(text.contains("2 columns of 1 table"), "{text}");
+    assert!(text.contains("Whatever the settings, toastctl compact public.loose"), "{text}");
+}
+
 /// What `inspect` and `advise-threshold` say of a column, by turns with what their commands do: no verb asks for the
 /// opposite of another, or a second time.
 #[test]
