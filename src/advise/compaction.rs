@@ -2,7 +2,7 @@
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
 use super::advisor::Advisor;
-use super::estimate::{Figure, Figures, Written};
+use super::estimate::{Figure, Figures, FileSizes, Written};
 use super::result::{Access, CompactionReport, FileCompaction, Files, IndexCompaction, TableFile};
 use crate::command::table_words;
 use crate::message::size;
@@ -28,6 +28,9 @@ use toast_format::model::visibility::Snapshot;
 /// What a smaller value leaves between values that stay, if it has become much smaller: half a chunk, into which no whole
 /// one fits.
 const FRAGMENT: f64 = 1000.0;
+
+/// All of a figure.
+const ALL: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0 };
 
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
 const BLOCKS: u32 = 2048;
@@ -354,8 +357,8 @@ impl AfterCommand {
         let Written { heap_bytes, values, toast_bytes, index_bytes, .. } = figures.written;
         let now = [files.heap_bytes, files.toast_bytes, files.toast_index_bytes];
         let [heap_now, toast_now, index_now] = now.map(|bytes| bytes as f64);
-        let before = &today.files;
-        let after = &figures.files;
+        let before = today.with_dropped_columns(ALL);
+        let after = figures.with_dropped_columns(ALL);
         let kept = (after.toast_bytes.value.estimate - toast_bytes).max(0.0);
         let old_values = (before.toast_bytes.value.estimate - kept).max(0.0);
         let heap_pages = (heap_now / page.bytes() as f64).max(1.0);
@@ -379,8 +382,10 @@ impl AfterCommand {
             index: false,
         };
         let mut entries = index_bytes * cost.newest / toast_bytes.max(1.0);
-        let fresh_index = after.toast_index_bytes.value;
+        let mut fresh_index = after.toast_index_bytes.value;
+        let toast_left = after_compaction(figures, toast_now);
         if compacted.toast {
+            fresh_index = toast_left.toast_index_bytes.value;
             // moved values have new entries too
             let moved = toast.bytes.estimate / fresh.estimate.max(1.0) - 1.0;
             entries += fresh_index.estimate * moved.clamp(0.0, 1.0);
@@ -396,7 +401,9 @@ impl AfterCommand {
         let toast = if compacted.toast {
             let less = (old_values - toast_bytes).max(0.0);
             let likely = kept_part * less.min(values * FRAGMENT);
-            toast.apply(Step::Compact).0.with_fragments(2.0 * likely, &toast)
+            let mut left = toast;
+            left.fresh = toast_left.toast_bytes.value;
+            left.apply(Step::Compact).0.with_fragments(2.0 * likely, &toast)
         } else if toast_bytes <= 0.0 && kept <= 0.0 {
             toast.apply(Step::Truncate).0
         } else {
@@ -450,6 +457,34 @@ impl AfterCommand {
     }
 }
 
+/// At most so many rounds of compaction are foretold, each of which frees this part of a file or more.
+const ROUNDS: usize = 10;
+const LEAST_ROUND: f64 = 1.0 / 16.0;
+
+/// The files with what compaction leaves of the values of dropped columns, which are anywhere in a TOAST relation of `bytes`.
+fn after_compaction(figures: &Figures, bytes: f64) -> FileSizes {
+    let dropped = figures.written.dropped_toast_bytes;
+    let live = figures.files.toast_bytes.value.estimate;
+    let left = dropped_left(bytes, live, dropped);
+    let part = Interval { estimate: left / dropped.max(1.0), low: 0.0, high: 1.0 };
+    figures.with_dropped_columns(part)
+}
+
+/// The bytes of dropped columns' values that compaction leaves: each round takes them out of the rows that it moves.
+fn dropped_left(bytes: f64, live: f64, dropped: f64) -> f64 {
+    let mut file = bytes.max(1.0);
+    let mut left = dropped;
+    for _ in 0..ROUNDS {
+        let next = (live + left).max(1.0);
+        if next > file * (1.0 - LEAST_ROUND) {
+            break;
+        }
+        left *= next / file;
+        file = next;
+    }
+    left
+}
+
 /// What compaction alone would return, by rows, if that is worth it. `today`: what the rows
 /// take as they are stored now.
 pub(super) fn estimated(
@@ -467,7 +502,7 @@ pub(super) fn estimated(
     }
     let mut toast_bytes = 0;
     if compacted.toast {
-        toast_bytes = gain(&today.files.toast_bytes, files.toast_bytes);
+        toast_bytes = gain(&today.with_dropped_columns(ALL).toast_bytes, files.toast_bytes);
     }
     let words = table_words(&relation.schema, &relation.name);
     Some(CompactionReport {
@@ -490,7 +525,6 @@ pub(super) mod tests {
     use super::*;
 
     const BOTH: CompactedFiles = CompactedFiles { heap: true, toast: true, index: true };
-    use crate::advise::estimate::FileSizes;
     use toast_format::model::interval;
 
     /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
@@ -638,6 +672,34 @@ pub(super) mod tests {
         let [low, estimate, high] =
             [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
         assert_eq!((low, estimate, high), (620, 651, 682));
+    }
+
+    #[test]
+    fn nothing_is_left_of_nothing() {
+        assert_eq!(dropped_left(1e6, 0.0, 0.0), 0.0);
+        assert_eq!(dropped_left(0.0, 0.0, 0.0), 0.0);
+        assert_eq!(dropped_left(1e6, 1e6, 5e5), 5e5);
+    }
+
+    #[test]
+    fn values_of_dropped_columns_stay_in_rows_that_nothing_moves() {
+        fn dropped(figures: Figures, pages: f64) -> Figures {
+            let mut all = figures;
+            all.written.dropped_toast_bytes = blocks(pages);
+            all.written.dropped_index_bytes = blocks(pages / 80.0);
+            all
+        }
+        // measured on PostgreSQL 15: 4520 and 288 kB of 6440
+        for (live, written, low, high) in [(2900.0, 2850.0, 4100, 4800), (150.0, 0.0, 180, 400)] {
+            let [live, written, all] = [live, written, 6440.0].map(|kb| kb / 8.0);
+            let today = dropped(converted(480.0, all - 590.0, 6.0, 0.0), 590.0);
+            let wanted = dropped(converted(480.0, live, 6.0, written), 250.0);
+            let files = now(484, 805, 14);
+            let after = AfterCommand::new(&wanted, &today, &files, PageSize::DEFAULT, BOTH).bytes;
+            let toast = after.estimate.saturating_sub(490 * 8192) / 1024;
+            assert!((low..high).contains(&toast), "{toast} {after:?}");
+            assert!(after.low <= after.estimate && after.estimate <= after.high, "{after:?}");
+        }
     }
 
     #[test]

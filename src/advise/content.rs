@@ -156,13 +156,17 @@ fn row<'p>(
     let columns = desc.attributes.len();
     let mut row = SampledRow {
         ctid,
-        facts: SampleRow { values: Vec::with_capacity(columns), tuple_length },
+        facts: SampleRow { values: Vec::with_capacity(columns), tuple_length, dropped_outside: 0 },
         values: Vec::with_capacity(columns),
     };
     for walked in Walk::new(tuple, desc) {
         let (column, datum) = walked.map_err(|e| e.to_string())?;
         let mut custom = None;
         let (value, content, pointer) = if column.dropped {
+            if let Datum::Varlena(Varlena::External(pointer)) = datum {
+                let more = &mut row.facts.dropped_outside;
+                *more = more.saturating_add(pointer.stored_size());
+            }
             (Incoming::Null, Content::None, None)
         } else {
             let value = Incoming::carried(
@@ -217,7 +221,11 @@ pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> Sa
     SampledRow {
         ctid: asked.ctid,
         values: values.iter().map(value).collect(),
-        facts: SampleRow { values, tuple_length: length.saturating_add(dropped) },
+        facts: SampleRow {
+            values,
+            tuple_length: length.saturating_add(dropped),
+            dropped_outside: 0,
+        },
     }
 }
 

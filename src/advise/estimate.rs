@@ -213,7 +213,7 @@ pub struct PrefixRead {
     pub cpu_ns: CpuTime,
 }
 
-/// What a conversion writes anew of the whole table.
+/// What a conversion writes anew of the whole table, and what it leaves that no file holds which is written anew.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Written {
     /// Bytes of heap tuples.
@@ -226,9 +226,33 @@ pub struct Written {
     pub toast_bytes: f64,
     /// Bytes that the entries of these chunks take of the index.
     pub index_bytes: f64,
+    /// Bytes of dropped columns' values on pages of the TOAST relation, and of its index.
+    pub dropped_toast_bytes: f64,
+    pub dropped_index_bytes: f64,
 }
 
 impl Figures {
+    /// The files with this part of the values of dropped columns that a conversion leaves in them.
+    pub(super) fn with_dropped_columns(&self, part: Interval) -> FileSizes {
+        let mut files = self.files;
+        let Written { dropped_toast_bytes, dropped_index_bytes, .. } = self.written;
+        for (figure, more) in [
+            (&mut files.toast_bytes, dropped_toast_bytes),
+            (&mut files.toast_index_bytes, dropped_index_bytes),
+            (&mut files.total_bytes, dropped_toast_bytes + dropped_index_bytes),
+        ] {
+            figure.value = figure.value.plus(part.scaled(more));
+        }
+        files
+    }
+
+    /// The same figures as if no value of a dropped column were left.
+    pub(super) fn without_dropped_columns(&self) -> Figures {
+        let written =
+            Written { dropped_toast_bytes: 0.0, dropped_index_bytes: 0.0, ..self.written };
+        Figures { written, ..*self }
+    }
+
     /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown.
     pub(super) fn heap_in_place(&self) -> Interval {
         let Interval { estimate, low, high } = self.files.heap_bytes.value;
@@ -260,9 +284,13 @@ impl Figures {
             toast_index_bytes: self.files.toast_index_bytes.scaled(chunks),
             ..self.files
         };
-        let Written { heap_bytes, heap_apart_bytes, values, toast_bytes, index_bytes } =
+        let Written { heap_bytes, heap_apart_bytes, values, toast_bytes, index_bytes, .. } =
             self.written;
+        let Written { dropped_toast_bytes, dropped_index_bytes, .. } = self.written;
+        let dropped = share(part.dropped_chunks, all.dropped_chunks);
         let written = Written {
+            dropped_toast_bytes: dropped_toast_bytes * dropped,
+            dropped_index_bytes: dropped_index_bytes * dropped,
             heap_bytes: heap_bytes * share(part.new_heap_bytes, all.new_heap_bytes),
             heap_apart_bytes: heap_apart_bytes * share(part.pages_apart, all.pages_apart),
             values: values * share(part.new_values, all.new_values),
@@ -349,6 +377,8 @@ impl Formulas {
             values: sums.new_values * scale,
             toast_bytes: sums.new_toast_bytes * self.toast_pack * scale,
             index_bytes: sums.new_chunks * index * scale,
+            dropped_toast_bytes: sums.dropped_toast_bytes * scale,
+            dropped_index_bytes: sums.dropped_chunks * index * scale,
         }
     }
 

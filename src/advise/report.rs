@@ -257,7 +257,11 @@ impl<'a> ColumnSample<'a> {
 
     /// By how much the command makes the files larger if these have no free space now, as a part: what an earlier command
     /// has left is no room for another one to grow, and no gain of it.
+    /// Nor are the values of dropped columns that it takes out of rows.
     pub(super) fn growth(&self, then: SampledFigures<'_>, today: SampledFigures<'_>) -> Interval {
+        let [figures, before] = [then, today].map(|one| one.figures.without_dropped_columns());
+        let then = SampledFigures { figures: &figures, ..then };
+        let today = SampledFigures { figures: &before, ..today };
         self.after_command_on(then, today, |files, today| files.without_free_space(&today.files))
             .growth()
     }

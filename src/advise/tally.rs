@@ -52,6 +52,9 @@ pub struct Sums {
     pub new_toast_bytes: f64,
     /// Values of columns that the command does not name, which it moves out of line.
     pub moved_values: f64,
+    /// Of dropped columns, in rows that the conversion does not write: bytes of chunks on pages, and the number of these.
+    pub dropped_toast_bytes: f64,
+    pub dropped_chunks: f64,
     /// Reading the column's values, after an update in place: without pages of the heap and of the index.
     pub read: ReadWork,
     /// The same of their first [`PREFIX_BYTES`].
@@ -79,6 +82,8 @@ impl Sums {
         self.new_chunks += other.new_chunks * weight;
         self.new_toast_bytes += other.new_toast_bytes * weight;
         self.moved_values += other.moved_values * weight;
+        self.dropped_toast_bytes += other.dropped_toast_bytes * weight;
+        self.dropped_chunks += other.dropped_chunks * weight;
         self.read = self.read.plus(other.read.scaled(weight));
         self.prefix = self.prefix.plus(other.prefix.scaled(weight));
         self.pglz_refused += other.pglz_refused * weight;
@@ -279,6 +284,8 @@ pub struct SampleRow {
     pub values: Vec<Incoming>,
     /// Bytes of the tuple.
     pub tuple_length: u32,
+    /// Bytes of dropped columns' values in the TOAST relation.
+    pub dropped_outside: u32,
 }
 
 /// What happens to values of columns that a command does not name.
@@ -682,6 +689,9 @@ impl VariantTally {
         }
         if is_new {
             self.block.new_heap_bytes += heap_bytes;
+        } else if row.dropped_outside > 0 {
+            self.block.dropped_toast_bytes += chunk_bytes(page, row.dropped_outside) as f64;
+            self.block.dropped_chunks += f64::from(page.chunks(row.dropped_outside));
         }
         for (index, value) in placed.iter().enumerate() {
             let external = value.is_outside();

@@ -218,6 +218,29 @@ fn a_heap_grows_by_large_rows_that_are_far_apart_as_promised() {
     assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
 }
 
+/// Of values of dropped columns those go of whose rows the command or its compaction makes new versions.
+#[test]
+fn values_of_dropped_columns_stay_in_rows_that_are_not_written() {
+    let database = prepared("dropped");
+    database.psql(
+        "CREATE TABLE dropped (id int PRIMARY KEY, gone text, v text);
+         ALTER TABLE dropped ALTER v SET STORAGE external;
+         INSERT INTO dropped SELECT i, noise(i, 4000),
+             CASE WHEN i % 3 = 0 THEN repeat(noise(-i, 1500), 3) ELSE noise(-i, 3000) END
+             FROM generate_series(1, 1500) AS i;
+         ALTER TABLE dropped DROP gone;
+         VACUUM ANALYZE",
+    );
+    let report = advised(&database, &["dropped", "-c", "v", "--sample", "100%"]);
+    let pglz = report.candidates.iter().find(|c| c.name == "extended pglz").unwrap();
+    let after = pglz.after_command_bytes;
+    let words = ["retoast", "dropped", "--column", "v", "--toaster", "pglz", "--compact"];
+    run(toastctl().args(words).args(["--reindex", "-d", &database.conninfo()])).ok();
+    let now = bytes(&database, "dropped");
+    assert!((after.estimate / now - 1.0).abs() < 0.15, "{now}: {after:?}");
+    assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
+}
+
 #[test]
 fn what_compaction_alone_returns_is_said_of_several_columns_too() {
     let database = prepared("loose");

@@ -497,6 +497,7 @@ impl Extraction {
         let mut made = SampleRow {
             values: self.values(&row.values, apart, types),
             tuple_length: row.tuple_length,
+            dropped_outside: 0,
         };
         let column = self.target.column;
         let first = row.values.len();
