@@ -126,9 +126,9 @@ pub struct Score {
 }
 
 /// An end of an interval, or its middle.
-type End = fn(&Interval) -> f64;
+pub(super) type End = fn(&Interval) -> f64;
 
-const ESTIMATE: End = |change| change.estimate;
+pub(super) const ESTIMATE: End = |change| change.estimate;
 const LOW: End = |change| change.low;
 const HIGH: End = |change| change.high;
 
@@ -144,8 +144,8 @@ fn amount(figure: &Figure, end: End) -> f64 {
     }
 }
 
-/// The part that the time of a whole read has become.
-fn read_part(cpu: &Figure, end: End) -> f64 {
+/// The part that the time of a whole read, or of compression in a whole UPDATE, has become.
+pub(super) fn read_part(cpu: &Figure, end: End) -> f64 {
     (READ_NS + amount(cpu, end)) / (READ_NS + cpu.today())
 }
 
@@ -674,14 +674,14 @@ pub(super) struct Described<'a> {
     pub(super) after_bytes: u64,
 }
 
-/// Why this candidate, or why none, in sentences. `on_disk`: bytes of the files as they are. `as_set`: the present settings,
-/// if values are not stored by them. `is_complete`: whether every row was examined.
+/// Why this candidate, or why none, in sentences. `on_disk`: bytes of the files as they are. `as_set`: that of the present
+/// settings, if values are not stored by them. `is_complete`: whether every row was examined.
 pub(super) fn reasons(
     all: &[Described<'_>],
     recommendation: Recommendation,
     goal: &Goal,
     on_disk: u64,
-    as_set: Option<&str>,
+    as_set: Option<&Described<'_>>,
     is_complete: bool,
 ) -> String {
     let Recommendation { choice, best, tied } = recommendation;
@@ -693,7 +693,7 @@ pub(super) fn reasons(
         });
         let settings = chosen.settings.spelled_out();
         let effect = chosen.effect(goal, on_disk);
-        return if as_set == Some(&settings) {
+        return if as_set.is_some_and(|as_set| as_set.settings == chosen.settings) {
             format!(
                 "Recommended: the present settings, {settings}, for stored values too, with {effect}.{tied}"
             )
@@ -714,11 +714,16 @@ pub(super) fn reasons(
             let present = all.first().map(|today| format!(" ({})", today.settings.spelled_out()));
             format!("Keep the present settings{}: {why}.", present.unwrap_or_default())
         }
-        Some(settings) => format!(
-            "Leave the stored values as they are: {why}. The present settings, {settings}, apply to new values."
+        Some(as_set) => format!(
+            "Leave the stored values as they are: {why}. The present settings, {}, apply to new values{}.",
+            as_set.settings.spelled_out(),
+            as_set.if_all_were_so().unwrap_or_default()
         ),
     }
 }
+
+/// What new values may add to the table before a user is told.
+const MUCH_MORE: f64 = 0.1;
 
 /// What a faster read is worth being mentioned for, as a part of today's CPU time.
 const FASTER: f64 = 0.7;
@@ -782,7 +787,26 @@ impl Described<'_> {
             Optimize::Read => format!("is {percent:.0} % faster for reads and scans combined"),
             Optimize::Write => format!("is written {percent:.0} % more cheaply"),
         };
-        format!("the best of the others, {name}, {better}, too little to rewrite the table for")
+        let left = (1.0 - self.weighed.delivered.estimate).max(0.0) * 100.0;
+        let loose = if estimate <= 1.0 - LEAST_GAIN && left < percent {
+            format!(" without the free space that the command leaves, {left:.0} % with it")
+        } else {
+            String::new()
+        };
+        format!(
+            "the best of the others, {name}, {better}{loose}, too little to rewrite the table for"
+        )
+    }
+
+    /// `; with all values stored so, the table would take 27 MB more (257 %)`: what these settings, which new values have
+    /// already, would add, if that is much.
+    fn if_all_were_so(&self) -> Option<String> {
+        let total = &self.figures.files.total_bytes;
+        let is_much = part(total.change, ESTIMATE) > 1.0 + MUCH_MORE;
+        is_much.then(|| {
+            let more = size_change(total.today(), total.value.estimate, "");
+            format!("; with all values stored so, the table would take {more}")
+        })
     }
 
     /// What would change with it: space, reads, writes and scans.
@@ -1338,11 +1362,19 @@ mod tests {
             heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
             after_bytes: 0,
         });
-        let as_set = Some("storage extended, compression lz4");
-        let mixture = reasons(&[today, today], kept, &goal, ON_DISK, as_set, true);
+        let mixture = reasons(&[today, today], kept, &goal, ON_DISK, Some(&today), true);
         insta::assert_snapshot!(mixture, @"Leave the stored values as they are: none of the others costs less. The present settings, storage extended, compression lz4, apply to new values.");
-        let mixture = reasons(&[today, changed], chosen, &goal, ON_DISK, as_set, true);
+        let mixture = reasons(&[today, changed], chosen, &goal, ON_DISK, Some(&changed), true);
         insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, for stored values too, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
+        let grown =
+            Described { name: "external", figures: &entries[3].figures, weighed: &all[3], ..today };
+        let mixture = reasons(&[today, grown], kept, &goal, ON_DISK, Some(&grown), true);
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: external leaves the table 31 % larger than it is now without free space. The present settings, storage extended, compression lz4, apply to new values; with all values stored so, the table would take 29 MB more (30 %).");
+        let delivered = Interval::exact(0.97);
+        let left = Weighed { value: Interval::exact(0.85), delivered, ..all[1] };
+        let loose = Described { name: "lz4", weighed: &left, ..changed };
+        let loose = reasons(&[today, loose], kept, &goal, ON_DISK, None, true);
+        insta::assert_snapshot!(loose, @"Keep the present settings (storage extended, compression lz4): the best of the others, lz4, costs 15 % less without the free space that the command leaves, 3 % with it, too little to rewrite the table for.");
         let none = Recommendation { choice: 0, best: None, tied: None };
         insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4): no others suit the values.");
         insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared.");

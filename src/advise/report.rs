@@ -10,8 +10,8 @@ use super::extract::rows::Extraction;
 use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
 use super::recommend::{
-    Described, Exclusion, Goal, OtherColumns, Recommendation, Weighed, reasons, recommend,
-    weighting,
+    Described, ESTIMATE, Exclusion, Goal, Optimize, OtherColumns, Recommendation, Weighed,
+    read_part, reasons, recommend, weighting,
 };
 use super::result::{
     Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, PartitionsReport,
@@ -29,7 +29,7 @@ use toast_format::disk::ValueIdType;
 use toast_format::disk::desc::{Length, Storage};
 use toast_format::disk::layout::PageSize;
 use toast_format::heap::problem::Problems;
-use toast_format::model::cost::Pricing;
+use toast_format::model::cost::{Pricing, WritePrices};
 use toast_format::model::interval::Interval;
 use toast_format::model::policy::{MethodChoice, Policy};
 use toast_format::model::settings::{Settings, TupleTarget};
@@ -395,8 +395,7 @@ impl<'a> ColumnSample<'a> {
         let page = self.subject.server.page_size.bytes() as f64;
         let scale = self.scale();
         let estimated = figures(self.tally, &self.scope(), &self.calibrated.pricing);
-        // measured times differ from call to call: they are shown, and choose nothing
-        let weighty = figures(self.tally, &self.scope(), &Pricing::default());
+        let weighty = figures(self.tally, &self.scope(), &choosing_prices());
         let before = weighty.first().copied().unwrap_or_default();
         let fresh_today = estimated.first().copied().unwrap_or_default().read_buffers;
         let mut all: Vec<Candidate<'a>> = Vec::with_capacity(estimated.len());
@@ -471,6 +470,13 @@ impl<'a> ColumnSample<'a> {
     }
 }
 
+/// The prices by which settings are chosen. Measured times differ from call to call: they are shown, and choose nothing. Nor
+/// do attempts at compression that fail: settings that spare them store the values as they are.
+fn choosing_prices() -> Pricing {
+    let write = WritePrices { pglz_refused_ns: 0.0, lz4_refused_ns: 0.0, ..WritePrices::default() };
+    Pricing { write, ..Pricing::default() }
+}
+
 impl Candidate<'_> {
     /// `heap_bytes`: of the heap's file today.
     fn described(&self, heap_bytes: u64) -> Described<'_> {
@@ -488,6 +494,11 @@ impl Candidate<'_> {
     /// The `retoast` command, with the other columns that it must name.
     fn command(&self, sample: ColumnSample<'_>) -> Vec<String> {
         sample.command(&self.tally.variant.named, &self.settings, &self.after)
+    }
+
+    /// What is left of the CPU time that an UPDATE of a value takes.
+    fn write_part(&self) -> f64 {
+        read_part(&self.figures.costs.write_cpu_ns.figure, ESTIMATE)
     }
 
     fn is_plain(&self, method: Method) -> bool {
@@ -583,12 +594,15 @@ impl RecommendationReport {
         let described: Vec<Described<'_>> =
             all.iter().map(|candidate| candidate.described(heap_bytes)).collect();
         let is_compared = uncompared.is_none();
-        let as_set = all.iter().find(|candidate| candidate.kind == CandidateKind::AsSet);
-        let as_set = as_set.map(|candidate| candidate.settings.spelled_out());
+        let as_set = all.iter().position(|candidate| candidate.kind == CandidateKind::AsSet);
+        let as_set = as_set.and_then(|at| described.get(at));
         let mut reasons = uncompared.unwrap_or_else(|| {
             let on_disk = read.files().total_bytes;
-            reasons(&described, recommendation, goal, on_disk, as_set.as_deref(), read.complete)
+            reasons(&described, recommendation, goal, on_disk, as_set, read.complete)
         });
+        if is_compared && recommendation.choice == 0 {
+            reasons.extend(for_new_values(sample, all, goal.optimize));
+        }
         if is_view && better.is_some() {
             reasons.push_str(VIEW);
         }
@@ -610,6 +624,37 @@ impl RecommendationReport {
             ),
         }
     }
+}
+
+/// The part of the time of an UPDATE's compression that is worth a hint.
+const NOTABLY_LESS: f64 = 0.9;
+
+/// The statements that spare new values the attempt to compress them, if that matters and no stored value would change.
+fn for_new_values(
+    sample: ColumnSample<'_>,
+    all: &[Candidate<'_>],
+    optimize: Optimize,
+) -> Option<String> {
+    let present = &sample.variants.present;
+    let may_be_set = all.iter().filter(|one| {
+        one.kind == CandidateKind::Other
+            && one.weighed.exclusion.is_none()
+            && one.settings.is_stock()
+            && one.settings.target == present.target
+            && one.figures.written.heap_bytes <= 0.0
+    });
+    let cheapest = may_be_set.min_by(|a, b| a.write_part().total_cmp(&b.write_part()))?;
+    if optimize != Optimize::Write || cheapest.write_part() > NOTABLY_LESS {
+        return None;
+    }
+    let Subject { server, partition_names, .. } = sample.subject;
+    let page = server.page_size;
+    let sql = command::sql(sample.target(), partition_names, present, &cheapest.settings, page);
+    Some(format!(
+        " {} stores these values in the same way, but spares new ones attempts at compression that fail: {}",
+        cheapest.name,
+        sql.join(" ")
+    ))
 }
 
 /// The report on the table with some keys of its documents in columns of their own.
