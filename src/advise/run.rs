@@ -96,7 +96,7 @@ async fn all_with_citus(
     let on_nodes = sharded.iter().map(|sharded| {
         let how = match (named, sharded.is_partition) {
             (true, false) => How::Named,
-            (true, true) => How::Inherited,
+            (true, true) => How::Inherited { from_named: true },
             (false, _) => How::Matched,
         };
         (sharded.table.clone(), how)
@@ -240,7 +240,7 @@ async fn advise_on<R, O: Sink<R> + ?Sized>(
         }
         let columns = match how {
             How::Named => advisor.options.columns.clone(),
-            How::Matched | How::Inherited => {
+            How::Matched | How::Inherited { .. } => {
                 match (meant.fitting)(&relation, &advisor.options.columns) {
                     Ok(columns) => columns,
                     Err(_) if tables.is_empty() => return Ok(()),

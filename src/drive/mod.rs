@@ -90,7 +90,7 @@ pub(crate) fn tell_dropped<R, O: Sink<R> + ?Sized>(name: &str, how: How, output:
     let message = format!("{name} was dropped during the run");
     match how {
         How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
-        How::Matched | How::Inherited => output.message(Message::notice(message)),
+        How::Matched | How::Inherited { .. } => output.message(Message::notice(message)),
     }
 }
 

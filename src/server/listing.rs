@@ -198,7 +198,7 @@ fn listed_in(row: &Row) -> Result<Listed, LiveError> {
 /// parent was meant, and none that was named itself.
 pub(crate) fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
     let inherited: HashSet<_> =
-        found.iter().filter(|found| found.how == How::Inherited).map(|found| found.oid).collect();
+        found.iter().filter(|found| found.how.is_inherited()).map(|found| found.oid).collect();
     let named: HashSet<_> =
         found.iter().filter(|found| found.how == How::Named).map(|found| found.oid).collect();
     let roots: HashSet<_> = listed
@@ -252,7 +252,8 @@ mod tests {
         // a pattern that matches parts alone means these
         assert_eq!(roots(&all, false, false), [None; 4]);
         assert_eq!(roots(&all, false, true), [None; 4]);
-        let parent = [(1, How::Named), (2, How::Inherited), (3, How::Inherited), (4, How::Named)];
+        let inherited = How::Inherited { from_named: true };
+        let parent = [(1, How::Named), (2, inherited), (3, inherited), (4, How::Named)];
         assert_eq!(roots(&parent, false, false), [None, Some(1), Some(9), None]);
     }
 }

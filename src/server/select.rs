@@ -27,8 +27,19 @@ pub enum How {
     Named,
     /// By a pattern, or as one of all tables.
     Matched,
-    /// As a partition or an inheritance child of a selected table.
-    Inherited,
+    /// As a partition or an inheritance child of a selected table, which was named, or else matched a pattern.
+    Inherited { from_named: bool },
+}
+
+impl How {
+    pub(crate) fn is_inherited(self) -> bool {
+        matches!(self, How::Inherited { .. })
+    }
+
+    /// Whether a relation that does not fit the request is left out, and not an error.
+    pub(crate) fn leaves_out(self) -> bool {
+        matches!(self, How::Matched | How::Inherited { from_named: false })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,6 +216,9 @@ const CLASS: &str = "c.oid, CASE WHEN c.relkind = 'm' AND NOT c.relispopulated T
       ELSE c.relkind::pg_catalog.text END, \
     pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text, c.relpersistence = 't'";
 
+/// That a relation of schema `n` is no system catalog.
+const IS_NO_CATALOG: &str = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'";
+
 /// The kind of a materialized view without data.
 const UNPOPULATED: &str = "unpopulated";
 
@@ -258,7 +272,7 @@ pub(crate) async fn select_within(
         let sql = format!(
             "SELECT {CLASS}, is_catalog FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace, \
-             LATERAL (SELECT n.nspname ~ '^pg_' OR n.nspname = 'information_schema' AS is_catalog) AS s \
+             LATERAL (SELECT NOT ({IS_NO_CATALOG}) AS is_catalog) AS s \
              WHERE c.relkind IN ('r', 'm', 'f') AND ($1 OR NOT is_catalog) \
              ORDER BY is_catalog, n.nspname, c.relname"
         );
@@ -389,7 +403,9 @@ async fn select_one(
                 for child in children {
                     match elsewhere(&child, &citus.tables) {
                         Some(why) => selection.leave_out(why, child, citus.matched),
-                        None if child.kind == "r" => selection.add(child.oid, How::Inherited),
+                        None if child.kind == "r" => {
+                            selection.add(child.oid, How::Inherited { from_named: literal });
+                        }
                         None => {}
                     }
                 }
@@ -457,7 +473,7 @@ async fn below(client: &Client, oid: Oid) -> Result<Vec<Class>, LiveError> {
 }
 
 /// All relations that match `given`, and whether it has no wildcards. TOAST relations, which errors of the server name without
-/// their schema, are found without it.
+/// their schema, are found without it; system catalogs match only where their schema is named.
 async fn matching(
     connection: &Connection,
     database: &str,
@@ -477,10 +493,16 @@ async fn matching(
     }
     let visible = visible(&schemas);
     let condition = pattern.condition("n.nspname", "c.relname", &visible, 1);
+    let names_schema = pattern.schema.as_ref().is_some_and(|schema| schema.literal.is_some());
+    let kinds = if literal || names_schema {
+        "true"
+    } else {
+        "n.nspname NOT IN ('pg_catalog', 'information_schema')"
+    };
     let sql = format!(
         "SELECT {CLASS} FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-         WHERE {} ORDER BY n.nspname, c.relname",
+         WHERE {} AND {kinds} ORDER BY n.nspname, c.relname",
         condition.sql
     );
     let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
@@ -588,8 +610,7 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
         "SELECT {}, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
          FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-         WHERE c.relkind IN ('r', 'm', 'p') AND n.nspname <> 'information_schema' \
-         AND n.nspname !~ '^pg_' ORDER BY 1, 2, 3 LIMIT 10000",
+         WHERE c.relkind IN ('r', 'm', 'p') AND {IS_NO_CATALOG} ORDER BY 1, 2, 3 LIMIT 10000",
         visible(connection.schemas())
     );
     let rows = connection.client().query_typed(&sql, &[]).await?;
@@ -678,7 +699,7 @@ async fn table_of_column(
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
          WHERE c.relkind IN ('r', 'm', 'p') AND NOT c.relispartition \
-           AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND {} \
+           AND {IS_NO_CATALOG} AND {} \
          GROUP BY 1 ORDER BY a.attname::pg_catalog.text <> $1, 1 LIMIT 10000",
         visible(connection.schemas())
     );

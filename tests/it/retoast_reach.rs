@@ -232,14 +232,26 @@ fn a_pattern_passes_over_what_has_nothing_to_rewrite() {
          CREATE TABLE without (id int, w text); CREATE TABLE number (v int);
          CREATE VIEW a_view AS SELECT * FROM t; CREATE SEQUENCE a_sequence;
          CREATE MATERIALIZED VIEW a_matview AS SELECT * FROM t;
-         CREATE INDEX an_index ON t (id); CREATE TYPE a_type AS (v text);"
+         CREATE INDEX an_index ON t (id); CREATE TYPE a_type AS (v text);
+         CREATE TABLE parent (id int, w text) PARTITION BY RANGE (id);
+         CREATE TABLE part_1 PARTITION OF parent FOR VALUES FROM (0) TO (10)"
     ));
     let run = sweep(&database, "public.*");
     assert_eq!(tables(&run), ["public.t"]);
+    // the catalogs are in the search path
+    let all = sweep(&database, "*");
+    assert_eq!(tables(&all), ["public.t"]);
+    assert_eq!(
+        all.stderr.lines().filter(|line| line.contains("left out")).count(),
+        4,
+        "{}",
+        all.stderr
+    );
     for said in [
         "left out: public.a_matview is a materialized view, whose rows cannot be updated",
         "left out: public.number: column \"v\" is of type integer",
         "left out: public.without has no column \"v\"",
+        "left out: public.part_1 has no column \"v\"",
     ] {
         assert!(run.stderr.contains(said), "not said: {said}\n{}", run.stderr);
     }
@@ -254,6 +266,11 @@ fn a_pattern_passes_over_what_has_nothing_to_rewrite() {
         &sweep(&database, "without"),
         2,
         "column \"v\" of relation \"public.without\" does not exist",
+    );
+    refused(
+        &sweep(&database, "parent"),
+        2,
+        "column \"v\" of relation \"public.part_1\" does not exist",
     );
 }
 

@@ -28,7 +28,7 @@ use crate::retoast::run::results::{Results, Swept};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::{REPACK, Tables, TablesRun};
 use crate::retoast::task::guard::AS_STORED;
-use crate::server::select::{How, Selected, Selection, select};
+use crate::server::select::{Selected, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{
     Client, Connection, LiveError, Pageinspect, Relation, Server, catalog, citus, select, toasters,
@@ -399,10 +399,12 @@ impl TablesRun<'_, '_> {
 
     async fn tell_of_other(&self, connection: &Connection, found: &Selected, place: usize) {
         let name = match catalog::describe(connection.client(), found.oid).await {
-            Ok(Some(relation)) => match found.how {
-                How::Matched if unfit(&relation, self.tasks.columns()).is_some() => return,
-                _ => relation.display_name(),
-            },
+            Ok(Some(relation)) => {
+                if found.how.leaves_out() && unfit(&relation, self.tasks.columns()).is_some() {
+                    return;
+                }
+                relation.display_name()
+            }
             Ok(None) => return,
             Err(_) => format!("relation {}", found.oid),
         };
@@ -452,7 +454,7 @@ impl TablesRun<'_, '_> {
             }
         }
         let nothing = tables.is_empty() && refused.is_empty();
-        if nothing && selection.found.iter().any(|found| found.how == How::Matched) {
+        if nothing && selection.found.iter().any(|found| found.how.leaves_out()) {
             let text = match self.tasks.columns() {
                 [] => "none of the matching tables can be processed",
                 _ => "none of the named tables has these columns",
@@ -464,10 +466,7 @@ impl TablesRun<'_, '_> {
 
     /// Whether a table is to be processed; one that only matches a pattern may be left out, which is reported.
     fn is_wanted(&self, found: &Selected, relation: &Relation) -> bool {
-        let why = match found.how {
-            How::Matched => unfit(relation, self.tasks.columns()),
-            _ => None,
-        };
+        let why = if found.how.leaves_out() { unfit(relation, self.tasks.columns()) } else { None };
         if let Some(why) = &why {
             self.results.message(Message::notice(format!("left out: {why}")));
         }
