@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
 use crate::offline::other_file::{BEGINNING, OtherFile};
-use crate::offline::target::{FileTarget, page_size};
+use crate::offline::target::{FileTarget, Misfit, page_size};
 use crate::offline::toastfile;
 use crate::offline::xact::PgXact;
 use toast_format::disk::columns;
@@ -139,18 +139,39 @@ pub(super) struct File<'a> {
 }
 
 impl File<'_> {
-    /// Refuses a list of columns that ends before the rows do.
+    /// Refuses columns that are not those of the rows, and files that are named in each other's place.
     fn check_columns(&self) -> Result<(), Failure> {
-        let Some(attributes) = self.target(None).attributes_beyond_columns() else {
-            return Ok(());
-        };
-        let named = self.desc.attributes.len();
+        const COLUMNS: &str = "Dropped columns count too: the query under \"Files\" of toastctl help check prints all columns.";
+        let target = self.target(None);
         let heap = self.heap.display();
-        let text =
-            format!("{heap}: rows have {attributes} attributes, but --columns names {named}");
-        Err(Failure::usage(text).hint(
-            "Dropped columns count too: the query under \"Files\" of toastctl help check prints all columns.",
-        ))
+        let failure = match target.misfit() {
+            Some(Misfit::Attributes(attributes)) => {
+                let named = self.desc.attributes.len();
+                let text = format!(
+                    "{heap}: rows have {attributes} attributes, but --columns names {named}"
+                );
+                Failure::usage(text).hint(COLUMNS)
+            }
+            Some(Misfit::Column { name, failed, rows }) => {
+                let text = format!(
+                    "{heap}: --columns does not fit: {failed} of {rows} rows cannot be read from column \"{name}\" on"
+                );
+                Failure::usage(text).hint(COLUMNS)
+            }
+            Some(Misfit::ToastRelation) => {
+                let text = format!("{heap}: its rows are those of a TOAST relation");
+                Failure::usage(text)
+                    .hint("--toast-file names that file, and --relation-file that of its table.")
+            }
+            None if target.is_no_toast() => {
+                let toast = self.toast.unwrap_or(self.heap).display();
+                Failure::usage(format!("{toast}: its rows are not those of a TOAST relation")).hint(
+                    "--toast-file names the file of the table's TOAST relation (reltoastrelid in pg_class).",
+                )
+            }
+            None => return Ok(()),
+        };
+        Err(failure)
     }
 
     /// What is read: all of it, or a sample.

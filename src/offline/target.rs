@@ -6,11 +6,13 @@ use std::path::Path;
 
 use super::control::{Checksums, ControlFile, Ids};
 use super::file::{FileError, RelationFile, open_regular};
+use super::toastfile::read_chunk;
 use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
+use toast_format::disk::walk::WalkErrorKind;
 use toast_format::disk::{
-    BlockNumber, ByteOrder, CustomFlavor, Datum, PageSize, ToastPointer, TupleDesc, ValueId,
-    Varlena, Walk,
+    BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, PageSize, ToastPointer, TupleDesc,
+    ValueId, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
@@ -22,8 +24,60 @@ use toast_format::model::Visibility;
 const ATTRIBUTE_BLOCKS: u32 = 64;
 /// The most blocks of whose pointers the TOAST relation is recognized.
 const POINTER_BLOCKS: u64 = 64;
-/// So many values are not lost all at once.
+/// So many values, or rows, are not lost all at once.
 const MANY_VALUES: usize = 16;
+
+/// How the rows of a file differ from the columns that are said to be theirs.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// Most rows have more attributes than there are columns: this many.
+    Attributes(usize),
+    /// So many of the rows that were read, nearly all, cannot be read, most of them from this column on.
+    Column { name: String, failed: usize, rows: usize },
+    /// They are those of a TOAST relation.
+    ToastRelation,
+}
+
+/// How rows are read with columns that are said to be theirs.
+#[derive(Debug, Default)]
+struct Fit {
+    rows: usize,
+    /// Rows that can be chunks of a TOAST relation.
+    chunks: usize,
+    /// Rows with more attributes than there are columns, by their number.
+    longer: BTreeMap<usize, usize>,
+    /// Other rows that could not be read, by the column's index.
+    failed: BTreeMap<usize, usize>,
+    /// Rows with a pointer of an unknown kind before other columns, which say nothing about these.
+    lost: usize,
+}
+
+impl Fit {
+    fn add(&mut self, tuple: &HeapTuple<'_>, desc: &TupleDesc, flavor: CustomFlavor) {
+        self.rows += 1;
+        let is_chunk = match read_chunk(tuple, desc.id_type) {
+            Ok((_, _, data)) => {
+                !matches!(data, Varlena::External(_) | Varlena::Custom(_) | Varlena::Unknown { .. })
+            }
+            Err(_) => false,
+        };
+        self.chunks += usize::from(is_chunk);
+        if tuple.attribute_count() > desc.attributes.len() {
+            *self.longer.entry(tuple.attribute_count()).or_default() += 1;
+            return;
+        }
+        match Walk::with_flavor(tuple, desc, flavor).find_map(Result::err) {
+            Some(error) if error.kind == WalkErrorKind::Unreachable => self.lost += 1,
+            Some(error) => *self.failed.entry(error.index).or_default() += 1,
+            None => {}
+        }
+    }
+
+    /// Whether so many of the rows are nearly all, and too many for that to be damage.
+    fn are_nearly_all(&self, rows: usize) -> bool {
+        self.rows >= MANY_VALUES && rows * 10 >= self.rows * 9
+    }
+}
 
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
@@ -147,14 +201,43 @@ impl FileTarget<'_> {
         }))
     }
 
-    /// How many attributes most rows have, if that is more than there are columns: then columns are missing from the list,
-    /// and the rows are not damaged. Blocks that cannot be read are left to whoever reads all of them.
-    pub fn attributes_beyond_columns(&self) -> Option<usize> {
-        let mut file = RelationFile::open(self.heap, self.page_size).ok()?;
+    /// Why the columns cannot be those of the heap's rows, nor its rows damaged in this way: nearly all of them are read
+    /// otherwise. Blocks that cannot be read are left to whoever reads all of them.
+    pub fn misfit(&self) -> Option<Misfit> {
+        let fit = self.fit(self.heap, self.desc)?;
+        let failed: usize = fit.failed.values().sum();
+        let longer: usize = fit.longer.values().sum();
+        if fit.are_nearly_all(fit.chunks) && (failed + fit.lost + longer) * 2 > fit.rows {
+            return Some(Misfit::ToastRelation);
+        }
+        if let Some((&attributes, &most)) = fit.longer.iter().max_by_key(|(_, rows)| **rows)
+            && most >= 2
+            && most * 2 > fit.rows
+        {
+            return Some(Misfit::Attributes(attributes));
+        }
+        if !fit.are_nearly_all(failed) {
+            return None;
+        }
+        let (&index, _) = fit.failed.iter().max_by_key(|(_, rows)| **rows)?;
+        // bytes may be left over after the last one
+        let columns = &self.desc.attributes;
+        let column = columns.get(index).or(columns.last())?;
+        Some(Misfit::Column { name: column.name.clone(), failed, rows: fit.rows })
+    }
+
+    /// Whether the rows of the TOAST file are none of a TOAST relation.
+    pub fn is_no_toast(&self) -> bool {
+        let fit = self.toast.and_then(|path| self.fit(path, self.desc));
+        fit.is_some_and(|fit| fit.are_nearly_all(fit.rows - fit.chunks))
+    }
+
+    /// Reads rows that are not dead as rows of these columns, in blocks that are spread over a file.
+    fn fit(&self, path: &Path, desc: &TupleDesc) -> Option<Fit> {
+        let mut file = RelationFile::open(path, self.page_size).ok()?;
         let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
         let mut page = vec![0; self.page_size.bytes()];
-        let mut rows = 0_usize;
-        let mut longer: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut fit = Fit::default();
         let step = total.div_ceil(ATTRIBUTE_BLOCKS).max(1);
         for block in (0..total).step_by(step as usize).map(BlockNumber) {
             if !matches!(file.read(block, &mut page), Ok(true)) {
@@ -162,18 +245,12 @@ impl FileTarget<'_> {
             }
             each_tuple(block, &page, &self.xact, |_, tuple, _, seen| {
                 // an aborted transaction may have added a column
-                if seen == Visibility::Dead {
-                    return;
-                }
-                rows += 1;
-                let attributes = tuple.attribute_count();
-                if attributes > self.desc.attributes.len() {
-                    *longer.entry(attributes).or_default() += 1;
+                if seen != Visibility::Dead {
+                    fit.add(tuple, desc, self.flavor);
                 }
             });
         }
-        let (attributes, most) = longer.into_iter().max_by_key(|(_, rows)| *rows)?;
-        (most >= 2 && most * 2 > rows).then_some(attributes)
+        Some(fit)
     }
 
     /// Passes the pages of these blocks of one of its files to a visitor, together with the problems of the pages and

@@ -233,7 +233,7 @@ fn ends_with_chunk(tuple: &HeapTuple<'_>, id_type: ValueIdType) -> bool {
 }
 
 /// Parses a chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, none of them NULL.
-fn read_chunk<'a>(
+pub(super) fn read_chunk<'a>(
     tuple: &HeapTuple<'a>,
     id_type: ValueIdType,
 ) -> Result<(ValueId, i32, Varlena<'a>), String> {

@@ -377,6 +377,58 @@ fn the_toast_file_of_another_table_is_no_damage() {
     }
 }
 
+#[test]
+fn columns_of_another_table_and_files_in_each_others_place_are_no_damage() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("wrong_columns");
+    let dir = tempfile::tempdir().unwrap();
+    database.psql(
+        "CREATE TABLE t (id bigint, at timestamptz, name text, v text, n int);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, now(), 'name ' || i, repeat(md5(i::text), 300), i FROM generate_series(1, 50) AS i;
+         VACUUM FREEZE t; CHECKPOINT",
+    );
+    let paths = database.psql(
+        "SELECT pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = 't'",
+    );
+    let (heap, toast) = paths.trim().split_once('|').unwrap();
+    for (path, file) in [(heap, "heap"), (toast, "toast")] {
+        std::fs::copy(server.data_dir().join(path), dir.path().join(file)).unwrap();
+    }
+    const RIGHT: &str = "id int8, at timestamptz, name text, v text, n int4";
+    const OTHER: &str = "--columns does not fit: 50 of 50 rows cannot be read from column";
+    const NO_TOAST: &str = "heap: its rows are not those of a TOAST relation";
+    const A_TOAST: &str = "toast: its rows are those of a TOAST relation";
+    let wrong = [
+        ("heap", "toast", "id int4, at int4, name text, v text, n int4", OTHER),
+        ("heap", "toast", "id int8, name text, v text, at timestamptz, n int4", OTHER),
+        ("heap", "toast", "id int8, at timestamptz, name text, v text, n int8", OTHER),
+        ("heap", "heap", RIGHT, NO_TOAST),
+        ("toast", "heap", RIGHT, A_TOAST),
+        ("toast", "toast", "id int4, v text", A_TOAST),
+        ("toast", "heap", "chunk_id oid, chunk_seq int4, chunk_data bytea", NO_TOAST),
+    ];
+    for verb in ["check", "inspect", "keys", "value"] {
+        let read = |heap: &str, toast: &str, columns: &str| {
+            let mut command = toastctl();
+            command.current_dir(dir.path()).args([verb, "--relation-file", heap]);
+            run(command.args(["--toast-file", toast, "--columns", columns]))
+        };
+        for (heap, toast, columns, said) in wrong {
+            let found = read(heap, toast, columns);
+            assert_eq!((found.code, found.stdout.as_str()), (Some(2), ""), "{verb} {columns}");
+            assert!(found.stderr.contains(said), "{verb} {columns}: {}", found.stderr);
+        }
+        if verb != "keys" {
+            assert_eq!(read("heap", "toast", RIGHT).code, Some(0), "{verb}");
+        }
+    }
+    let mut alone = toastctl();
+    alone.current_dir(dir.path()).args(["check", "--relation-file", "toast"]);
+    let alone = run(alone.args(["--columns", "chunk_id oid, chunk_seq int4, chunk_data bytea"]));
+    assert_eq!(alone.code, Some(0), "{}{}", alone.stdout, alone.stderr);
+}
+
 /// A verb on the files that `write` has written.
 fn read(dir: &Path, verb: &str, columns: &str) -> Run {
     let mut command = toastctl();
