@@ -18,6 +18,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::{self, ASCII_BAR, Ui, is_utf8};
 use crate::command::shell_quoted;
 use crate::message::Message;
+use crate::report::document::Format;
 use crate::report::retoast_progress::{Line, ProgressMoment, end, note, rebuilds};
 use crate::report::table::{printable, printable_json};
 use crate::report::units::utc;
@@ -45,8 +46,8 @@ impl RetoastOutput {
         RetoastOutput { ui, dry_run, tables: Vec::new(), citus: Vec::new(), failed: Vec::new() }
     }
 
-    /// Prints the report, passes it to the command `on_end`, and says how the run ended. Where nothing was done nothing
-    /// is printed.
+    /// Prints the report, passes it to the command `on_end`, and says how the run ended. Where nothing was done only
+    /// JSON is printed, with the errors.
     pub(super) fn end(
         mut self,
         ended: Result<Option<DepartureReport>, RunError>,
@@ -83,7 +84,8 @@ impl RetoastOutput {
         let exit = Exit::from(of_run(&report, stopped));
         let ended = worst.map_or(exit, |worst| worst.max(exit));
         report.exit_code = ended.code();
-        let printed = if report.tables.is_empty() && report.departure.is_none() {
+        let is_empty = report.tables.is_empty() && report.departure.is_none();
+        let printed = if is_empty && self.ui.format != Format::Json {
             Ok(())
         } else {
             print(&self.ui, &report)

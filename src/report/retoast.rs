@@ -441,18 +441,16 @@ fn sum(tables: &[&TableReport], part: fn(&TableReport) -> u64) -> u64 {
 
 /// The result in one sentence. Times of several tables are added up.
 fn net(name: &str, tables: &[&TableReport]) -> String {
+    let outcome = tables.iter().map(|table| table.outcome).max().unwrap_or(Outcome::Complete);
     let mut net = format!(
-        "{name}: {} before, {} now (heap, TOAST, indexes); {}in {}, with {} of WAL; ",
+        "{name}: {}: {} before, {} now (heap, TOAST, indexes); {}in {}, with {} of WAL; ",
+        in_a_word(outcome, tables),
         size(sum(tables, |table| table.common.before.sum())),
         size(sum(tables, |table| table.common.after.sum())),
         if tables.iter().all(|table| table.headed == Headed::Reindex) {
             String::new()
         } else {
-            format!(
-                "{} {} ",
-                counted(sum(tables, |table| table.common.rows.stored), "row"),
-                done_to(tables)
-            )
+            format!("{} {} ", rows_done(tables, outcome), done_to(tables))
         },
         duration(Duration::from_millis(sum(tables, |table| table.common.effort.elapsed_ms))),
         size(sum(tables, |table| table.common.effort.wal_bytes))
@@ -474,6 +472,35 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     }
     net.push('.');
     net
+}
+
+/// How it ended, for the last line, which a terminal shows when the first one is out of sight.
+fn in_a_word(outcome: Outcome, tables: &[&TableReport]) -> &'static str {
+    match outcome {
+        Outcome::Complete if tables.iter().all(|table| is_verified(table)) => "complete",
+        Outcome::Planned => "planned",
+        Outcome::Complete | Outcome::Held => "done",
+        Outcome::Unverified => "not verified",
+        Outcome::Incomplete => "incomplete",
+        Outcome::Stopped => "stopped",
+        Outcome::Failed => "failed",
+    }
+}
+
+/// Whether it was seen that values are where they should be, if that was asked for.
+fn is_verified(table: &TableReport) -> bool {
+    table.headed != Headed::Convert || table.subject.places_seen
+}
+
+/// The rows that were stored anew; if not all was done, of how many that were found.
+fn rows_done(tables: &[&TableReport], outcome: Outcome) -> String {
+    let stored = sum(tables, |table| table.common.rows.stored);
+    let found = sum(tables, |table| table.common.rows.found);
+    if outcome >= Outcome::Incomplete && stored < found {
+        format!("{stored} of {}", counted(found, "row"))
+    } else {
+        counted(stored, "row")
+    }
 }
 
 /// Free space is worth a hint from this part of the files on.

@@ -384,6 +384,23 @@ fn former_settings_are_said_before_they_are_changed_and_kept_in_the_checkpoint()
 }
 
 #[test]
+fn who_goes_on_without_a_checkpoint_is_told_where_the_former_settings_are() {
+    let database = with_pageinspect("former_unknown");
+    let stopped = stopped_after(&database, "SELECT 1", &[]);
+    let table = &stopped.report::<Report>().tables[0];
+    assert!(table.undo().ends_with("SET COMPRESSION pglz"), "{table}");
+    let text = stopped.stderr.clone();
+    assert!(!table.notes().contains("to restore"), "{text}");
+    let went_on = retoast(&database, &LZ4);
+    let table = done(&went_on);
+    let told = "the settings were as requested before this run; if an earlier run has set them, its line \"to restore\" has the \
+                former ones";
+    assert_eq!((table.undo.as_deref(), table.notes().contains(told)), (None, true), "{table}");
+    // where nothing was converted nothing need be undone
+    assert!(!done(&retoast(&database, &LZ4)).notes().contains("to restore"));
+}
+
+#[test]
 fn what_is_printed_as_undo_brings_settings_and_values_back() {
     let database = with_pageinspect("undone_by_hand");
     database.psql(

@@ -94,6 +94,12 @@ pub struct Choice {
 }
 
 impl PreparedTable {
+    /// Whether the columns already had the settings of the choice, and no policy says which values are stored otherwise.
+    pub(crate) fn was_set_before(&self) -> bool {
+        let Some(choice) = &self.choice else { return false };
+        !choice.alters() && !choice.is_policy()
+    }
+
     /// Whether an index has entries of values of the chosen columns, or may have: whether they fit depends on the choice.
     pub(crate) fn has_dependent_index(&self) -> bool {
         let Some(choice) = &self.choice else { return false };

@@ -59,6 +59,9 @@ pub(crate) struct Conversion<'a> {
 
 /// What a plan says without a forecast.
 const NO_FORECAST: &str = "WAL and growth could not be predicted; the plan has upper estimates";
+/// Where this run need not change settings: nothing says whether an earlier one has.
+const SET_EARLIER: &str = "the settings were as requested before this run; if an earlier run has set them, its \
+                           line \"to restore\" has the former ones";
 
 /// A forecast of which only the upper end is known.
 fn at_most(bytes: u64) -> Forecast {
@@ -165,6 +168,9 @@ impl Conversion<'_> {
         }
         let Progress { outcome, ref mut common, ref mut converted, is_unfit, .. } = report;
         self.guard.put_back(outcome, is_unfit, common, converted).await;
+        if converted.undo.is_none() && common.rows.stored > 0 && self.cannot_know_former() {
+            common.note_once(SET_EARLIER.to_owned());
+        }
         let forgotten = if outcome == Outcome::Complete || converted.undone {
             self.forget_former()
         } else {
@@ -343,6 +349,13 @@ impl Conversion<'_> {
             self.guard.note(&text);
             notes.push(text);
         }
+    }
+
+    /// Whether the settings were as requested before this run, and nothing says whether an earlier one has set them.
+    fn cannot_know_former(&self) -> bool {
+        let table = self.guard.ready.relation.oid.0;
+        let is_kept = self.checkpoint.is_some_and(|kept| !kept.former_settings(table).is_empty());
+        self.guard.ready.was_set_before() && !is_kept
     }
 
     /// Removes that from the checkpoint.
