@@ -392,7 +392,7 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
     if let Some(compaction) = report.compaction.as_ref()
         && !details
     {
-        document.paragraph(&format!("Whatever the settings, {}", compaction.note()));
+        document.paragraph(&format!("With the present settings, {}", compaction.note()));
     }
     let Some(command) = &command else { return };
     document.gap();
@@ -475,7 +475,7 @@ fn ranked(reports: &[Report], document: &mut Document) {
     document.paragraph(&note);
     if !document.is_html() {
         for compaction in compactions(shown).iter().take(commands) {
-            document.paragraph(&format!("Whatever the settings, {compaction}"));
+            document.paragraph(&format!("With the present settings, {compaction}"));
         }
     }
     if changed.is_empty() {

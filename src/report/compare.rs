@@ -8,6 +8,7 @@ use super::units::{counted, size};
 use crate::findings::finding::Finding;
 use crate::inspect::compare::{ColumnChange, RunComparison, TableChange};
 use crate::inspect::overview::{ColumnLine, FormLine, TableFigures};
+use toast_format::model::interval::Amount;
 use toast_format::model::sql::without_public;
 
 /// Adds what has changed. `limit`: tables, columns and findings that are named; the rest is counted.
@@ -87,12 +88,27 @@ fn change(
     i128::from(now) - i128::from(before)
 }
 
+/// The difference of what may be estimated: none where it is not known, or the intervals overlap.
+fn certain_change(
+    before: Option<&TableFigures>,
+    now: Option<&TableFigures>,
+    figure: fn(&TableFigures) -> Option<Amount>,
+) -> i128 {
+    // a table that is new or gone has none
+    let [before, now] = [before, now].map(|figures| figures.map_or(Some(Amount::exact(0)), figure));
+    let (Some(before), Some(now)) = (before, now) else { return 0 };
+    if before.low <= now.high && now.low <= before.high {
+        return 0;
+    }
+    i128::from(now.estimate) - i128::from(before.estimate)
+}
+
 fn whole_size(figures: &TableFigures) -> String {
     size(figures.bytes_with_indexes())
 }
 
-fn free_bytes(figures: &TableFigures) -> Option<u64> {
-    figures.unused_bytes.map(|free| free.estimate)
+fn free_bytes(figures: &TableFigures) -> Option<Amount> {
+    figures.unused_bytes
 }
 
 /// The TOAST relation and its index.
@@ -115,7 +131,7 @@ fn tables_grid(tables: &[TableChange], limit: usize) -> Grid {
     for TableChange { relation, bytes_change, before, now } in tables.iter().take(limit) {
         let before = before.as_ref();
         let now = now.as_ref();
-        let rows = change(before, now, |figures| figures.rows.map(|rows| rows.estimate));
+        let rows = certain_change(before, now, |figures| figures.rows);
         let is_free_known =
             before.and_then(free_bytes).is_some() && now.and_then(free_bytes).is_some();
         grid.row(vec![
@@ -126,7 +142,11 @@ fn tables_grid(tables: &[TableChange], limit: usize) -> Grid {
             signed(change(before, now, |figures| figures.heap_bytes)),
             signed(change(before, now, toast_bytes)),
             signed(change(before, now, |figures| figures.index_bytes)),
-            if is_free_known { signed(change(before, now, free_bytes)) } else { String::new() },
+            if is_free_known {
+                signed(certain_change(before, now, free_bytes))
+            } else {
+                String::new()
+            },
             if rows == 0 { String::new() } else { format!("{rows:+}") },
         ]);
     }

@@ -5,7 +5,7 @@ use super::intervals;
 use super::table::{Style, Tone, command_line, continued, printable, wrapped};
 use super::units::{counted, size};
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
-use crate::inspect::overview::rank::Totals;
+use crate::inspect::overview::rank::{Overview, Totals};
 use toast_format::fill::moves::Expected;
 use toast_format::model::interval::Interval;
 use toast_format::model::sql::without_public;
@@ -74,7 +74,7 @@ fn text(findings: &Findings, is_complete: bool, style: Style) -> String {
         let (tone, none) = match findings.looked_at.heap_blocks {
             _ if !is_complete => (Tone::Warning, "none in what could be read"),
             Some(_) => (Tone::Good, "none"),
-            None => (Tone::Warning, "none without pages"),
+            None => (Tone::Warning, "not known without pages"),
         };
         let none = toned(tone, none, style);
         let values = match findings.looked_at.heap_blocks {
@@ -93,18 +93,17 @@ fn text(findings: &Findings, is_complete: bool, style: Style) -> String {
 }
 
 /// The first findings about many tables, the most important first.
-pub(super) fn ranked(
-    findings: &[Finding],
-    totals: &Totals,
-    limit: Option<usize>,
-    document: &mut Document,
-) {
+pub(super) fn ranked(overview: &Overview, limit: Option<usize>, document: &mut Document) {
+    let Overview { findings, totals, .. } = overview;
+    let mut of = examined(totals);
+    if overview.of_columns {
+        of.push_str("; findings about tables are left out (--column)");
+    }
     if !document.is_html() {
-        let told = ranked_text(findings, totals, limit, document.style);
+        let told = ranked_text(findings, totals, &of, limit, document.style);
         return document.lines(&format!("{told}\n"));
     }
     document.heading("Findings", 2);
-    let of = examined(totals);
     if findings.is_empty() {
         let none = if is_unknown(totals) { "It is not known whether there are" } else { "No" };
         return document.verdict(tone_of_none(totals), &format!("{none} findings in {of}."));
@@ -124,7 +123,7 @@ pub(super) fn ranked(
 /// The tables that findings were searched for in, and those in which they could not be.
 fn examined(totals: &Totals) -> String {
     let unsearched = counted(totals.unsearched, "table");
-    if is_unknown(totals) {
+    if totals.looked_at == 0 && totals.unsearched > 0 {
         return format!("{unsearched} that could not be read, or only in part");
     }
     let mut of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
@@ -141,9 +140,10 @@ fn examined(totals: &Totals) -> String {
     of
 }
 
-/// Whether no table could be read, so that there is no verdict.
+/// Whether no table could be read, or none by its pages, so that there is no verdict.
 fn is_unknown(totals: &Totals) -> bool {
-    totals.looked_at == 0 && totals.unsearched > 0
+    let all_by_functions = totals.read > 0 && totals.by_functions >= totals.read;
+    all_by_functions || totals.looked_at == 0 && totals.unsearched > 0
 }
 
 /// The tone of "none".
@@ -154,6 +154,7 @@ fn tone_of_none(totals: &Totals) -> Tone {
 fn ranked_text(
     findings: &[Finding],
     totals: &Totals,
+    of: &str,
     limit: Option<usize>,
     style: Style,
 ) -> String {
@@ -164,7 +165,7 @@ fn ranked_text(
     if findings.is_empty() {
         let known = if is_unknown(totals) { "not known" } else { "none" };
         let none = toned(tone_of_none(totals), known, style);
-        let text = format!("Findings: {none} in {}.", examined(totals));
+        let text = format!("Findings: {none} in {of}.");
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
     }
@@ -411,7 +412,7 @@ mod tests {
             "3 tables of 1 MB or more; 1 table could not be read, or only in part"
         );
         let unread = Totals { looked_at: 0, unsearched: 6, ..totals };
-        let verdict = ranked_text(&[], &unread, None, Style::Markdown);
+        let verdict = ranked_text(&[], &unread, &examined(&unread), None, Style::Markdown);
         assert_eq!(
             verdict.trim(),
             "Findings: not known in 6 tables that could not be read, or only in part."

@@ -21,7 +21,7 @@ use crate::inspect::overview::rank::Ranking;
 use crate::inspect::overview::{Extent, RelationLine};
 use crate::inspect::result::{
     ColumnFigures, FormFigures, HeapFigures, RelationRead, RelationReport, SCHEMA, SampleReport,
-    ToastFigures, TupleFigures,
+    Source, ToastFigures, TupleFigures,
 };
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
@@ -122,6 +122,14 @@ fn relation_section(
     document.item(&tuples_line(&relation.tuples, sample.is_some()));
     if let Some(toast) = &relation.toast {
         document.item(&toast_line(toast, relation.dropped_columns.is_some()));
+        // without pg_xact, files do not say of all chunks whether they are live
+        if relation.read.source == Source::Pageinspect
+            && let Some(missing) = missing_chunks(toast)
+        {
+            let name = printable(&relation.read.name.relation);
+            let missing = counted(missing, "chunk");
+            document.item(&format!("{missing} missing: toastctl check {name}"));
+        }
     }
     if let Some(dropped @ [_, ..]) = relation.dropped_columns.as_deref() {
         document.item(&dropped_line(dropped));
@@ -343,6 +351,15 @@ fn toast_line(toast: &ToastFigures, shows_dropped: bool) -> String {
         ));
     }
     line
+}
+
+/// How many chunks the pointers name that the TOAST relation does not have, if both were counted.
+fn missing_chunks(toast: &ToastFigures) -> Option<u64> {
+    let ToastFigures { values, chunks, .. } = toast;
+    if !toast.rows_counted || !values.is_exact() || !chunks.is_exact() {
+        return None;
+    }
+    chunks.estimate.checked_sub(toast.rows?).filter(|&missing| missing > 0)
 }
 
 /// Values in the TOAST relation, and values that may be there.

@@ -130,7 +130,7 @@ pub(super) fn text(
     tiles: Option<&[Tile]>,
     document: &mut Document,
 ) {
-    findings::ranked(&overview.findings, &overview.totals, limit, document);
+    findings::ranked(overview, limit, document);
     if !findings::is_narrow(document.style) {
         document.gap();
     }

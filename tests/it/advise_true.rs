@@ -252,7 +252,7 @@ fn what_compaction_alone_returns_is_said_of_several_columns_too() {
     );
     let text = run(toastctl().args(["advise-threshold", "loose", "-d", &database.url()])).ok();
     assert!(text.contains("2 columns of 1 table"), "{text}");
-    assert!(text.contains("Whatever the settings, toastctl compact public.loose"), "{text}");
+    assert!(text.contains("With the present settings, toastctl compact public.loose"), "{text}");
 }
 
 /// What `inspect` and `advise-threshold` say of a column, by turns with what their commands do: no verb asks for the

@@ -556,7 +556,7 @@ fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
     );
     assert!(
         shown(&["t", "--source", "functions"])
-            .contains("  findings: none without pages (examined: 2 indexes, settings; "),
+            .contains("  findings: not known without pages (examined: 2 indexes, settings; "),
         "{}",
         shown(&["t", "--source", "functions"])
     );
