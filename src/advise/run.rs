@@ -235,7 +235,11 @@ async fn advise_on<R, O: Sink<R> + ?Sized>(
                 relation.display_name()
             );
             let failed = Failed::new(Kind::Usage, text);
-            output.failed(failed.hint("Name the table that it belongs to."));
+            let table = connection
+                .reading(async || select::table_of_toast(connection.client(), relation.oid).await)
+                .await
+                .map_err(|error| Failed::from(&error))?;
+            output.failed(failed.hint(format!("Name the table that it belongs to: {table}")));
             return Ok(());
         }
         let columns = match how {

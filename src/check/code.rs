@@ -256,6 +256,12 @@ impl Code {
         TABLE.iter().find(|entry| entry.code == self).unwrap_or(&TABLE[0])
     }
 
+    /// The code with this name, in letters of either case.
+    pub fn named(name: &str) -> Option<Code> {
+        let found = TABLE.iter().find(|entry| entry.name.eq_ignore_ascii_case(name));
+        found.map(|entry| entry.code)
+    }
+
     /// `TC001` and so on.
     pub fn name(self) -> &'static str {
         self.entry().name

@@ -115,7 +115,7 @@ struct WeightArgs {
     /// hour of CPU time, $0.02 for a GB of WAL, at the reads and writes that others have made in a day since the
     /// statistics began. Where these are not known, ten reads of each value a day are assumed. The table may
     /// be at most 5 % larger than now, and than with PostgreSQL's defaults; 10 % for read and write. Whatever counts, settings are advised only if they gain 5 %, and compared in files
-    /// without free space: what compaction would return is no merit of theirs. CPU times that were measured are shown, but
+    /// without free space: space that compaction alone returns is not counted. CPU times that were measured are shown, but
     /// do not decide, so that the same table gets the same answer.
     #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
     optimize: Optimize,
@@ -174,7 +174,7 @@ struct CalibrationArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
-    /// ALTER TABLE statements; for keys --extract, the migration script
+    /// The ALTER TABLE statements
     Sql,
     /// The retoast command
     Command,
@@ -204,13 +204,9 @@ pub(super) fn run(args: &AdviseArgs, ui: &Ui) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// Unless one table is named, or where a command is wanted.
-pub(super) fn check_extraction(tables: &[String], emit: Option<Emit>) -> Result<(), Failure> {
+pub(super) fn check_extraction(tables: &[String]) -> Result<(), Failure> {
     if tables.len() != 1 {
         return Err(Failure::usage("--extract takes exactly one table").hint("Name the table."));
-    }
-    if emit == Some(Emit::Command) {
-        return Err(Failure::usage("--emit command is not available with --extract")
-            .hint("--emit sql prints the migration."));
     }
     Ok(())
 }

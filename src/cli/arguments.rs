@@ -86,8 +86,8 @@ impl SelectionArgs {
 pub struct ColumnsArg {
     /// Only this column; can be repeated
     ///
-    /// Tables that match a pattern but do not have the column are left out. inspect shows its line and its findings alone,
-    /// the figures of the table as they are. Without this option, keys takes all columns with documents, and
+    /// Tables that match a pattern but do not have the column are left out. inspect shows only this column's line and
+    /// findings; table totals are unchanged. Without this option, keys takes all columns with documents, and
     /// advise-threshold those that hold at least a tenth of the rows' bytes, stored or raw, or half as much as the largest;
     /// retoast --toaster and --policy require it.
     #[arg(short, long = "column", value_name = "COLUMN")]
@@ -235,7 +235,7 @@ pub struct SourceArg {
 /// Sessions that work side by side.
 #[derive(Debug, Clone, Args)]
 pub struct JobsArg {
-    /// Number of connections [default: 2; of retoast: 1]
+    /// Number of connections [default: 2, retoast 1]
     ///
     /// Each connection runs one transaction at a time. retoast allows at most 16.
     #[arg(hide_short_help = true, short, long, value_name = "N", help_heading = "Reading a server",
@@ -302,6 +302,8 @@ pub(super) fn count<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     })
 }
 
+const SIZE: &str = "expected a size in kB, MB, GB or TB, such as 512MB";
+
 /// Bytes, with PostgreSQL's units.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
@@ -311,12 +313,12 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "mb" => 20,
         "gb" => 30,
         "tb" => 40,
-        _ => return Err(format!("\"{text}\" is not a size: expected for example 512MB")),
+        _ => return Err(SIZE.to_owned()),
     };
     let bytes = number.parse::<f64>().ok().map(|number| number * (1u64 << shift) as f64);
     match bytes {
         Some(bytes) if bytes < 9e18 => Ok(bytes as u64),
-        _ => Err(format!("\"{text}\" is not a size: expected for example 512MB")),
+        _ => Err(SIZE.to_owned()),
     }
 }
 
@@ -329,14 +331,15 @@ pub(super) fn lag(text: &str) -> Result<LagArg, String> {
         return Ok(LagArg(Some(Lag::Time(time))));
     }
     let size = if !split(text).1.is_empty() { size(text).ok() } else { None };
-    let size = size
-        .ok_or_else(|| format!("\"{text}\" is not a lag: expected for example 10s, 64MB or off"))?;
+    let size =
+        size.ok_or_else(|| "expected a time, a size or off, such as 10s or 64MB".to_owned())?;
     Ok(LagArg(Some(Lag::Bytes(size))))
 }
 
+const TIME: &str = "expected one number in ms, s, min or h, such as 90s, 30min or 2h";
+
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    a_time(text)
-        .ok_or_else(|| format!("\"{text}\" is not a time: expected for example 10s or 30min"))
+    a_time(text).ok_or_else(|| TIME.to_owned())
 }
 
 /// A number with a unit of time.
@@ -354,35 +357,23 @@ pub(super) fn a_time(text: &str) -> Option<Duration> {
 }
 
 pub(super) fn ratio(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim().parse().map_err(|_| format!("\"{text}\" is not a number"))?;
-    if (0.0..=1000.0).contains(&number) {
-        Ok(number)
-    } else {
-        Err("must be from 0 to 1000".to_owned())
-    }
+    let number = text.trim().parse().ok().filter(|number| (0.0..=1000.0).contains(number));
+    number.ok_or_else(|| "expected a number from 0 to 1000".to_owned())
 }
 
 /// A part of 1 from percents, with or without the sign.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text
-        .trim()
-        .trim_end_matches('%')
-        .trim_end()
-        .parse()
-        .map_err(|_| format!("\"{text}\" is not a percentage"))?;
-    if (0.1..=1000.0).contains(&number) {
-        Ok(number / 100.0)
-    } else {
-        Err("must be from 0.1 % to 1000 %".to_owned())
-    }
+    let number: Option<f64> = text.trim().trim_end_matches('%').trim_end().parse().ok();
+    let number = number.filter(|number| (0.1..=1000.0).contains(number));
+    let part = number.map(|percent| percent / 100.0);
+    part.ok_or_else(|| "expected a percentage from 0.1% to 1000%".to_owned())
 }
 
 /// A time, in seconds unless it has a unit.
 pub(super) fn max_time(text: &str) -> Result<Duration, String> {
     let seconds = text.trim().parse().ok().map(Duration::from_secs);
     match seconds.or_else(|| a_time(text)) {
-        None => Err(format!("\"{text}\" is not a time: expected for example 90s, 30min or 2h")),
-        Some(Duration::ZERO) => Err("must be greater than 0".into()),
+        None | Some(Duration::ZERO) => Err(TIME.to_owned()),
         Some(time) => Ok(time),
     }
 }
@@ -391,7 +382,7 @@ pub(super) fn reads_per_write(text: &str) -> Result<f64, String> {
     text.parse::<f64>()
         .ok()
         .filter(|n| n.is_finite() && *n >= 0.0)
-        .ok_or_else(|| format!("expected a number of at least 0, got \"{text}\""))
+        .ok_or_else(|| "expected a number of at least 0".to_owned())
 }
 
 #[cfg(test)]
@@ -404,7 +395,7 @@ mod tests {
         assert_eq!(size("1.5 MB"), Ok(3 << 19));
         assert_eq!(size("2GB"), Ok(2 << 30));
         for bad in ["", "MB", "1 PB", "-1", "1..2", "99999999TB"] {
-            assert!(size(bad).unwrap_err().contains("is not a size"), "{bad}");
+            assert!(size(bad).unwrap_err().starts_with("expected a size in kB"), "{bad}");
         }
     }
 
@@ -417,7 +408,7 @@ mod tests {
         assert_eq!(lag("64MB"), Ok(LagArg(Some(Lag::Bytes(64 << 20)))));
         assert_eq!(lag("off"), Ok(LagArg(None)));
         for bad in ["10", "s", "-1s", "1 day", ""] {
-            assert!(lag(bad).unwrap_err().contains("is not a lag"), "{bad}");
+            assert!(lag(bad).unwrap_err().starts_with("expected a time, a size"), "{bad}");
         }
     }
 

@@ -14,6 +14,7 @@ use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
 use super::fleet::{Database, Fleet, FleetArgs};
 use super::inspect::{inspector, run_monitored};
 use super::inspect_output::Ended;
+use super::mistakes::is_encoding;
 use super::terminal::{self, Out, Plain, ReadingProgress, Ui};
 use crate::check::alarm::{Condition, Counts};
 use crate::check::files::{self, FileOptions};
@@ -64,7 +65,7 @@ pub struct CheckArgs {
     /// The types are text, jsonb, numeric, arrays, composite types, ranges, enums, hstore, tsvector and others; see
     /// toastctl help damage. Text is checked only if the encoding of the database is UTF8. For files, give the encoding; the default is UTF8.
     #[arg(long, value_name = "ENCODING", num_args = 0..=1, require_equals = true,
-          default_missing_value = "UTF8")]
+          default_missing_value = "UTF8", value_parser = encoding)]
     deep: Option<String>,
 
     /// Do not decompress values
@@ -124,7 +125,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     saved: SavedArgs,
 
-    /// Exit with 7 if it holds: warning, or errors>10
+    /// Exit code 7 if true: warning, 'errors>10'
     ///
     /// warning means a finding of this severity or a higher one (error, warning, notice). Figures are errors, warnings and
     /// notices, the numbers of such findings; damage, errors and warnings; findings, all of them; and incomplete, the number
@@ -134,7 +135,9 @@ pub struct CheckArgs {
     #[arg(long, value_name = "CONDITION", value_parser = fail_on::damage)]
     fail_on: Vec<Condition>,
 
-    /// table, json(l), csv, markdown, html, or for alarms
+    /// table, json, csv, html, openmetrics, nagios, ...
+    ///
+    /// table, json, jsonl, csv, markdown, html, openmetrics (Prometheus) or nagios.
     ///
     /// html is one page for a browser, which loads nothing from elsewhere. openmetrics prints metrics for Prometheus's
     /// textfile collector, and nagios one line with the exit codes of a plugin: warnings are 1, errors 2, or what a
@@ -162,6 +165,15 @@ pub struct CheckArgs {
 
     #[command(flatten)]
     help: HelpFlag,
+}
+
+/// The name of an encoding.
+fn encoding(text: &str) -> Result<String, String> {
+    if is_encoding(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an encoding of PostgreSQL, such as UTF8 or LATIN1".to_owned())
+    }
 }
 
 impl CheckArgs {

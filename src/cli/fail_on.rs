@@ -83,7 +83,10 @@ fn no_figure(name: &str, names: impl Iterator<Item = &'static str>) -> String {
     let names: Vec<&str> = names.collect();
     let near: Vec<&str> = names
         .iter()
-        .filter(|known| name.len() > 2 && known.split('_').any(|word| word == name))
+        .filter(|known| {
+            name.len() > 2 && known.split('_').any(|word| word == name)
+                || **known == "free_space" && ["bloat", "waste", "wasted"].contains(&name)
+        })
         .copied()
         .collect();
     if !near.is_empty() {
@@ -108,14 +111,17 @@ fn number(text: &str, unit: Unit) -> Result<f64, String> {
     let plain = || number.parse::<f64>().ok().filter(|number| number.is_finite());
     let ratio = |number: f64| (0.0..=1.0).contains(&number).then_some(number);
     let (number, expected) = match (unit, sign) {
-        (Unit::Bytes, _) => return size(text).map(|bytes| bytes as f64),
+        (Unit::Bytes, _) => {
+            let bytes = size(text).map(|bytes| bytes as f64);
+            return bytes.map_err(|expected| format!("\"{text}\": {expected}"));
+        }
         (Unit::Ratio, "%") => (plain().and_then(|percent| ratio(percent / 100.0)), RATIO),
         (Unit::Ratio, "") => (plain().and_then(ratio), RATIO),
         (Unit::Ratio, _) => (None, RATIO),
         (Unit::Count, "") => (plain(), "a number"),
         (Unit::Count, _) => (None, "a number"),
     };
-    number.ok_or_else(|| format!("\"{text}\" is not {expected}"))
+    number.ok_or_else(|| format!("\"{text}\": expected {expected}"))
 }
 
 /// What is said of conditions that are met, or that cannot be judged, with the exit code that follows from each.
@@ -218,11 +224,12 @@ mod tests {
              free_ratio, dead_rows, value_id_ratio, findings, tables, tables_not_read, problems, \
              new_findings, growth"
         );
-        assert!(wrong("free_space>30%").contains("is not a size"));
-        assert!(wrong("free_ratio>30MB").contains("is not a ratio"));
-        assert!(wrong("free_ratio>30").contains("is not a ratio"));
-        assert!(wrong("tables>5%").contains("is not a number"));
-        assert!(wrong("free_space>").contains("is not a size"), "{}", wrong("free_space>"));
+        assert_eq!(wrong("bloat>1GB"), "there is no figure \"bloat\", but free_space");
+        assert!(wrong("free_space>30%").starts_with("\"30%\": expected a size in kB"));
+        assert!(wrong("free_ratio>30MB").contains("expected a ratio"));
+        assert!(wrong("free_ratio>30").contains("expected a ratio"));
+        assert!(wrong("tables>5%").contains("expected a number"));
+        assert!(wrong("free_space>").contains("expected a size"), "{}", wrong("free_space>"));
         assert!(condition("tables>").is_err() && condition("tables>-1").is_err());
     }
 
@@ -238,6 +245,6 @@ mod tests {
             wrong("size>1MB"),
             "there is no figure \"size\"; figures are errors, warnings, notices, damage, findings, incomplete"
         );
-        assert!(wrong("errors>1MB").contains("is not a number"));
+        assert!(wrong("errors>1MB").contains("expected a number"));
     }
 }

@@ -2,7 +2,7 @@
 //! options, whose connection, format and output are those of the database.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,10 @@ const LARGEST_FILE: u64 = 16 << 20;
 const LONGEST_LINE: usize = 8 << 10;
 /// The most targets of a file.
 const MOST_TARGETS: usize = 100_000;
+/// The most lines of a file of targets with the same mistake that are reported one by one.
+const MOST_TOLD: usize = 3;
+/// What a file of targets has.
+const LINES: &str = "Each line names a database: a URI, a connection string or a service name.";
 /// Threads that work at a time, however many connections are allowed.
 const MOST_AT_A_TIME: usize = 128;
 /// Seconds until a server that does not answer counts as down, unless the connection says otherwise.
@@ -88,7 +92,9 @@ impl FromStr for MaxConnections {
         };
         match in_all.zip(per_server) {
             Some((in_all, per_server)) => Ok(MaxConnections { in_all, per_server }),
-            None => Err("expected one or two numbers from 1 to 1000, such as 32,8".to_owned()),
+            None => {
+                Err("expected one or two whole numbers from 1 to 1000, such as 32,8".to_owned())
+            }
         }
     }
 }
@@ -295,13 +301,28 @@ impl Fleet<'_> {
         let mut waiting = Vec::new();
         let mut outcomes = Vec::new();
         let mut known = HashSet::new();
+        let mut told = BTreeMap::new();
         for (line, text) in self.lines()? {
             match self.target(text.as_deref()) {
                 Ok((_, target)) if !known.insert(target.name.clone()) => {
                     ui.tell(Message::warning("named twice").of_target(&target.name));
                 }
                 Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
-                Err(failure) => outcomes.push(DatabaseOutcome::failed(ui, line, failure)),
+                Err(failure) => {
+                    let text = failure.message.to_string();
+                    let same = told.entry(text).or_insert(0_usize);
+                    *same += 1;
+                    if *same <= MOST_TOLD {
+                        ui.tell(failure.message.clone().of_target(&line));
+                    }
+                    outcomes.push(DatabaseOutcome::untold(line, failure));
+                }
+            }
+        }
+        for (text, same) in told {
+            if let more @ 1.. = same.saturating_sub(MOST_TOLD) {
+                let lines = if more == 1 { "line" } else { "lines" };
+                ui.tell(Message::error(format!("{more} more {lines}: {text}")).hint(LINES));
             }
         }
         Ok((waiting, outcomes))
@@ -532,7 +553,7 @@ impl<'a> Fleet<'a> {
     fn lines(&self) -> Result<Vec<(String, Option<String>)>, Failure> {
         let Some(path) = &self.args.targets else { return Ok(vec![(String::new(), None)]) };
         let unreadable = |why: &dyn Display| {
-            Failure::usage(format!("--targets: file \"{}\": {why}", path.display()))
+            Failure::usage(format!("--targets: file \"{}\": {why}", path.display())).hint(LINES)
         };
         let (bytes, name) = if path == Path::new("-") {
             let mut bytes = Vec::new();
@@ -623,11 +644,16 @@ impl<'a> Fleet<'a> {
 
 impl DatabaseOutcome {
     /// It could not be begun.
-    fn failed(ui: &Ui, name: String, Failure { exit, message }: Failure) -> DatabaseOutcome {
-        let error = Some(message.to_string());
-        if exit != Exit::Stopped {
-            ui.tell(message.of_target(&name));
+    fn failed(ui: &Ui, name: String, failure: Failure) -> DatabaseOutcome {
+        if failure.exit != Exit::Stopped {
+            ui.tell(failure.message.clone().of_target(&name));
         }
+        DatabaseOutcome::untold(name, failure)
+    }
+
+    /// The same, without a message.
+    fn untold(name: String, Failure { exit, message }: Failure) -> DatabaseOutcome {
+        let error = Some(message.to_string());
         let kept = Kept::default();
         let took = Duration::ZERO;
         DatabaseOutcome { name, exit, lacks_tables: false, error, kept, took }

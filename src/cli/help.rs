@@ -8,11 +8,12 @@ use clap::{Arg, ArgAction, Args, Command, CommandFactory};
 
 use super::connect::PlainHelpFlag;
 use super::exit::{Exit, Failure};
-use super::manual::pages::PAGES;
+use super::manual::pages::{PAGES, has_word};
 use super::manual::topics::{MANAGED, TOPICS};
 use super::manual::verbs::manual;
 use super::manual::{Item, Topic};
 use super::terminal::Ui;
+use crate::check::code::Code;
 use crate::report::schema::{SCHEMAS, schema};
 use crate::report::table::wrapped;
 use crate::server::similar::similar;
@@ -226,6 +227,8 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
             .map(str::to_owned)
             .ok_or_else(|| unknown("schema", verb, &SCHEMAS.map(|(verb, _)| verb), &[], width));
     }
+    let phrase = verb.map(|second| format!("{about} {second}"));
+    let about = phrase.as_deref().unwrap_or(about);
     let topic = TOPICS.iter().find(|topic| topic.name == about);
     let page = PAGES.iter().find(|page| page.name == about);
     match (topic, page) {
@@ -242,6 +245,9 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     let verbs: Vec<String> =
         root.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     let Some(command) = root.find_subcommand_mut(about) else {
+        if let Some(entry) = entry(about, width) {
+            return Ok(entry);
+        }
         let topics = topics().map(|(name, _)| name);
         let known: Vec<&str> = verbs.iter().map(String::as_str).chain(topics).collect();
         return Err(unknown("verb or topic", about, &known, &mentions(about), width));
@@ -272,7 +278,10 @@ fn unknown(what: &str, given: &str, known: &[&str], mentions: &[String], width: 
     if let Some((_, about)) = other {
         return failure.hint(format!("Perhaps you meant {about}."));
     }
-    match similar(given, &names).first() {
+    let longer = known.iter().find(|name| {
+        given.len() > 2 && name.starts_with(given) || given.starts_with(&format!("{name}-"))
+    });
+    match similar(given, &names).first().or(longer) {
         Some(near) => failure.hint(format!("Perhaps you meant {near}.")),
         None if !mentions.is_empty() => {
             failure.hint(below_hint(&format!("It is mentioned in {}.", mentions.join(", ")), width))
@@ -296,16 +305,41 @@ fn mentions(word: &str) -> Vec<String> {
     let pages = PAGES.iter().flat_map(|page| {
         let sections = page.sections_with(&word).into_iter();
         sections.map(|heading| {
-            let in_heading = heading.to_lowercase().contains(&word);
+            let in_heading = has_word(&heading, &word);
             (in_heading, format!("{} ({heading})", page.name))
         })
     });
-    let topics =
-        TOPICS.iter().filter(|topic| topic_text(topic, WIDEST).to_lowercase().contains(&word));
+    let topics = TOPICS.iter().filter(|topic| has_word(&topic_text(topic, WIDEST), &word));
     let mut found: Vec<(bool, String)> =
         topics.map(|topic| (false, topic.name.to_owned())).chain(pages).collect();
     found.sort_by_key(|(in_heading, _)| !in_heading);
     found.into_iter().take(MOST_MENTIONS).map(|(_, name)| name).collect()
+}
+
+/// What a topic says of one of its terms, or of a code of damage.
+fn entry(term: &str, width: usize) -> Option<String> {
+    let term = term.to_lowercase();
+    let mut text = String::new();
+    if let Some(code) = Code::named(&term) {
+        let meaning =
+            format!("{} ({}). {}", code.title(), code.severity().name(), code.hint(false));
+        items(&mut text, &[(code.name(), &meaning)], width);
+        text.push_str("\nMore: toastctl help damage\n");
+        return Some(text);
+    }
+    let (topic, item) = TOPICS.iter().find_map(|topic| {
+        let item = topic.items.iter().find(|(names, _)| is_one_of(&term, names))?;
+        Some((topic, item))
+    })?;
+    items(&mut text, &[*item], width);
+    let _ = writeln!(text, "\nMore: toastctl help {}", topic.name);
+    Some(text)
+}
+
+/// Whether a term in lower case is one of these names, which may have values.
+fn is_one_of(term: &str, names: &str) -> bool {
+    let mut names = names.split(", ").filter_map(|name| name.split(['=', '[']).next());
+    names.any(|name| name.to_lowercase() == term)
 }
 
 fn topic_text(topic: &Topic, width: usize) -> String {
@@ -341,7 +375,7 @@ fn continued(command: &str, width: usize) -> String {
 }
 
 /// Terms in a column, with their meanings next to them, or below if the term is long.
-fn items(text: &mut String, items: &[Item], width: usize) {
+fn items(text: &mut String, items: &[(&str, &str)], width: usize) {
     let longest = items.iter().map(|(term, _)| term.chars().count()).max().unwrap_or_default();
     // where terms are sentences, meanings begin on the next line
     let indent = if longest <= 24 { longest.max(4) + 4 } else { 20 };
@@ -434,6 +468,20 @@ mod tests {
             assert_eq!(failure.exit, Exit::Usage);
             failure.message.to_string()
         };
+        for (word, printed) in [
+            ("tc050", "  TC050  value has no chunks (error). "),
+            ("nice", "  nice=0  Sleep N times as long as each transaction took.\n"),
+            ("free-space", "  free-space"),
+        ] {
+            let entry = text(Some(word), None, WIDEST).unwrap();
+            assert!(entry.starts_with(printed), "{entry}");
+        }
+        for (word, meant) in [("advise", "advise-threshold"), ("damage-kinds", "damage")] {
+            assert!(said(word).ends_with(&format!("Perhaps you meant {meant}.")), "{}", said(word));
+        }
+        assert!(!said("cords").contains("records"), "{}", said("cords"));
+        let two = text(Some("value"), Some("id"), WIDEST).unwrap_err().message.to_string();
+        assert!(two.starts_with("there is no verb or topic \"value id\"\nHINT:  It is"), "{two}");
         let near = "there is no verb or topic \"polices\"\nHINT:  Perhaps you meant policies.";
         assert_eq!(said("polices"), near);
         let none =

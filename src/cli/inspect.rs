@@ -60,7 +60,7 @@ struct OverviewArgs {
     #[arg(long, value_enum, value_name = "BY", conflicts_with_all = NOT_OVERVIEW)]
     sort: Option<SortBy>,
 
-    /// Tables, columns and findings shown [default: 4,4,3]
+    /// Show N [default: 4 tables, 4 columns, 3 findings]
     ///
     /// Of each, the remaining ones are added up in one line. Markdown has 15 by default, and html 60. json, jsonl and csv list
     /// all by default. openmetrics has series of this many tables, columns and findings. With --all and --targets, a terminal lists 10
@@ -94,7 +94,7 @@ struct OverviewArgs {
           conflicts_with_all = ["several", "columns", "parts"])]
     compare: Option<PathBuf>,
 
-    /// Exit with 7 if it holds: medium, free_space>1GB
+    /// Exit code 7 if true: medium, 'free_space>1GB'
     ///
     /// medium means a finding of this severity or a higher one; free_space is a figure of all selected tables, and
     /// `toastctl help alarms` lists the others. Can be repeated: one condition that is met is sufficient. If it is not
@@ -148,7 +148,9 @@ pub struct InspectArgs {
     #[command(flatten)]
     columns: ColumnsArg,
 
-    /// table, json(l), csv, markdown, html, or for alarms
+    /// table, json, csv, html, openmetrics, nagios, ...
+    ///
+    /// table, json, jsonl, csv, markdown, html, openmetrics (Prometheus) or nagios.
     ///
     /// html is one page for a browser, which loads nothing from elsewhere: a treemap of tables, columns and forms, the
     /// distribution of sizes of a table's values, findings with their commands, and all figures in tables.

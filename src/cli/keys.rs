@@ -69,13 +69,13 @@ pub struct KeysArgs {
     /// A skeleton for psql that moves the keys of --extract to columns, for its reader to adapt.
     #[arg(
         long,
-        value_enum,
         value_name = "WHAT",
+        value_parser = ["sql"],
         hide_possible_values = true,
         requires = "extract",
         help_heading = "Columns of their own"
     )]
-    emit: Option<Emit>,
+    emit: Option<String>,
 
     /// Rows read per row written
     ///
@@ -139,7 +139,7 @@ pub(super) fn run(args: &KeysArgs, ui: &Ui) -> Result<Exit, Failure> {
         return Err(Failure::usage("no table was given").hint("toastctl keys TABLE [-c COLUMN]"));
     }
     if args.extract.is_some() {
-        advise::check_extraction(&args.tables.tables, args.emit)?;
+        advise::check_extraction(&args.tables.tables)?;
     }
     let fleet = Fleet::new("keys", &args.fleet, &args.connection, 1);
     fleet.run(ui, &[("--emit", args.emit.is_some())], |database| {
@@ -189,7 +189,8 @@ async fn extraction(
     let advisor = advisor(args, database).await?;
     let shown = Shown { extraction: true, details: args.details.details, asked: false };
     let server = ServerReport::new(&advisor.server, advisor.connection.address());
-    let mut output = AdviseOutput::new(ui, args.emit, shown, server, Some(extract));
+    let emit = args.emit.as_ref().map(|_| Emit::Sql);
+    let mut output = AdviseOutput::new(ui, emit, shown, server, Some(extract));
     let interrupt = ui.interrupted();
     let ended =
         crate::advise::run::tables(&advisor, &args.tables.tables, None, &mut output, interrupt)

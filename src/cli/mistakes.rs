@@ -45,7 +45,7 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
 
 /// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
 /// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 50] = [
+const OTHER_OPTIONS: [(&str, &[&str], &str); 58] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -76,13 +76,21 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 50] = [
     ("--tabel", &[], "Tables are named without an option: toastctl VERB TABLE."),
     ("-t", &[], "Tables are named without an option: toastctl VERB TABLE."),
     ("-s", &[], "-n SCHEMA selects the tables of a schema."),
+    ("-n", &WRITERS, "--dry-run prints the plan; tables of a schema are named 'SCHEMA.*'."),
+    ("-x", &WITH_DETAILS, "--details prints everything about each table."),
+    ("-A", &[], "--format csv prints CSV."),
+    ("-c", &["value"], OF_ROW),
+    ("--column", &["value"], OF_ROW),
+    ("-c", &WHOLE, "VERB takes whole tables."),
+    ("--column", &WHOLE, "VERB takes whole tables."),
+    ("--set", &[], "--set is for retoast, compact and reindex: toastctl help settings."),
     ("-a", &OF_DATABASES, "--all is for all databases of the server."),
     ("-l", &[], LISTS),
     ("--list", &[], LISTS),
     ("--database", &[], "-d names the database."),
     ("--output", &[], "Results are on standard output: > FILE saves them."),
     ("-o", &[], "Results are on standard output: > FILE saves them."),
-    ("--where", &["value"], "A row follows the column: toastctl value TABLE.COLUMN@id=42."),
+    ("--where", &["value"], OF_ROW),
     ("--json", &[], "--format json prints JSON."),
     ("--csv", &[], "--format csv prints CSV."),
     ("--html", &[], "--format html prints a page."),
@@ -130,6 +138,11 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 50] = [
     ("--undo", &["compact", "reindex"], "VERB changes no settings: there is nothing to undo."),
 ];
 
+/// Verbs that have `--details`.
+const WITH_DETAILS: [&str; 3] = ["inspect", "keys", "advise-threshold"];
+/// Verbs that take no columns.
+const WHOLE: [&str; 3] = ["check", "compact", "reindex"];
+const OF_ROW: &str = "A value is named by its column and row: toastctl value TABLE.COLUMN@id=42.";
 /// Verbs that change nothing.
 const READERS: [&str; 5] = ["inspect", "check", "value", "keys", "advise-threshold"];
 /// Verbs that read relation files.
@@ -157,7 +170,7 @@ const RIGHTS: &str =
 const INDEXES: &str = "pg_amcheck, which comes with PostgreSQL, checks indexes; toastctl check reads tables and TOAST.";
 
 /// Values that an option does not have, each with what was probably meant.
-const OTHER_VALUES: [(&str, &[&str], &str); 3] = [
+const OTHER_VALUES: [(&str, &[&str], &str); 6] = [
     (
         "--files",
         &["index", "indexes", "indices"],
@@ -165,9 +178,16 @@ const OTHER_VALUES: [(&str, &[&str], &str); 3] = [
     ),
     (
         "--sort",
-        &["waste", "wasted", "free", "free-space", "free_space", "bloat"],
+        &["waste", "wasted", "free-space", "free_space", "bloat"],
         "--sort unused is by free space and dead rows.",
     ),
+    (
+        "--format",
+        &["prometheus", "metrics", "openmetrics", "nagios", "icinga"],
+        "inspect and check have --format openmetrics, for Prometheus, and nagios.",
+    ),
+    ("--format", &["xml", "yaml"], "--format json is for programs."),
+    ("--format", &["text", "txt", "plain", "aligned"], "--format table prints text."),
     ("--sort", &["size", "total", "bytes", "disk"], "--sort stored is by size on disk."),
 ];
 
@@ -199,7 +219,7 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
     let mut hints = match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let word = context(error, ContextKind::InvalidSubcommand);
-            other_verb(word).map(str::to_owned).or_else(|| {
+            other_verb(word).or_else(|| {
                 tips.is_empty()
                     .then(|| format!("A verb comes first, as in: toastctl inspect {word}"))
             })
@@ -207,9 +227,7 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
         ErrorKind::UnknownArgument => {
             before_verb(argument, verb, words).or_else(|| unknown_option(argument, verb, words))
         }
-        ErrorKind::MissingRequiredArgument if text.contains("--columns") => Some(
-            "A file has no names and types: --columns 'id int4, doc jsonb' gives them.".to_owned(),
-        ),
+        ErrorKind::MissingRequiredArgument => missing(&text, verb),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             other_value(argument, verb, context(error, ContextKind::InvalidValue))
         }
@@ -219,7 +237,8 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
     if argument == "-h" || argument.starts_with("--host ") {
         hints.push("-h is the server's host, as in psql; -? is for help.".to_owned());
     }
-    if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+    let names_values = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
+    if hints.is_empty() && !names_values {
         let all = if verb.is_empty() { "" } else { " " };
         hints.push(format!("toastctl{all}{verb} -? shows how to use it."));
     }
@@ -234,9 +253,31 @@ fn context(error: &clap::Error, kind: ContextKind) -> &str {
     }
 }
 
-fn other_verb(word: &str) -> Option<&'static str> {
+fn other_verb(word: &str) -> Option<String> {
+    if word.starts_with('\\') {
+        return Some(format!("{word} is a command of psql; toastctl inspect lists the tables."));
+    }
     let word = word.to_ascii_lowercase();
-    OTHER_VERBS.iter().find(|(verbs, _)| verbs.contains(&word.as_str())).map(|(_, hint)| *hint)
+    let found = OTHER_VERBS.iter().find(|(verbs, _)| verbs.contains(&word.as_str()));
+    found.map(|(_, hint)| (*hint).to_owned())
+}
+
+/// What an argument is for that another one requires, or which values it has.
+fn missing(text: &str, verb: &str) -> Option<String> {
+    if text.contains("--columns") {
+        const COLUMNS: &str =
+            "A file has no names and types: --columns 'id int4, doc jsonb' gives them.";
+        return Some(COLUMNS.to_owned());
+    }
+    if text.contains("--extract") {
+        let hint = "--emit and --reads-per-write are about the columns of --extract KEYS.";
+        return Some(hint.to_owned());
+    }
+    let root = Cli::command();
+    let mut words = root.find_subcommand(verb)?.get_positionals();
+    let values = words.find(|word| word.is_required_set())?.get_possible_values();
+    let names: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
+    (!names.is_empty()).then(|| format!("Available: {}.", names.join(", ")))
 }
 
 /// What to write instead of a value that an option does not have.
@@ -307,6 +348,9 @@ fn unknown_option(option: &str, verb: &str, words: &[String]) -> Option<String> 
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         return Some("No value of an option is negative.".to_owned());
     }
+    if verb == "help" {
+        return Some("toastctl help VERB explains the options of a verb.".to_owned());
+    }
     let is_of_inspect = Cli::command().find_subcommand("inspect")?.get_arguments().any(|known| {
         known.get_long() == Some(name)
             || known.get_short().is_some_and(|short| name == short.to_string())
@@ -373,12 +417,20 @@ fn tables(given: &ArgMatches) -> Vec<&str> {
 
 /// Whether a word after this option is probably its value and not a table: one of its values, a path, or an encoding.
 fn is_meant_as_value(option: &str, word: &str, values: &[PossibleValue]) -> bool {
-    let encoding: String = word.chars().filter(char::is_ascii_alphanumeric).collect();
-    let encoding = encoding.to_ascii_lowercase();
-    let is_encoding = ["utf8", "unicode", "sqlascii", "latin", "iso8859", "win", "euc", "koi8"]
-        .iter()
-        .any(|name| encoding.starts_with(name));
     values.iter().any(|value| value.matches(word, false))
         || word.contains('/')
-        || option == "deep" && is_encoding
+        || option == "deep" && is_encoding(word)
 }
+
+/// Whether PostgreSQL has encodings whose names begin like this one.
+pub(super) fn is_encoding(word: &str) -> bool {
+    let name: String = word.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.to_ascii_lowercase();
+    ENCODINGS.iter().any(|known| name.starts_with(known))
+}
+
+/// The beginnings of the names of PostgreSQL's encodings (encnames.c), in lower case and without signs.
+const ENCODINGS: [&str; 18] = [
+    "utf8", "unicode", "sqlascii", "latin", "iso8859", "win", "euc", "koi8", "big5", "gbk",
+    "gb18030", "johab", "mule", "sjis", "shiftjis", "tcvn", "uhc", "mskanji",
+];

@@ -26,12 +26,11 @@ use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::policy::{MethodChoice, Policy};
 
-/// The most transactions under way at a time.
-const MOST_JOBS: u16 = 16;
-
 /// Arguments of `retoast`.
 #[derive(Debug, Args)]
-#[command(mut_arg("jobs", |arg| arg.help("Number of connections, up to 16 [default: 1]")))]
+#[command(mut_arg("jobs", |arg| arg
+    .help("Number of connections, up to 16 [default: 1]")
+    .value_parser(count::<u16, 1, 16>)))]
 pub struct RetoastArgs {
     #[command(flatten)]
     tables: TablesArg,
@@ -39,15 +38,15 @@ pub struct RetoastArgs {
     #[command(flatten)]
     columns: ColumnsArg,
 
-    /// To pglz, lz4, external, main, extended or plain
+    /// Convert to pglz, lz4, external, main, ...
     ///
-    /// The storage or compression to convert values to. pglz and lz4 mean storage extended with that method. main can be
+    /// The storage or compression to convert values to: pglz, lz4, external, main, extended or plain. pglz and lz4 mean storage extended with that method. main can be
     /// followed by a method, as in main=lz4. On servers with pluggable TOAST, the name of a toaster is also accepted.
     #[arg(long, value_name = "STORAGE", conflicts_with = "policy")]
     toaster: Option<ToasterArg>,
 
     /// Set the table's toast_tuple_target
-    #[arg(long, value_name = "BYTES", value_parser = count::<u32, 128, 32736>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = target, allow_negative_numbers = true)]
     target: Option<u32>,
 
     /// Convert everything back to the default toaster
@@ -214,9 +213,6 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
         ));
     }
     let jobs = args.jobs.jobs.unwrap_or(1);
-    if jobs > MOST_JOBS {
-        return Err(Failure::usage(format!("retoast takes at most {MOST_JOBS} jobs")));
-    }
     if settings.replication_origin.is_some() && (jobs > 1 || settings.parallel_tables > 1) {
         return Err(Failure::usage(
             "a replication origin can be used by only one session: --jobs and --set parallel-tables must be 1",
@@ -252,6 +248,13 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
     })
 }
 
+/// A target for pages of any size; whether the server's pages have room for it is checked there.
+fn target(text: &str) -> Result<u32, String> {
+    count::<u32, 128, 32736>(text).map_err(|_| {
+        "expected a whole number from 128 to 8160, or to 32736 if pages have 32 kB".to_owned()
+    })
+}
+
 /// What is wanted of columns.
 fn convert(
     args: &RetoastArgs,
@@ -279,6 +282,11 @@ fn convert(
             const ENDED: &str = "A run that has ended is undone by the commands that it printed after \"to restore\" and \"and the values\": toastctl help runbooks, UNDO A CONVERSION.";
             return Err(Failure::usage("--undo requires --toaster or --policy").hint(ENDED));
         }
+        (None, None) if args.target.is_some() => {
+            return Err(Failure::usage("--target requires --toaster or --policy").hint(
+                "The column's values are stored anew: -c COLUMN --toaster lz4 --target 4080.",
+            ));
+        }
         (None, None) => {
             const COLUMN: &str =
                 "retoast converts values, as in: toastctl retoast TABLE -c COLUMN --toaster lz4";
@@ -289,8 +297,17 @@ fn convert(
         }
     };
     if args.columns.columns.is_empty() {
-        return Err(Failure::usage("--toaster and --policy require --column")
-            .hint("toastctl inspect TABLE lists the columns."));
+        let hint = match &args.tables.tables[..] {
+            [name] if !name.contains(['"', '*', '?']) => name.rsplit_once('.'),
+            _ => None,
+        };
+        let hint = match hint {
+            Some((table, column)) => {
+                format!("If {column} is a column: toastctl retoast {table} -c {column} ...")
+            }
+            None => "toastctl inspect TABLE lists the columns.".to_owned(),
+        };
+        return Err(Failure::usage("--toaster and --policy require --column").hint(hint));
     }
     let columns = args.columns.columns.clone();
     let target = args.target;

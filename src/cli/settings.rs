@@ -339,9 +339,14 @@ impl Settings {
             };
             let Some((name, value)) = text.split_once('=') else {
                 let begin = format!("{text}=");
-                let mut settings = SETTINGS.iter().map(|(setting, _)| *setting);
-                let known = settings.find(|setting| setting.starts_with(&begin));
-                return Err(wrong(format!("expected {}", known.unwrap_or("NAME=VALUE"))));
+                let mut known = SETTINGS.iter().map(|(setting, _)| *setting);
+                let Some(known) = known.find(|setting| setting.starts_with(&begin)) else {
+                    return Err(wrong("expected NAME=VALUE".to_owned()));
+                };
+                // what the value is, where not every text is one
+                let limits = settings.set(text, "").err().map(|why| format!(": {why}"));
+                let limits = limits.unwrap_or_default();
+                return Err(wrong(format!("the value is missing, as in {known}{limits}")));
             };
             if !has_effect(verb, name) {
                 return Err(wrong("it has no effect with this verb".to_owned()));
@@ -458,12 +463,19 @@ mod tests {
     #[test]
     fn a_wrong_setting_is_refused_with_what_is_possible() {
         for (verb, text, why) in [
-            (Verb::Retoast, "nice", "expected nice=0"),
+            (
+                Verb::Retoast,
+                "nice",
+                "the value is missing, as in nice=0: expected a number from 0 to 1000",
+            ),
+            (Verb::Retoast, "log", "the value is missing, as in log=FILE"),
+            (Verb::Retoast, "nice=-1", "expected a number from 0 to 1000"),
+            (Verb::Retoast, "max-bloat=0", "expected a percentage from 0.1% to 1000%"),
             (Verb::Retoast, "rice", "expected NAME=VALUE"),
             (Verb::Retoast, "wait=1s", "unrecognized setting"),
             (Verb::Retoast, "batch-ms=0", "expected a whole number from 1 to 60000"),
             (Verb::Retoast, "source=files", "expected auto, pageinspect, functions"),
-            (Verb::Retoast, "max-replica-lag=64", "is not a lag"),
+            (Verb::Retoast, "max-replica-lag=64", "expected a time, a size or off"),
             (Verb::Compact, "alter=off", "it has no effect with this verb"),
             (Verb::Reindex, "batch-ms=10", "it has no effect with this verb"),
         ] {

@@ -292,7 +292,7 @@ pub(crate) async fn select_within(
     let mut unmatched = Vec::new();
     for want in wanted {
         let before = selection.found.len();
-        match select_one(connection, database, want, &citus, &mut selection).await {
+        match select_one(connection, database, want, wanted, &citus, &mut selection).await {
             Err(LiveError::NoMatch(text)) => unmatched.push(text),
             selected => selected?,
         }
@@ -368,6 +368,7 @@ async fn select_one(
     connection: &Connection,
     database: &str,
     given: &str,
+    all: &[String],
     citus: &CitusTables,
     selection: &mut Selection,
 ) -> Result<(), LiveError> {
@@ -430,7 +431,7 @@ async fn select_one(
                 "\nHINT:  If it is a shard of Citus, it is hidden from this session; {SHOWN_BY} shows shards."
             )
         } else {
-            tables(connection, given).await?
+            tables(connection, given, all).await?
         };
         Err(LiveError::NoSuchRelation { name: quoted(given), hint })
     } else {
@@ -439,7 +440,7 @@ async fn select_one(
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str(&format!("; {failure}"));
         }
-        text.push_str(&other_tables(connection, given).await?);
+        text.push_str(&other_tables(connection, given, all).await?);
         Err(LiveError::NoMatch(text))
     }
 }
@@ -554,13 +555,56 @@ async fn foreign(client: &Client, oid: Oid) -> Result<String, LiveError> {
 /// The error for a relation that was named and has no rows.
 async fn wrong_kind(client: &Client, class: &Class) -> Result<LiveError, LiveError> {
     let (kind, hint) = match class.kind.as_str() {
-        "v" => ("a view", "name the tables that it reads".to_owned()),
+        "v" => ("a view", read_by_view(client, class.oid).await?),
         "i" | "I" => ("an index", index_of(client, class.oid).await?),
         "S" => ("a sequence", "it has no columns that could be toasted".to_owned()),
         "c" => ("a composite type", "name a table".to_owned()),
         _ => ("no table", "name a table, a materialized view or a TOAST relation".to_owned()),
     };
     Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
+}
+
+/// The tables to name instead of a view; those that its views read are among them if it reads no table itself.
+async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
+    let sql = "WITH RECURSIVE read (oid, kind) AS (\
+             SELECT $1::pg_catalog.oid, 'v'::pg_catalog.text \
+           UNION \
+             SELECT c.oid, c.relkind::pg_catalog.text FROM read AS v \
+             JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = v.oid AND v.kind = 'v' \
+             JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass \
+               AND d.objid = r.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+             JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid) \
+         SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM read AS r \
+         JOIN pg_catalog.pg_class AS c ON c.oid = r.oid \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE r.kind IN ('r', 'p', 'm') ORDER BY 1, 2";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    let mut names = Vec::with_capacity(rows.len());
+    for row in rows.iter().take(LISTED) {
+        names.push(table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?));
+    }
+    let more = rows.len().saturating_sub(LISTED);
+    Ok(match (names.as_slice(), more) {
+        ([], _) => "it reads no table".to_owned(),
+        (names, 0) => format!("name the tables that it reads: {}", names.join(", ")),
+        (names, more) => {
+            format!("name the tables that it reads: {} and {more} more", names.join(", "))
+        }
+    })
+}
+
+/// The table to name instead of its TOAST relation, as it can be typed in a shell. Empty if there is none.
+pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> Result<String, LiveError> {
+    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_depend AS d \
+         JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = $1 \
+           AND d.refclassid = d.classid AND d.deptype = 'i'";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    match rows.first() {
+        Some(row) => Ok(table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?)),
+        None => Ok(String::new()),
+    }
 }
 
 /// The table to name instead of its index.
@@ -582,20 +626,29 @@ const OTHER_TABLES: &str =
 
 /// A hint, on a separate line, for a table that does not exist, with names as they can be typed in a shell; empty if there
 /// is no suggestion.
-pub async fn tables(connection: &Connection, wanted: &str) -> Result<String, LiveError> {
-    let suggestion = suggestion(connection, wanted).await?;
+/// `all`: the names of the command.
+async fn tables(
+    connection: &Connection,
+    wanted: &str,
+    all: &[String],
+) -> Result<String, LiveError> {
+    let suggestion = suggestion(connection, wanted, all).await?;
     Ok(suggestion.as_deref().map_or_else(String::new, hint_line))
 }
 
 /// A hint, on a separate line, for a pattern that matches no table; a misspelled schema has a name like it.
-async fn other_tables(connection: &Connection, pattern: &str) -> Result<String, LiveError> {
+async fn other_tables(
+    connection: &Connection,
+    pattern: &str,
+    all: &[String],
+) -> Result<String, LiveError> {
     if pattern.starts_with('\\') {
         return Ok(hint_line(
             "toastctl has verbs instead of psql's commands: toastctl inspect TABLE shows a table.",
         ));
     }
     match pattern.strip_suffix(".*") {
-        Some(schema) if !schema.contains(['*', '?', '|']) => tables(connection, pattern).await,
+        Some(schema) if !schema.contains(['*', '?', '|']) => tables(connection, pattern, all).await,
         _ => Ok(hint_line(OTHER_TABLES)),
     }
 }
@@ -605,7 +658,11 @@ fn hint_line(hint: &str) -> String {
 }
 
 /// What may have been meant by the name of a table that does not exist.
-async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<String>, LiveError> {
+async fn suggestion(
+    connection: &Connection,
+    wanted: &str,
+    all: &[String],
+) -> Result<Option<String>, LiveError> {
     let sql = format!(
         "SELECT {}, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
          FROM pg_catalog.pg_class AS c \
@@ -629,9 +686,10 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
         names.push(shown.clone());
         words.insert(shown, typed);
     }
-    let other = other_object(connection, wanted).await?;
-    if other.is_some() {
-        return Ok(other);
+    for other in [other_object(connection, wanted).await?, of_oid(connection, wanted).await?] {
+        if other.is_some() {
+            return Ok(other);
+        }
     }
     if names.is_empty() {
         return Ok(Some("This database has no tables; -d names another one.".to_owned()));
@@ -641,6 +699,9 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
         if let [near, ..] = similar(schema, &schemas).as_slice() {
             return Ok(Some(format!("Perhaps you meant the schema {}.", shell_quoted(near))));
         }
+    }
+    if let Some(hint) = value_of_row(wanted, &names) {
+        return Ok(Some(hint));
     }
     let similar = similar(wanted, &names);
     let found: Vec<&str> =
@@ -652,17 +713,66 @@ async fn suggestion(connection: &Connection, wanted: &str) -> Result<Option<Stri
             Some(format!("A value is named by its row: toastctl value 'TABLE.COLUMN@id={wanted}'."))
         }
         [] if wanted.contains(' ') && !is_quoted => Some(SEVERAL_TABLES.to_owned()),
-        [] => match table_of_column(connection, wanted).await? {
-            Some((table, column)) => Some(format!(
-                "{} a column of the table {table}: -c {column} names it, and '{table}.{column}@id=42' a value.",
-                if column == wanted { "That is".to_owned() } else { format!("{column} is") },
-                column = shell_quoted(&column)
-            )),
-            None => Some(OTHER_TABLES.to_owned()),
-        },
+        [] => Some(of_column(connection, wanted, all).await?),
         [one] => Some(format!("Perhaps you meant the table {one}.")),
         several => Some(format!("Perhaps you meant one of the tables {}.", several.join(", "))),
     })
+}
+
+/// How to name the value that a name with a row, as in `orders@id=42`, was meant for.
+fn value_of_row(wanted: &str, tables: &[String]) -> Option<String> {
+    if wanted.contains('"') {
+        return None;
+    }
+    let (name, row) = match wanted.split_once('@') {
+        Some(parts) => parts,
+        None => wanted.rsplit_once('.').filter(|(_, row)| row.contains('='))?,
+    };
+    let is_table = !name.contains('.') || tables.iter().any(|table| table == name);
+    let column = if is_table || !wanted.contains('@') { ".COLUMN" } else { "" };
+    let value = shell_quoted(&format!("{name}{column}@{row}"));
+    Some(format!("A value is named by its column and row: toastctl value {value}."))
+}
+
+/// What has the OID that was given as a name, or in that of a TOAST relation, in place of a name.
+async fn of_oid(connection: &Connection, wanted: &str) -> Result<Option<String>, LiveError> {
+    let name = wanted.strip_prefix("pg_toast.").unwrap_or(wanted);
+    let toast = name.strip_prefix("pg_toast_");
+    let Ok(oid) = toast.unwrap_or(name).parse::<PgOid>() else { return Ok(None) };
+    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $1";
+    let rows = connection.client().query_typed(sql, &[(&oid, Type::OID)]).await?;
+    match (rows.first(), toast) {
+        (Some(row), _) => {
+            let schema: String = row.try_get(0)?;
+            let table: String = row.try_get(1)?;
+            Ok(Some(format!("OID {oid} is {}.", table_words(&schema, &table))))
+        }
+        (None, Some(_)) => Ok(Some(format!("No table of this database has the OID {oid}."))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// A hint about a name that may be that of a column, or one that helps with any name.
+async fn of_column(
+    connection: &Connection,
+    wanted: &str,
+    all: &[String],
+) -> Result<String, LiveError> {
+    let Some((table, column)) = table_of_column(connection, wanted, all).await? else {
+        return Ok(OTHER_TABLES.to_owned());
+    };
+    let last = wanted.rsplit('.').next();
+    let is = if last == Some(&column) { "That is".to_owned() } else { format!("{column} is") };
+    let column = shell_quoted(&column);
+    let value = format!("'{table}.{column}@id=42'");
+    let verb = connection.session().verb.as_str();
+    let how = if ["check", "compact", "reindex", "value"].contains(&verb) {
+        format!("toastctl value {value} shows a value.")
+    } else {
+        format!("-c {column} names it, and {value} a value.")
+    };
+    Ok(format!("{is} a column of the table {table}: {how}"))
 }
 
 /// What to write if the name is that of a schema or a database.
@@ -687,30 +797,42 @@ async fn other_object(connection: &Connection, wanted: &str) -> Result<Option<St
     Ok(Some(hint))
 }
 
-/// The column whose name is most like this one, of the tables that the user's session finds by their names, and the first
-/// of them that has it.
+/// The column whose name is most like this one, of the tables that the user's session finds by their names, and one
+/// of them that has it: one that the command names, or names almost, a table rather than a materialized view, the first.
 async fn table_of_column(
     connection: &Connection,
     wanted: &str,
+    all: &[String],
 ) -> Result<Option<(String, String)>, LiveError> {
     let sql = format!(
-        "SELECT a.attname::pg_catalog.text, pg_catalog.min(c.relname::pg_catalog.text) \
+        "SELECT a.attname::pg_catalog.text, c.relname::pg_catalog.text, c.relkind = 'm' \
          FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
          WHERE c.relkind IN ('r', 'm', 'p') AND NOT c.relispartition \
            AND {IS_NO_CATALOG} AND {} \
-         GROUP BY 1 ORDER BY a.attname::pg_catalog.text <> $1, 1 LIMIT 10000",
+         ORDER BY a.attname::pg_catalog.text <> $1, 1, 2 LIMIT 10000",
         visible(connection.schemas())
     );
-    let rows = connection.client().query_typed(&sql, &[(&wanted, Type::TEXT)]).await?;
-    let mut tables = HashMap::with_capacity(rows.len());
+    let (before, last) =
+        wanted.rsplit_once('.').map_or((None, wanted), |(table, column)| (Some(table), column));
+    let rows = connection.client().query_typed(&sql, &[(&last, Type::TEXT)]).await?;
+    let mut tables: HashMap<String, Vec<(bool, String)>> = HashMap::with_capacity(rows.len());
     for row in &rows {
-        tables.insert(row.try_get::<_, String>(0)?, row.try_get::<_, String>(1)?);
+        let found = (row.try_get(2)?, row.try_get(1)?);
+        tables.entry(row.try_get(0)?).or_default().push(found);
     }
     let names: Vec<String> = tables.keys().cloned().collect();
-    let near = similar(wanted, &names).first().copied();
-    Ok(near.and_then(|column| Some((name_words(tables.get(column)?), column.to_owned()))))
+    let Some(column) = similar(wanted, &names).first().copied() else { return Ok(None) };
+    let found = tables.get(column).map_or(&[][..], Vec::as_slice);
+    let best = found.iter().min_by_key(|(is_view, table)| {
+        let names = std::slice::from_ref(table);
+        let named = all.iter().filter(|name| *name != wanted).map(String::as_str);
+        let is_named = named.clone().any(|name| name == table);
+        let is_meant = named.chain(before).any(|name| !similar(name, names).is_empty());
+        (!is_named, !is_meant, *is_view, table)
+    });
+    Ok(best.map(|(_, table)| (name_words(table), column.to_owned())))
 }
 
 /// A hint, on a separate line, for a name that is that of a table and one of its columns.

@@ -96,7 +96,7 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     done(&retoast(&database, &[&LZ4[..], &["--set", "max-wait=1h"]].concat()));
     assert_eq!((stored(&database).as_str(), contents(&database, "t")), ("4000", content));
     let nonsense = retoast(&database, &[&LZ4[..], &["--set", "max-wait=5"]].concat());
-    refused(&nonsense, 2, "is not a time: expected for example 10s or 30min");
+    refused(&nonsense, 2, "expected one number in ms, s, min or h");
 }
 
 #[test]

@@ -252,8 +252,10 @@ fn the_hint_about_a_materialized_view_helps() {
 fn mistake(database: &Database<'_>, code: i32, words: &[&str], said: &[&str]) {
     let mut command = toastctl();
     command.args(words);
-    if !words.iter().any(|word| word.contains("-file") || *word == "--pageinspect" || *word == "-d")
-    {
+    let is_without = |word: &&str| {
+        word.contains("-file") || ["--pageinspect", "-d", "--targets", "completions"].contains(word)
+    };
+    if !words.iter().any(is_without) {
         command.args(["-d", &database.url()]);
     }
     let run = run(&mut command);
@@ -298,6 +300,17 @@ fn a_value_after_a_blank_is_not_taken_for_a_table() {
 fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let database = with_pageinspect("mistakes");
     database.psql("CREATE SCHEMA app; CREATE TABLE app.t (v text); CREATE TABLE orders (doc text)");
+    database.psql(
+        "CREATE MATERIALIZED VIEW mv_orders AS SELECT doc FROM orders; CREATE VIEW v AS SELECT * FROM mv_orders;
+         CREATE VIEW v_orders AS SELECT v.doc FROM v, app.t",
+    );
+    let oid = database.psql("SELECT 'orders'::regclass::oid");
+    let toast = database
+        .psql("SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 'orders'::regclass");
+    let dir = tempfile::tempdir().unwrap();
+    let slips = dir.path().join("slips");
+    std::fs::write(&slips, "no database\n".repeat(80)).unwrap();
+    let slips = slips.to_str().unwrap();
     let convert = ["retoast", "orders", "-c", "doc"];
     let name = database.name().to_owned();
     let url = format!("postgres://joe:open-sesame@localhost/{name}");
@@ -305,7 +318,68 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 75] = [
+    let cases: [(i32, &[&str], &str); 112] = [
+        (2, &["\\d"], "HINT:  \\d is a command of psql; toastctl inspect lists the tables."),
+        (2, &["inspect", "-x"], "HINT:  --details prints everything"),
+        (2, &["inspect", "-A"], "HINT:  --format csv prints CSV."),
+        (2, &["compact", "orders", "-n"], "HINT:  --dry-run prints the plan"),
+        (2, &["value", "orders", "-c", "doc"], "toastctl value TABLE.COLUMN@id=42."),
+        (2, &["check", "orders", "--column", "doc"], "HINT:  check takes whole tables."),
+        (2, &["help", "--set"], "HINT:  --set is for retoast, compact and reindex"),
+        (2, &["help", "--limit"], "HINT:  toastctl help VERB explains the options of a verb."),
+        (
+            2,
+            &["inspect", "--format", "prometheus"],
+            "HINT:  inspect and check have --format openmetrics",
+        ),
+        (2, &["keys", "--format", "xml"], "HINT:  --format json is for programs."),
+        (2, &["keys", "orders", "--emit", "sql"], "the columns of --extract KEYS."),
+        (2, &["keys", "orders", "--extract", "a", "--emit", "command"], "[possible values: sql]"),
+        (2, &["completions"], "HINT:  Available: bash, zsh, fish."),
+        (2, &["compact", "orders", "--reindex=yes"], "[possible values: bloated, all]"),
+        (2, &["check", "--deep=klingon"], "expected an encoding of PostgreSQL"),
+        (2, &["retoast", "orders.doc", "--toaster", "lz4"], "toastctl retoast orders -c doc ..."),
+        (2, &["retoast", "orders", "--target", "9000"], "--target requires --toaster or --policy"),
+        (2, &["retoast", "orders", "--target", "100"], "expected a whole number from 128 to 8160"),
+        (2, &["advise-threshold", "--target", "2kB"], "expected a whole number from 128 to 8160"),
+        (2, &["retoast", "orders", "--jobs", "17"], "expected a whole number from 1 to 16"),
+        (2, &["inspect", "--max-time", "2h30m"], "expected one number in ms, s, min or h"),
+        (
+            2,
+            &["inspect", "--fail-on", "free_space>10G"],
+            "\"10G\": expected a size in kB, MB, GB or TB",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--set", "nice"]].concat(),
+            "as in nice=0: expected a number from 0 to 1000",
+        ),
+        (2, &["inspect", "--targets", "/nosuch"], "HINT:  Each line names a database"),
+        (2, &["inspect", "--targets", slips], "error: 77 more lines: this is not a URI"),
+        (
+            1,
+            &["value", "orders", "doc", "42"],
+            "table orders: toastctl value 'orders.doc@id=42' shows",
+        ),
+        (1, &["inspect", "order.doc"], "HINT:  That is a column of the table orders: -c doc"),
+        (
+            1,
+            &["inspect", "mv_orders", "doc"],
+            "HINT:  That is a column of the table mv_orders: -c doc",
+        ),
+        (1, &["inspect", "orders@id=42"], "toastctl value 'orders.COLUMN@id=42'."),
+        (1, &["value", "orders.id=42"], "toastctl value 'orders.COLUMN@id=42'."),
+        (1, &["inspect", "app.t@id=42"], "toastctl value 'app.t.COLUMN@id=42'."),
+        (1, &["inspect", "orders.doc@id=42"], "toastctl value 'orders.doc@id=42'."),
+        (1, &["inspect", &oid], "is public.orders.\n"),
+        (1, &["check", "pg_toast.pg_toast_1"], "HINT:  No table of this database has the OID 1."),
+        (1, &["compact", &toast], "HINT:  Name the table that it belongs to: public.orders\n"),
+        (
+            2,
+            &["advise-threshold", &toast],
+            "HINT:  Name the table that it belongs to: public.orders\n",
+        ),
+        (1, &["inspect", "v_orders"], "name the tables that it reads: app.t, public.mv_orders\n"),
         (2, &["orders"], "HINT:  A verb comes first, as in: toastctl inspect orders"),
         (
             2,
@@ -450,7 +524,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (
             2,
             &[&convert[..], &["--toaster", "lz4", "--set", "batch-ms", "5"]].concat(),
-            "expected batch-ms=100",
+            "the value is missing, as in batch-ms=100",
         ),
         (2, &["check", "orders", "--salvage", "/etc"], "name a new directory"),
         (2, &["check", "--jobs", "99"], "expected a whole number from 1 to 64"),
@@ -459,7 +533,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (
             2,
             &[&convert[..], &["--toaster", "lz4", "--max-time", "soon"]].concat(),
-            "for example 90s, 30min or 2h",
+            "such as 90s, 30min or 2h",
         ),
     ];
     for (code, words, said) in cases {

@@ -36,7 +36,7 @@ impl Page {
     /// The headings of the sections that contain `word`, which is in lower case.
     pub fn sections_with(&self, word: &str) -> Vec<String> {
         let sections = self.source.split("\n.SH ").skip(1);
-        let found = sections.filter(|section| plain(section).to_lowercase().contains(word));
+        let found = sections.filter(|section| has_word(&plain(section), word));
         let headings = found.filter_map(|section| section.lines().next()).map(plain);
         headings.filter(|heading| !matches!(heading.as_str(), "NAME" | "DESCRIPTION")).collect()
     }
@@ -51,6 +51,12 @@ impl Page {
         writer.end_paragraph();
         writer.text
     }
+}
+
+/// Whether a word of the text begins with `word`, which is in lower case.
+pub fn has_word(text: &str, word: &str) -> bool {
+    let text = text.to_lowercase();
+    text.match_indices(word).any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
 }
 
 /// The text of a page as far as it was read.

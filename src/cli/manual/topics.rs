@@ -35,7 +35,7 @@ pub const POLICIES: Topic = Topic {
         ("never", "No value is compressed."),
         ("chunk-saving[=1]", "Compressed if that saves at least this many TOAST chunks."),
         ("ratio[=0.95]", "Compressed if the result is at most this fraction of the raw size."),
-        ("chunk-floor[=100]", "Compressed if under this many chunks, or if it saves a chunk."),
+        ("chunk-floor[=100]", "Compressed below this many chunks, or if it saves a chunk."),
         (
             "hybrid[=0.90]",
             "As ratio; a compressed value of N chunks also stays compressed if it would take more \
@@ -64,11 +64,11 @@ pub const FORMS: Topic = Topic {
         ("Raw, Stored, Ratio", "Uncompressed size, stored size, and their quotient."),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
         ("Share", "Percentage of the table (in overviews, of the database)."),
-        ("Unused", "Free space and dead rows of the table and TOAST relation."),
+        ("Free", "Free space and dead rows of the table and TOAST relation."),
         ("CPU/read", "CPU time to decompress and copy one value."),
         ("Buffers", "Pages of the TOAST relation and index visited per read."),
         ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
-        ("Pareto front", "Settings that no other setting equals everywhere and beats somewhere."),
+        ("Pareto front", "Settings that no other beats in one respect without losing in another."),
     ],
 };
 
@@ -76,7 +76,7 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "high- and medium-severity findings of inspect",
     intro: &[
-        "Each has a command, and only --fail-on has exit codes for them. Tables under 1 MB are left out, and \
+        "Each has a command. They change the exit code only with --fail-on. Tables under 1 MB are left out, and \
               some findings need 1000 rows or values. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
     ],
     items: MEANINGS.0,
@@ -94,8 +94,8 @@ pub const ALARMS: Topic = Topic {
     about: "figures and conditions of inspect --fail-on and monitoring",
     intro: &[
         "A condition is high, medium or low (a finding at least as severe), or compares a figure of all selected \
-         tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if that is not known because \
-         something could not be read. With nagios, the milder of two thresholds for one figure is \
+         tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if it could \
+         not be decided. With nagios, the milder of two thresholds for one figure is \
          the warning. Without conditions, medium findings are warnings and high ones critical; of check, warnings and \
          errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new, \
          `--compare shop.json --fail-on 'new_findings>0'`.",
@@ -163,7 +163,7 @@ pub const THROTTLE: Topic = Topic {
     intro: &[
         "The query runs once a second; toastctl waits while it returns true. Adapt the numbers. To \
               combine queries, use SELECT (query) OR (query). max-wait (--set) limits this wait too (exit code 4). \
-              The WAL query averages since the last checkpoint. Signal SIGUSR1 pauses toastctl, SIGUSR2 resumes it.",
+              The WAL rate is the average since the last checkpoint. Signal SIGUSR1 pauses toastctl, SIGUSR2 resumes it.",
     ],
     items: &THROTTLE_QUERIES,
 };
@@ -179,10 +179,13 @@ pub const EXIT_CODES: Topic = Topic {
             "1",
             "Something could not be read or done; the messages name table, block and item, or the \
              server's error. Fix the cause and run the command again. retoast also uses it for \"not verified\": \
-             --target and main (before 17 also plain and policies) depend on which values are out of line, \
-             which only pageinspect shows.",
+             --target and main (before 17 also plain and policies) can be verified only with pageinspect.",
         ),
-        ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
+        (
+            "2",
+            "Bad arguments or bad input; nothing was done. The HINT says what is possible. A table or column \
+             that does not exist is 1 or 2, depending on the verb.",
+        ),
         (
             "3",
             "The connection could not be made, or was lost. Run the command again when the server is back.",
@@ -222,8 +225,8 @@ pub const PERMISSIONS: Topic = Topic {
     name: "permissions",
     about: "what the role needs, verb by verb",
     intro: &[
-        "dba connects, to database shop; app_owner owns the tables in schema app, and must itself run verbs on those with \
-         functions in SQL or PL/pgSQL: see toastctl help safety. Files, saved output and --datum need no privileges.",
+        "Examples are for role dba, database shop, and schema app with tables of app_owner. Where these use functions in \
+         SQL or PL/pgSQL, run as app_owner (toastctl help safety). Files, saved output and --datum need no privileges.",
         "Managed services (RDS, Aurora, Cloud SQL, Azure) have no pageinspect: check and value are not possible, and the \
          other verbs use SQL functions.",
     ],
@@ -236,7 +239,7 @@ pub const PERMISSIONS: Topic = Topic {
         ("keys", "As inspect; keys --extract as check."),
         (
             "check, value",
-            "A superuser, and CREATE EXTENSION pageinspect; these also make figures exact.",
+            "A superuser, and CREATE EXTENSION pageinspect; other verbs then give exact figures.",
         ),
         ("advise-threshold", "As inspect, and GRANT TEMPORARY ON DATABASE shop TO dba."),
         (
@@ -248,7 +251,7 @@ pub const PERMISSIONS: Topic = Topic {
         ),
         (
             "compact, reindex",
-            "As retoast; for TOAST relations also pg_read_all_data (17 and later).",
+            "As retoast; for TOAST relations also pg_read_all_data (17 and later; before, as check).",
         ),
     ],
 };
@@ -259,7 +262,8 @@ pub const FILES: Topic = Topic {
     intro: &[
         "inspect, check, value and keys read the files of a table from a server that was shut down, or from a restored \
          backup. While the server runs, this names the two files, below its data directory: SELECT \
-         pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'orders'::regclass.",
+         pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'orders'::regclass. \
+         If it does not start: a restored backup has the same names, unless the table was rewritten since.",
     ],
     items: &[
         ("--relation-file FILE", "The table's own file: segments (.1, .2) are found."),

@@ -216,8 +216,8 @@ const ADVISE: Manual = Manual {
         (
             "--calibrate",
             "TEMPORARY on the database. Copies of values are written to temporary tables, which no other session sees, and \
-             are rolled back; nothing else is written. A standby, and a database whose transactions are read-only by \
-             default, go without, and so does --calibrate never.",
+             are rolled back; nothing else is written. Standbys, and databases whose transactions are read-only by \
+             default, are not calibrated.",
         ),
     ],
 };

@@ -34,6 +34,7 @@ use crate::server::about::NEVER_TRUNCATES;
 use crate::server::catalog::RelationKind;
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
+use crate::server::select::table_of_toast;
 use crate::server::{Client, Connection, LiveError, Relation, Server, holders, locks, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::{Length, Oid};
@@ -156,6 +157,9 @@ impl Preflight<'_> {
         let Some(table) = facts.take(oid) else { return Ok(None) };
         let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
         let rights = table.rights.as_ref();
+        if relation.kind == RelationKind::Toast {
+            return toast_relation(client, &relation).await;
+        }
         may_change(server, &relation, shard_of.as_ref())?;
         if task.updates() {
             may_update(client, &relation, table.lacks_identity).await?;
@@ -236,6 +240,15 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
          HINT:  Wait until that session has finished. Nothing was changed."
     );
     refused_table(&name, text)
+}
+
+/// Refuses a TOAST relation, and names the table that it belongs to.
+async fn toast_relation<T>(client: &Client, relation: &Relation) -> Result<T, RetoastError> {
+    let name = relation.display_name();
+    let table = table_of_toast(client, relation.oid).await?;
+    refused(format!(
+        "{name} is a TOAST relation\nHINT:  Name the table that it belongs to: {table}"
+    ))
 }
 
 /// Refuses relations that are not ordinary tables, shards that Citus protects, and TOAST relations that may only be read.
@@ -570,9 +583,7 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
              values that its query computes follow the settings of ALTER MATERIALIZED VIEW. REFRESH also rebuilds its \
              files and indexes."
         )),
-        RelationKind::Toast => refused(format!(
-            "{name} is a TOAST relation\nHINT:  Name the table that it belongs to."
-        )),
+        RelationKind::Toast => refused(format!("{name} is a TOAST relation")),
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod run;
 pub enum Reindex {
     /// None
     #[default]
+    #[value(hide = true)]
     Never,
     /// Those of more than 1.3 times what a fresh one would take
     Bloated,

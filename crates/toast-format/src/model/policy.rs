@@ -122,7 +122,7 @@ pub enum SettingsError {
         example: Ratio,
     },
     /// A number that is not a valid `toast_tuple_target`.
-    #[error("invalid toast_tuple_target \"{got}\": expected bytes from {min} to {max}")]
+    #[error("invalid toast_tuple_target \"{got}\": expected a whole number from {min} to {max}")]
     Target {
         /// The text as given.
         got: String,

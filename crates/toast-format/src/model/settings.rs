@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(target("8160").unwrap().bytes(), 8160);
         assert_eq!(
             target("127").unwrap_err().to_string(),
-            "invalid toast_tuple_target \"127\": expected bytes from 128 to 8160"
+            "invalid toast_tuple_target \"127\": expected a whole number from 128 to 8160"
         );
         assert!(target("8161").is_err() && target("2k").is_err() && target("-1").is_err());
         assert_eq!("Main".parse::<Storage>().unwrap(), Storage::Main);
