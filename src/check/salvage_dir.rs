@@ -172,7 +172,7 @@ const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by i
      -- to be vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
 const ROWS: &str = "-- Written by toastctl check --salvage, and never run by it: psql -f rows.sql loads the damaged\n\
      -- rows into new tables. A value that could not be read whole is NULL in them. Values\n\
-     -- of which the manifest says guesses may be wrong.\n";
+     -- that the manifest marks as guesses may be wrong.\n";
 
 impl SalvageDir {
     /// Makes the directory, with its manifest and the files for SQL. One that has files already is refused, for they

@@ -258,11 +258,11 @@ fn excluded(report: &Report, document: &mut Document) {
         let [its_size, its_read] = score(other);
         let Some(why) = &other.excluded else { continue };
         if lines.len() < FEW && (its_size < size || its_read < read && its_size < most) {
-            lines.push(format!("Not {}: it {}.", printable(&other.name), printable(why)));
+            lines.push(format!("{} {}", printable(&other.name), printable(why)));
         }
     }
     if !lines.is_empty() {
-        document.line(&lines.join(" "), 0);
+        document.line(&format!("Not advised: {}.", lines.join("; ")), 0);
     }
 }
 
@@ -739,8 +739,8 @@ fn why(known: &[KnownUse]) -> String {
         shown.push(format!("and {} more", known.len() - SHOWN));
     }
     format!(
-        "These keys save most if half of all uses are spread evenly over the keys that most documents have, and the other \
-         half as indexes, generated columns and views name keys: {}.",
+        "Keys in indexes, generated columns and views: {}. The extracted keys save most if half of all uses are of these, \
+         and the rest are spread evenly over the keys that most documents have.",
         shown.join(", ")
     )
 }

@@ -57,7 +57,12 @@ fn named_findings(word: &str, found: &[Finding], limit: usize, document: &mut Do
     if found.is_empty() {
         return document.line(&format!("No finding is {word}."), 0);
     }
-    let number = counted(found.len() as u64, &format!("{word} finding"));
+    let count = found.len() as u64;
+    let number = match (word, count) {
+        ("gone", 1) => "1 finding is gone".to_owned(),
+        ("gone", _) => format!("{count} findings are gone"),
+        _ => counted(count, &format!("{word} finding")),
+    };
     let words = document.toned(Tone::Heading, &number);
     document.line(&format!("{words}:"), 0);
     for finding in found.iter().take(limit) {

@@ -113,10 +113,14 @@ fn widths(explanation: &Explanation, document: &mut Document) {
     let Explanation { threshold, target, widths, .. } = explanation;
     let toasted = widths.iter().filter(|range| range.toasted);
     let share: f64 = toasted.map(|range| range.share.estimate).sum();
+    let rows = if share >= 1.0 {
+        "All rows".to_owned()
+    } else {
+        format!("{} of the rows", percent(share))
+    };
     let line = format!(
-        "{} of the rows are wider than {threshold} bytes before compression, and are toasted down to {target} bytes \
-         if possible.",
-        percent(share)
+        "{rows} exceed {threshold} bytes before compression: PostgreSQL toasts them to at most {target} bytes if \
+         possible."
     );
     document.line(&line, 0);
     if explanation.columns.iter().any(|column| column.custom_values.estimate > 0.0) {

@@ -237,7 +237,9 @@ fn moves(expected: &Expected, free: u64) -> String {
     };
     let moved = match (rows, values) {
         (None, None) => return format!("; the rebuild writes {} of WAL", size(wal.high)),
-        (Some(0), _) | (_, Some(0)) => return format!("; compaction {gives}moves nothing"),
+        (Some(0), _) | (_, Some(0)) => {
+            return format!("; compaction {gives}only truncates the file");
+        }
         (Some(rows), _) => counted(rows, "row"),
         (None, Some(values)) => counted(values, "value"),
     };
@@ -384,7 +386,7 @@ mod tests {
             "; compaction moves about 12345 values (30 MB), WAL 33 MB to 90 MB"
         );
         let nothing = Expected { values: Some(0), ..expected };
-        assert_eq!(moves(&nothing, 60 << 20), "; compaction moves nothing");
+        assert_eq!(moves(&nothing, 60 << 20), "; compaction only truncates the file");
         let some = findings(vec![older, setting]);
         let plain = |findings| {
             let text = text(findings, true, Style::Terminal(Some(80)));

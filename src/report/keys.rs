@@ -88,7 +88,7 @@ fn documents(report: &KeysReport) -> String {
     } else {
         format!(
             " (sample: {} in {} of {})",
-            sample.documents,
+            counted(sample.documents, "document"),
             sample.blocks,
             counted(sample.total_blocks, "block")
         )
@@ -213,7 +213,7 @@ fn named(report: &KeysReport) -> Option<String> {
             named.push(format!("{} ({})", key.path, places.join(", ")));
         }
     }
-    (!named.is_empty()).then(|| format!("Named in the catalog: {}.", printable(&named.join(", "))))
+    (!named.is_empty()).then(|| format!("Used by other objects: {}.", printable(&named.join(", "))))
 }
 
 /// The keys' parts of the raw documents.

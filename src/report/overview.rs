@@ -544,7 +544,7 @@ fn compression_note(totals: &Totals) -> Option<String> {
     };
     let mut columns = counted(following, "column");
     if totals.columns_with_method > 0 {
-        let _ = write!(columns, ", a method of its own in {}", totals.columns_with_method);
+        let _ = write!(columns, ", the column's own method in {}", totals.columns_with_method);
     }
     if totals.uncompressed_columns > 0 {
         let _ = write!(columns, ", uncompressed in {}", totals.uncompressed_columns);
@@ -557,19 +557,24 @@ fn compression_note(totals: &Totals) -> Option<String> {
 /// How much smaller or larger the other method makes values, in all, and by column if that differs.
 fn change(tried: &OtherMethod) -> String {
     let OtherMethod { ratio, least_ratio, greatest_ratio, .. } = *tried;
-    let all = factor(ratio);
-    let least = factor(least_ratio);
-    let greatest = factor(greatest_ratio);
-    if least == greatest { all } else { format!("{all}, each {least} to {greatest}") }
+    let all = match percent_larger(ratio) {
+        0 => "no smaller".to_owned(),
+        part @ 1.. => format!("{part} % larger"),
+        part => format!("{} % smaller", -part),
+    };
+    match (percent_larger(least_ratio), percent_larger(greatest_ratio)) {
+        (least, greatest) if least == greatest => all,
+        (least @ 0.., greatest) => format!("{all}, {least} to {greatest} % by column"),
+        (least, greatest @ ..=0) => format!("{all}, {} to {} % by column", -greatest, -least),
+        (least, greatest) => {
+            format!("{all}, from {} % smaller to {greatest} % larger by column", -least)
+        }
+    }
 }
 
-/// A ratio of sizes in words.
-fn factor(ratio: f64) -> String {
-    match (ratio - 1.0) * 100.0 {
-        percent if percent >= 0.5 => format!("{percent:.0} % larger"),
-        percent if percent <= -0.5 => format!("{:.0} % smaller", -percent),
-        _ => "no smaller".to_owned(),
-    }
+/// By how many percent a ratio is above 1.
+fn percent_larger(ratio: f64) -> i64 {
+    ((ratio - 1.0) * 100.0).round() as i64
 }
 
 /// What columns take, and what the rest is; nothing if nothing was read.
@@ -852,9 +857,9 @@ mod tests {
             };
             compression_note(&totals).unwrap()
         };
-        insta::assert_snapshot!(note(Some(tried(1.262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make large values of 2 columns 26 % larger, each 5 % smaller to 31 % larger (12 values tried)");
-        insta::assert_snapshot!(note(Some(tried(1.001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; lz4 would make large values of 2 columns no smaller (12 values tried)");
-        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1; what lz4 would do: toastctl advise-threshold TABLE --method lz4");
+        insta::assert_snapshot!(note(Some(tried(1.262, 0.95, 1.31))), @"New values: pglz (default_toast_compression) in 2 columns, the column's own method in 1; lz4 would make large values of 2 columns 26 % larger, from 5 % smaller to 31 % larger by column (12 values tried)");
+        insta::assert_snapshot!(note(Some(tried(1.001, 1.0, 1.004))), @"New values: pglz (default_toast_compression) in 2 columns, the column's own method in 1; lz4 would make large values of 2 columns no smaller (12 values tried)");
+        insta::assert_snapshot!(note(None), @"New values: pglz (default_toast_compression) in 2 columns, the column's own method in 1; what lz4 would do: toastctl advise-threshold TABLE --method lz4");
         assert_eq!(compression_note(&Totals::default()), None);
     }
 }

@@ -42,7 +42,7 @@ fn file_lines(file: &FileReport, document: &mut Document) {
             size(file.bytes_found)
         ));
     } else if file.before == 0 {
-        line(format!("compact: {name}: no page"));
+        line(format!("compact: {name}: empty"));
     } else if file.rows_moved == 0 && file.after == file.before {
         line(format!("compact: {name}: {}, no row was worth moving", size(file.before)));
     } else {
@@ -74,7 +74,7 @@ fn file_lines(file: &FileReport, document: &mut Document) {
     }
     if file.values_by_setting > 0 {
         line(format!(
-            "compact: {name}: {} {} compressed where possible, as the column is set",
+            "compact: {name}: {} {} compressed if possible, by the column's present setting",
             counted(file.values_by_setting, "uncompressed value"),
             if file.ended == FileEnd::Planned { "would be" } else { "moved and" }
         ));
@@ -204,7 +204,7 @@ left: TOAST: 3072 kB free; the last round returned less than 2 % of the file
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
 left: TOAST: 3072 kB free; 1 row at its end locked or changed by other sessions; 4 rows written at its end by other sessions; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, and that no UPDATE moves (toastctl check shows how to remove them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: other sessions hold a lock on the table, or still see old row versions
-compact: TOAST: 7 uncompressed values moved and compressed where possible, as the column is set
+compact: TOAST: 7 uncompressed values moved and compressed if possible, by the column's present setting
 "##);
         // an error says itself what has ended it
         let failed = FileReport { ended: FileEnd::Failed, values_by_setting: 0, ..left };

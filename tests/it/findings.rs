@@ -314,7 +314,7 @@ fn free_space_of_a_toast_relation_is_probable_without_its_pages() {
     for free in &told {
         assert_eq!(
             free.what,
-            "probably free in the TOAST relation's file, because the values of the table's rows do not need more of it"
+            "probably free in the TOAST relation's file (estimated from the table's rows)"
         );
         assert_eq!(free.object.as_deref(), Some("toast"));
     }

@@ -76,7 +76,7 @@ fn the_table_that_takes_the_disk_comes_first_with_what_is_free_and_found() {
     let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
     assert!(place("\n emptied ") < place("\n documents "), "{text}");
     assert!(place("| Findings") < place("| Column"), "{text}");
-    let said = "New values: pglz (default_toast_compression) in 3 columns, a method of its own in 1, \
+    let said = "New values: pglz (default_toast_compression) in 3 columns, the column's own method in 1, \
                 uncompressed in 1; what lz4 would do: \
                 toastctl advise-threshold TABLE --method lz4";
     assert!(in_one_line(&text).contains(said), "{text}");
@@ -121,7 +121,7 @@ fn what_the_other_method_does_to_values_of_the_default_one_is_tried() {
     assert!((8..=32).contains(&tried.values), "{tried:?}");
     assert!(tried.least_ratio <= tried.greatest_ratio, "{tried:?}");
     let text = in_one_line(&inspect(&database, &[]).ok());
-    let said = "New values: pglz (default_toast_compression) in 2 columns, a method of its own in 1, uncompressed in 1; lz4 would make large values of 2 columns ";
+    let said = "New values: pglz (default_toast_compression) in 2 columns, the column's own method in 1, uncompressed in 1; lz4 would make large values of 2 columns ";
     assert!(text.contains(said), "{text}");
     assert!(text.contains(&format!("({} values tried)", tried.values)), "{text}");
     // the ratio is that of all bytes of these columns, however many values are tried of each
@@ -243,7 +243,7 @@ fn what_has_grown_and_what_a_conversion_and_compaction_brought_is_shown() {
     );
     let text = compared(&[]).ok();
     for words in
-        ["Since 2", " documents ", " -", " +", "gone", "new", "external -> ", "2 gone findings"]
+        ["Since 2", " documents ", " -", " +", "gone", "new", "external -> ", "2 findings are gone"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -113,12 +113,10 @@ fn probable(facts: &Facts) -> Option<Finding> {
         {
             return None;
         }
-        Some(file) => (file.bytes, file.spare_vacuumed, "as a sample shows"),
-        None => (
-            facts.toast_facts.bytes,
-            facts.toast_facts.spare?,
-            "because the values of the table's rows do not need more of it",
-        ),
+        Some(file) => (file.bytes, file.spare_vacuumed, "estimated from a sample"),
+        None => {
+            (facts.toast_facts.bytes, facts.toast_facts.spare?, "estimated from the table's rows")
+        }
     };
     if spare.low < facts.worth as f64 || spare.estimate < bytes as f64 * PROBABLY {
         return None;
@@ -130,7 +128,7 @@ fn probable(facts: &Facts) -> Option<Finding> {
     };
     Some(Finding {
         object: Some("toast".to_owned()),
-        what: format!("probably free in the TOAST relation's file, {how}{locks}"),
+        what: format!("probably free in the TOAST relation's file ({how}){locks}"),
         command,
         ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })

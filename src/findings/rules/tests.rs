@@ -141,7 +141,7 @@ fn free_space_of_a_toast_relation_follows_from_the_sizes_of_its_values() {
     assert_eq!((given[0].code.name(), given[0].object.as_deref()), ("free-space", Some("toast")));
     assert_eq!(
         given[0].what,
-        "probably free in the TOAST relation's file, because the values of the table's rows do not need more of it"
+        "probably free in the TOAST relation's file (estimated from the table's rows)"
     );
     assert_eq!(given[0].command, "toastctl compact public.t --files toast");
     // what pages show for certain is reported alone
@@ -165,7 +165,10 @@ fn free_space_of_a_toast_relation_follows_from_the_sizes_of_its_values() {
         ..facts()
     };
     let likely = found(&in_doubt(Interval { estimate: 6e7, low: 2e7, high: 9e7 }));
-    assert_eq!(likely[0].what, "probably free in the TOAST relation's file, as a sample shows");
+    assert_eq!(
+        likely[0].what,
+        "probably free in the TOAST relation's file (estimated from a sample)"
+    );
     assert_eq!(codes(&in_doubt(Interval { estimate: 4e7, low: 2e7, high: 9e7 })), [""; 0]);
     // pages that show otherwise are right
     let full =

@@ -31,6 +31,7 @@ pub enum SortBy {
     /// By uncompressed size
     Raw,
     /// By free space and dead rows of the table and its TOAST relation (both are shown)
+    #[value(alias = "free")]
     Unused,
     /// By rows of the table that were read through indexes, according to the statistics; sequential scans and
     /// toastctl's own reads are not included
