@@ -213,7 +213,7 @@ pub struct PrefixRead {
     pub cpu_ns: CpuTime,
 }
 
-/// What a conversion writes anew of the whole table, and what it leaves that no file holds which is written anew.
+/// What a conversion writes anew of the whole table, and what it leaves of the values of dropped columns.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Written {
     /// Bytes of heap tuples.

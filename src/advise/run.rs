@@ -239,7 +239,7 @@ async fn advise_on<R, O: Sink<R> + ?Sized>(
                 .reading(async || select::table_of_toast(connection.client(), relation.oid).await)
                 .await
                 .map_err(|error| Failed::from(&error))?;
-            output.failed(failed.hint(format!("Name the table that it belongs to: {table}")));
+            output.failed(failed.hint(table));
             return Ok(());
         }
         let columns = match how {

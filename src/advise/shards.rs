@@ -5,7 +5,8 @@
 //! Parts are compared under the same variants only if their columns and settings are the same. One that differs, or that
 //! cannot be read, is named, and no figure includes it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
 use super::advisor::{Advisor, NoPages, TableFacts};
@@ -78,14 +79,11 @@ struct Reached {
 }
 
 impl Sharded {
-    /// The parts, first the largest of those with the settings that most bytes have.
+    /// The parts: first those with the settings that most bytes have, the largest first.
     fn largest_first(&self) -> Vec<&ShardCopy> {
-        let mut shards: Vec<&ShardCopy> = self.shards.iter().collect();
-        let described: Vec<DescribedShard> = shards.iter().map(|shard| shard.described()).collect();
-        if let Some(at) = largest_of_most(&described) {
-            shards.swap(0, at);
-        }
-        shards
+        let described: Vec<DescribedShard> =
+            self.shards.iter().map(|shard| shard.described()).collect();
+        largest_of_most(&described).into_iter().filter_map(|at| self.shards.get(at)).collect()
     }
 
     /// As [`Advisor::why_no_pages`], of the first node where they cannot be read.
@@ -269,23 +267,30 @@ async fn reach(
 }
 
 /// What must be the same in all shards: names of properties, each with its value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ShardDefinition(Vec<(String, String)>);
 
 /// A part, as far as it matters whose settings are taken for all.
 struct DescribedShard {
-    definition: ShardDefinition,
+    /// With either method as the server's default, which is not known here.
+    definitions: [ShardDefinition; 2],
     bytes: u64,
 }
 
-/// The place of the largest part among those with the same definition, of all such groups that which has most bytes.
-fn largest_of_most(shards: &[DescribedShard]) -> Option<usize> {
-    let with_bytes = shards.iter().enumerate().max_by_key(|(_, shard)| {
-        let alike = shards.iter().filter(|other| other.definition == shard.definition);
-        let together = alike.map(|other| other.bytes).fold(0, u64::saturating_add);
-        (together, shard.bytes)
-    });
-    with_bytes.map(|(at, _)| at)
+/// The places of the parts: by the bytes of all that have the same definition, and by their own, the most first.
+fn largest_of_most(shards: &[DescribedShard]) -> Vec<usize> {
+    let mut together: HashMap<&[ShardDefinition; 2], u64> = HashMap::new();
+    for shard in shards {
+        let bytes = together.entry(&shard.definitions).or_default();
+        *bytes = bytes.saturating_add(shard.bytes);
+    }
+    let mut places: Vec<(Reverse<(u64, u64)>, usize)> = Vec::with_capacity(shards.len());
+    for (at, shard) in shards.iter().enumerate() {
+        let of_group = together.get(&shard.definitions).copied().unwrap_or_default();
+        places.push((Reverse((of_group, shard.bytes)), at));
+    }
+    places.sort_unstable();
+    places.into_iter().map(|(_, at)| at).collect()
 }
 
 impl ShardDefinition {
@@ -367,14 +372,14 @@ impl ShardCopy {
         self.relation.bytes_with_toast().saturating_mul(self.copies as u64)
     }
 
-    /// As it was when the run began; what the server sets by default is the same for all.
+    /// As it was when the run began.
     fn described(&self) -> DescribedShard {
-        let compression = Compression { lz4: true, default: Method::Pglz };
         let page = self.advisor.server.page_size;
-        DescribedShard {
-            definition: ShardDefinition::with_compression(&self.relation, page, &compression),
-            bytes: self.bytes_of_copies(),
-        }
+        let definitions = [Method::Pglz, Method::Lz4].map(|default| {
+            let compression = Compression { lz4: true, default };
+            ShardDefinition::with_compression(&self.relation, page, &compression)
+        });
+        DescribedShard { definitions, bytes: self.bytes_of_copies() }
     }
 
     fn place(&self) -> String {
@@ -912,13 +917,14 @@ mod tests {
     #[test]
     fn the_settings_are_those_of_most_bytes() {
         fn shard(fillfactor: &str, bytes: u64) -> DescribedShard {
-            DescribedShard { definition: layout(&[("fillfactor", fillfactor)]), bytes }
+            let definition = layout(&[("fillfactor", fillfactor)]);
+            DescribedShard { definitions: [definition.clone(), definition], bytes }
         }
         let shards = [("100", 30), ("50", 70), ("100", 40), ("100", 20)];
         let shards = shards.map(|(fillfactor, bytes)| shard(fillfactor, bytes));
-        assert_eq!(largest_of_most(&shards), Some(2));
-        assert_eq!(largest_of_most(&shards[..2]), Some(1));
-        assert_eq!(largest_of_most(&[]), None);
+        assert_eq!(largest_of_most(&shards), [2, 0, 3, 1]);
+        assert_eq!(largest_of_most(&shards[..2]), [1, 0]);
+        assert!(largest_of_most(&[]).is_empty());
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl File<'_> {
             }
             Some(Misfit::Column { name, failed, rows }) => {
                 let text = format!(
-                    "{heap}: --columns does not fit: {failed} of {rows} rows cannot be read from column \"{name}\" on"
+                    "{heap}: --columns does not fit: {failed} of {rows} rows cannot be read, most often from column \"{name}\" on"
                 );
                 Failure::usage(text).hint(COLUMNS)
             }

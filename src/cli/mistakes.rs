@@ -430,7 +430,8 @@ pub(super) fn is_encoding(word: &str) -> bool {
 }
 
 /// The beginnings of the names of PostgreSQL's encodings (encnames.c), in lower case and without signs.
-const ENCODINGS: [&str; 18] = [
+const ENCODINGS: [&str; 21] = [
     "utf8", "unicode", "sqlascii", "latin", "iso8859", "win", "euc", "koi8", "big5", "gbk",
-    "gb18030", "johab", "mule", "sjis", "shiftjis", "tcvn", "uhc", "mskanji",
+    "gb18030", "johab", "mule", "sjis", "shiftjis", "tcvn", "uhc", "mskanji", "abc", "alt",
+    "vscii",
 ];

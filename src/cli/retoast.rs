@@ -14,6 +14,7 @@ use super::fleet::{Database, Fleet, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal::{self, Ui};
+use crate::command::shell_quoted;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
 use crate::retoast::preflight::ready::ConvertRequest;
@@ -301,13 +302,17 @@ fn convert(
             [name] if !name.contains(['"', '*', '?']) => name.rsplit_once('.'),
             _ => None,
         };
-        let hint = match hint {
+        let failure = Failure::usage("--toaster and --policy require --column")
+            .hint("toastctl inspect TABLE lists the columns.");
+        return Err(match hint {
             Some((table, column)) => {
-                format!("If {column} is a column: toastctl retoast {table} -c {column} ...")
+                let [table, column] = [table, column].map(shell_quoted);
+                failure.hint(format!(
+                    "If {column} is the column: toastctl retoast {table} -c {column}"
+                ))
             }
-            None => "toastctl inspect TABLE lists the columns.".to_owned(),
-        };
-        return Err(Failure::usage("--toaster and --policy require --column").hint(hint));
+            None => failure,
+        });
     }
     let columns = args.columns.columns.clone();
     let target = args.target;

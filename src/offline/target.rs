@@ -12,7 +12,7 @@ use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::walk::WalkErrorKind;
 use toast_format::disk::{
     BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, PageSize, ToastPointer, TupleDesc,
-    ValueId, Varlena, Walk,
+    ValueId, ValueIdType, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
@@ -32,7 +32,7 @@ const MANY_VALUES: usize = 16;
 pub enum Misfit {
     /// Most rows have more attributes than there are columns: this many.
     Attributes(usize),
-    /// So many of the rows that were read, nearly all, cannot be read, most of them from this column on.
+    /// So many of the rows that were read, nearly all, cannot be read, most often from this column on.
     Column { name: String, failed: usize, rows: usize },
     /// They are those of a TOAST relation.
     ToastRelation,
@@ -42,8 +42,14 @@ pub enum Misfit {
 #[derive(Debug, Default)]
 struct Fit {
     rows: usize,
-    /// Rows that can be chunks of a TOAST relation.
+    /// Rows that have the columns of chunks of a TOAST relation.
     chunks: usize,
+    /// Those that follow the chunk before them of the same value.
+    following: usize,
+    /// Those that are the first of a value, or the first row that was read of a page.
+    leading: usize,
+    /// The last of them, with its page.
+    last: Option<(BlockNumber, ValueId, i32)>,
     /// Rows with more attributes than there are columns, by their number.
     longer: BTreeMap<usize, usize>,
     /// Other rows that could not be read, by the column's index.
@@ -53,15 +59,15 @@ struct Fit {
 }
 
 impl Fit {
-    fn add(&mut self, tuple: &HeapTuple<'_>, desc: &TupleDesc, flavor: CustomFlavor) {
+    fn add(
+        &mut self,
+        block: BlockNumber,
+        tuple: &HeapTuple<'_>,
+        desc: &TupleDesc,
+        flavor: CustomFlavor,
+    ) {
         self.rows += 1;
-        let is_chunk = match read_chunk(tuple, desc.id_type) {
-            Ok((_, _, data)) => {
-                !matches!(data, Varlena::External(_) | Varlena::Custom(_) | Varlena::Unknown { .. })
-            }
-            Err(_) => false,
-        };
-        self.chunks += usize::from(is_chunk);
+        self.add_as_chunk(block, tuple, desc.id_type);
         if tuple.attribute_count() > desc.attributes.len() {
             *self.longer.entry(tuple.attribute_count()).or_default() += 1;
             return;
@@ -71,6 +77,30 @@ impl Fit {
             Some(error) => *self.failed.entry(error.index).or_default() += 1,
             None => {}
         }
+    }
+
+    fn add_as_chunk(&mut self, block: BlockNumber, tuple: &HeapTuple<'_>, id_type: ValueIdType) {
+        let before = self.last.take();
+        let Ok((value_id, seq, data)) = read_chunk(tuple, id_type) else { return };
+        if matches!(data, Varlena::External(_) | Varlena::Custom(_) | Varlena::Unknown { .. }) {
+            return;
+        }
+        self.chunks += 1;
+        self.last = Some((block, value_id, seq));
+        match before {
+            Some((page, id, last))
+                if page == block && id == value_id && last.checked_add(1) == Some(seq) =>
+            {
+                self.following += 1;
+            }
+            Some((page, ..)) if page == block && seq != 0 => {}
+            _ => self.leading += 1,
+        }
+    }
+
+    /// Whether the rows are those of a TOAST relation: chunks are counted from 0 for each value, and some have several.
+    fn are_chunks(&self) -> bool {
+        self.following > 0 && self.are_nearly_all(self.following + self.leading)
     }
 
     /// Whether so many of the rows are nearly all, and too many for that to be damage.
@@ -204,10 +234,10 @@ impl FileTarget<'_> {
     /// Why the columns cannot be those of the heap's rows, nor its rows damaged in this way: nearly all of them are read
     /// otherwise. Blocks that cannot be read are left to whoever reads all of them.
     pub fn misfit(&self) -> Option<Misfit> {
-        let fit = self.fit(self.heap, self.desc)?;
+        let fit = self.fit(self.heap)?;
         let failed: usize = fit.failed.values().sum();
         let longer: usize = fit.longer.values().sum();
-        if fit.are_nearly_all(fit.chunks) && (failed + fit.lost + longer) * 2 > fit.rows {
+        if fit.are_chunks() && (failed + fit.lost + longer) * 2 > fit.rows {
             return Some(Misfit::ToastRelation);
         }
         if let Some((&attributes, &most)) = fit.longer.iter().max_by_key(|(_, rows)| **rows)
@@ -228,12 +258,12 @@ impl FileTarget<'_> {
 
     /// Whether the rows of the TOAST file are none of a TOAST relation.
     pub fn is_no_toast(&self) -> bool {
-        let fit = self.toast.and_then(|path| self.fit(path, self.desc));
+        let fit = self.toast.and_then(|path| self.fit(path));
         fit.is_some_and(|fit| fit.are_nearly_all(fit.rows - fit.chunks))
     }
 
-    /// Reads rows that are not dead as rows of these columns, in blocks that are spread over a file.
-    fn fit(&self, path: &Path, desc: &TupleDesc) -> Option<Fit> {
+    /// Reads rows that are not dead as rows of the columns, and as chunks, in blocks that are spread over a file.
+    fn fit(&self, path: &Path) -> Option<Fit> {
         let mut file = RelationFile::open(path, self.page_size).ok()?;
         let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
         let mut page = vec![0; self.page_size.bytes()];
@@ -246,7 +276,7 @@ impl FileTarget<'_> {
             each_tuple(block, &page, &self.xact, |_, tuple, _, seen| {
                 // an aborted transaction may have added a column
                 if seen != Visibility::Dead {
-                    fit.add(tuple, desc, self.flavor);
+                    fit.add(block, tuple, self.desc, self.flavor);
                 }
             });
         }

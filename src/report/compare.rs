@@ -217,3 +217,25 @@ fn arrow(before: Option<String>, now: Option<String>) -> String {
         (None, None) => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_the_same_has_not_changed() {
+        fn rows(estimate: u64, low: u64, high: u64) -> TableFigures {
+            TableFigures { rows: Some(Amount { estimate, low, high }), ..TableFigures::ZERO }
+        }
+        fn change(before: Option<TableFigures>, now: Option<TableFigures>) -> i128 {
+            certain_change(before.as_ref(), now.as_ref(), |figures| figures.rows)
+        }
+        let read = rows(5000, 5000, 5000);
+        assert_eq!(change(Some(rows(4944, 4800, 5100)), Some(read.clone())), 0);
+        assert_eq!(change(Some(rows(4000, 3900, 4100)), Some(read.clone())), 1000);
+        assert_eq!(change(Some(read.clone()), Some(rows(4000, 3900, 4100))), -1000);
+        let unread = TableFigures { rows: None, ..TableFigures::ZERO };
+        assert_eq!(change(Some(unread), Some(read.clone())), 0);
+        assert_eq!(change(None, Some(read)), 5000);
+    }
+}

@@ -126,7 +126,10 @@ fn examined(totals: &Totals) -> String {
     if totals.looked_at == 0 && totals.unsearched > 0 {
         return format!("{unsearched} that could not be read, or only in part");
     }
-    let mut of = format!("{} of 1 MB or more", counted(totals.looked_at, "table"));
+    let mut of = match totals.looked_at {
+        0 => "tables of 1 MB or more: there is none".to_owned(),
+        tables => format!("{} of 1 MB or more", counted(tables, "table")),
+    };
     if totals.unsearched > 0 {
         of.push_str(&format!("; {unsearched} could not be read, or only in part"));
     }

@@ -16,6 +16,7 @@ use super::intervals::{
 use super::overview;
 use super::table::{Grid, number, printable, text};
 use super::units::{counted, optional_number, optional_size, percent, size, utc};
+use crate::command::table_words;
 use crate::inspect::document as inspect;
 use crate::inspect::overview::rank::Ranking;
 use crate::inspect::overview::{Extent, RelationLine};
@@ -124,11 +125,14 @@ fn relation_section(
         document.item(&toast_line(toast, relation.dropped_columns.is_some()));
         // without pg_xact, files do not say of all chunks whether they are live
         if relation.read.source == Source::Pageinspect
-            && let Some(missing) = missing_chunks(toast)
+            && relation.read.problem_count == 0
+            && let Some(missing) = missing_chunks(toast, &relation.columns)
         {
-            let name = printable(&relation.read.name.relation);
+            let name = &relation.read.name;
             let missing = counted(missing, "chunk");
-            document.item(&format!("{missing} missing: toastctl check {name}"));
+            let schema = name.schema_name.as_deref().unwrap_or_default();
+            let table = table_words(schema, name.name.as_deref().unwrap_or_default());
+            document.item(&format!("at least {missing} missing: toastctl check {table}"));
         }
     }
     if let Some(dropped @ [_, ..]) = relation.dropped_columns.as_deref() {
@@ -353,13 +357,17 @@ fn toast_line(toast: &ToastFigures, shows_dropped: bool) -> String {
     line
 }
 
-/// How many chunks the pointers name that the TOAST relation does not have, if both were counted.
-fn missing_chunks(toast: &ToastFigures) -> Option<u64> {
+/// How many chunks the pointers name, at least, that the TOAST relation does not have, if both were counted. Pluggable
+/// toasters have chunks in other relations too.
+fn missing_chunks(toast: &ToastFigures, columns: &[ColumnFigures]) -> Option<u64> {
     let ToastFigures { values, chunks, .. } = toast;
-    if !toast.rows_counted || !values.is_exact() || !chunks.is_exact() {
+    let has_toasters = columns.iter().any(|column| !column.toasters.is_empty());
+    if !toast.rows_counted || !values.is_exact() || !chunks.is_exact() || has_toasters {
         return None;
     }
-    chunks.estimate.checked_sub(toast.rows?).filter(|&missing| missing > 0)
+    let orphans = toast.orphans.map_or(0, |orphans| orphans.chunks);
+    let theirs = toast.rows?.saturating_sub(orphans);
+    chunks.estimate.checked_sub(theirs).filter(|&missing| missing > 0)
 }
 
 /// Values in the TOAST relation, and values that may be there.

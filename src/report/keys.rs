@@ -32,11 +32,15 @@ impl Printed for KeysReport {
         let [relation, column] = [relation, column].map(|name| printable(name));
         document.heading(&format!("{relation}, column {column} ({type_name})"), 2);
         if let Some(largest) = self.contents.keys.first() {
-            let share = percent(largest.sizes.share.estimate);
-            document.verdict(
-                Tone::Heading,
-                &format!("{} takes {share} of the documents.", largest.path),
+            let share = largest.sizes.share.estimate;
+            let bytes = (share * self.totals.raw_bytes.estimate as f64) as u64;
+            let verdict = format!(
+                "{} takes {} of the raw documents, {}.",
+                largest.path,
+                percent(share),
+                size(bytes)
             );
+            document.verdict(Tone::Heading, &verdict);
         }
         document.item(&documents(self));
         if self.sample.documents > 0 {

@@ -442,8 +442,10 @@ fn sum(tables: &[&TableReport], part: fn(&TableReport) -> u64) -> u64 {
 /// The result in one sentence. Times of several tables are added up.
 fn net(name: &str, tables: &[&TableReport]) -> String {
     let outcome = tables.iter().map(|table| table.outcome).max().unwrap_or(Outcome::Complete);
+    let worst = tables.iter().filter(|table| table.outcome == outcome).count();
+    let of_them = if worst < tables.len() { format!("{worst} ") } else { String::new() };
     let mut net = format!(
-        "{name}: {}: {} before, {} now (heap, TOAST, indexes); {}in {}, with {} of WAL; ",
+        "{name}: {of_them}{}: {} before, {} now (heap, TOAST, indexes); {}in {}, with {} of WAL; ",
         in_a_word(outcome, tables),
         size(sum(tables, |table| table.common.before.sum())),
         size(sum(tables, |table| table.common.after.sum())),
@@ -478,8 +480,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
 fn in_a_word(outcome: Outcome, tables: &[&TableReport]) -> &'static str {
     match outcome {
         Outcome::Complete if tables.iter().all(|table| is_verified(table)) => "complete",
-        Outcome::Planned => "planned",
-        Outcome::Complete | Outcome::Held => "done",
+        Outcome::Complete | Outcome::Planned | Outcome::Held => "done",
         Outcome::Unverified => "not verified",
         Outcome::Incomplete => "incomplete",
         Outcome::Stopped => "stopped",

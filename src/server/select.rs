@@ -494,8 +494,7 @@ async fn matching(
     }
     let visible = visible(&schemas);
     let condition = pattern.condition("n.nspname", "c.relname", &visible, 1);
-    let names_schema = pattern.schema.as_ref().is_some_and(|schema| schema.literal.is_some());
-    let kinds = if literal || names_schema {
+    let schemas = if literal || is_of_catalogs(&pattern) {
         "true"
     } else {
         "n.nspname NOT IN ('pg_catalog', 'information_schema')"
@@ -503,7 +502,7 @@ async fn matching(
     let sql = format!(
         "SELECT {CLASS} FROM pg_catalog.pg_class AS c \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-         WHERE {} AND {kinds} ORDER BY n.nspname, c.relname",
+         WHERE {} AND {schemas} ORDER BY n.nspname, c.relname",
         condition.sql
     );
     let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
@@ -511,6 +510,15 @@ async fn matching(
     let rows = connection.client().query_typed(&sql, &parameters).await?;
     let classes: Result<Vec<Class>, LiveError> = rows.iter().map(Class::read).collect();
     Ok((literal, classes?))
+}
+
+/// Whether a pattern names a schema, or begins like the names of system catalogs.
+fn is_of_catalogs(pattern: &NamePattern) -> bool {
+    let first = pattern.schema.as_ref().unwrap_or(&pattern.name);
+    let names_schema = pattern.schema.as_ref().is_some_and(|schema| schema.literal.is_some());
+    names_schema
+        || first.regex.starts_with("^(pg_")
+        || first.regex.starts_with("^(information_schema")
 }
 
 /// The error for a relation that was named and has its rows elsewhere.
@@ -564,7 +572,7 @@ async fn wrong_kind(client: &Client, class: &Class) -> Result<LiveError, LiveErr
     Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
 }
 
-/// The tables to name instead of a view; those that its views read are among them if it reads no table itself.
+/// The tables to name instead of a view: those that it reads, and those that its views read.
 async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
     let sql = "WITH RECURSIVE read (oid, kind) AS (\
              SELECT $1::pg_catalog.oid, 'v'::pg_catalog.text \
@@ -579,13 +587,14 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
          WHERE r.kind IN ('r', 'p', 'm') ORDER BY 1, 2";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    // it may read foreign tables
     let mut names = Vec::with_capacity(rows.len());
     for row in rows.iter().take(LISTED) {
         names.push(table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?));
     }
     let more = rows.len().saturating_sub(LISTED);
     Ok(match (names.as_slice(), more) {
-        ([], _) => "it reads no table".to_owned(),
+        ([], _) => "it reads no table that is stored here".to_owned(),
         (names, 0) => format!("name the tables that it reads: {}", names.join(", ")),
         (names, more) => {
             format!("name the tables that it reads: {} and {more} more", names.join(", "))
@@ -593,18 +602,16 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
     })
 }
 
-/// The table to name instead of its TOAST relation, as it can be typed in a shell. Empty if there is none.
+/// Which table to name instead of its TOAST relation, as it can be typed in a shell.
 pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> Result<String, LiveError> {
-    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_depend AS d \
-         JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
-         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-         WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = $1 \
-           AND d.refclassid = d.classid AND d.deptype = 'i'";
+    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.reltoastrelid = $1";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
-    match rows.first() {
-        Some(row) => Ok(table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?)),
-        None => Ok(String::new()),
-    }
+    let Some(row) = rows.first() else {
+        return Ok("Name the table that it belongs to.".to_owned());
+    };
+    let table = table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?);
+    Ok(format!("Name the table that it belongs to: {table}"))
 }
 
 /// The table to name instead of its index.
@@ -728,10 +735,15 @@ fn value_of_row(wanted: &str, tables: &[String]) -> Option<String> {
         Some(parts) => parts,
         None => wanted.rsplit_once('.').filter(|(_, row)| row.contains('='))?,
     };
-    let is_table = !name.contains('.') || tables.iter().any(|table| table == name);
+    let is_table = !name.contains('.') || tables.iter().any(|table| names_table(name, table));
     let column = if is_table || !wanted.contains('@') { ".COLUMN" } else { "" };
     let value = shell_quoted(&format!("{name}{column}@{row}"));
     Some(format!("A value is named by its column and row: toastctl value {value}."))
+}
+
+/// Whether a name is that of a table, which is listed without its schema if that is in the search path.
+fn names_table(name: &str, table: &str) -> bool {
+    name == table || name.strip_suffix(table).is_some_and(|schema| schema.ends_with('.'))
 }
 
 /// What has the OID that was given as a name, or in that of a TOAST relation, in place of a name.
@@ -765,13 +777,9 @@ async fn of_column(
     let last = wanted.rsplit('.').next();
     let is = if last == Some(&column) { "That is".to_owned() } else { format!("{column} is") };
     let column = shell_quoted(&column);
-    let value = format!("'{table}.{column}@id=42'");
-    let verb = connection.session().verb.as_str();
-    let how = if ["check", "compact", "reindex", "value"].contains(&verb) {
-        format!("toastctl value {value} shows a value.")
-    } else {
-        format!("-c {column} names it, and {value} a value.")
-    };
+    let how = format!(
+        "toastctl value '{table}.{column}@id=42' shows a value, and inspect, keys, advise-threshold and retoast take -c {column}."
+    );
     Ok(format!("{is} a column of the table {table}: {how}"))
 }
 

@@ -396,7 +396,8 @@ fn columns_of_another_table_and_files_in_each_others_place_are_no_damage() {
         std::fs::copy(server.data_dir().join(path), dir.path().join(file)).unwrap();
     }
     const RIGHT: &str = "id int8, at timestamptz, name text, v text, n int4";
-    const OTHER: &str = "--columns does not fit: 50 of 50 rows cannot be read from column";
+    const OTHER: &str =
+        "--columns does not fit: 50 of 50 rows cannot be read, most often from column";
     const NO_TOAST: &str = "heap: its rows are not those of a TOAST relation";
     const A_TOAST: &str = "toast: its rows are those of a TOAST relation";
     let wrong = [
@@ -422,6 +423,26 @@ fn columns_of_another_table_and_files_in_each_others_place_are_no_damage() {
         if verb != "keys" {
             assert_eq!(read("heap", "toast", RIGHT).code, Some(0), "{verb}");
         }
+    }
+    // a table of three columns is no TOAST relation
+    database.psql(
+        "CREATE TABLE three (id int, n int, doc text);
+         INSERT INTO three SELECT i, 0, md5(i::text) FROM generate_series(1, 100) AS i; VACUUM FREEZE three; CHECKPOINT",
+    );
+    let path = database.psql("SELECT pg_relation_filepath('three')");
+    std::fs::copy(server.data_dir().join(path.trim()), dir.path().join("three")).unwrap();
+    for (columns, said) in [
+        ("id int4, n int4", "rows have 3 attributes, but --columns names 2"),
+        (
+            "id int8, n int4, doc text",
+            "--columns does not fit: 100 of 100 rows cannot be read, most often from column \"doc\" on",
+        ),
+    ] {
+        let mut three = toastctl();
+        three.current_dir(dir.path()).args(["check", "--relation-file", "three"]);
+        let three = run(three.args(["--columns", columns]));
+        assert_eq!(three.code, Some(2), "{columns}: {}", three.stdout);
+        assert!(three.stderr.contains(said), "{columns}: {}", three.stderr);
     }
     let mut alone = toastctl();
     alone.current_dir(dir.path()).args(["check", "--relation-file", "toast"]);

@@ -113,7 +113,7 @@ fn foreign_and_distributed_tables_are_never_a_silent_zero() {
     for name in ["inspect", "advise-threshold", "check"] {
         refused(&verb(&database, name, "far"), 1, far);
         let view = verb(&database, name, "a_view");
-        refused(&view, 1, "\"public.a_view\" is a view; name the tables that it reads");
+        refused(&view, 1, "\"public.a_view\" is a view; it reads no table that is stored here");
     }
     refused(&sweep(&database, "far"), 1, far);
     refused(&sweep(&database, "fa*"), 1, "no table remains: public.far is a foreign table");

@@ -45,7 +45,7 @@ fn a_misspelt_table_is_answered_with_its_likely_name() {
     assert_eq!(inspect("zebra"), other);
     database.psql("CREATE TABLE parcels (id int, contents text)");
     let column = "toastctl: error: relation \"contents\" does not exist\n\
-                  HINT:  That is a column of the table parcels: -c contents names it, and 'parcels.contents@id=42' a value.\n";
+                  HINT:  That is a column of the table parcels: toastctl value 'parcels.contents@id=42' shows a value, and inspect, keys, advise-threshold and retoast take -c contents.\n";
     assert_eq!(inspect("contents"), column);
 }
 
@@ -338,7 +338,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (2, &["completions"], "HINT:  Available: bash, zsh, fish."),
         (2, &["compact", "orders", "--reindex=yes"], "[possible values: bloated, all]"),
         (2, &["check", "--deep=klingon"], "expected an encoding of PostgreSQL"),
-        (2, &["retoast", "orders.doc", "--toaster", "lz4"], "toastctl retoast orders -c doc ..."),
+        (2, &["retoast", "orders.doc", "--toaster", "lz4"], "toastctl retoast orders -c doc"),
         (2, &["retoast", "orders", "--target", "9000"], "--target requires --toaster or --policy"),
         (2, &["retoast", "orders", "--target", "100"], "expected a whole number from 128 to 8160"),
         (2, &["advise-threshold", "--target", "2kB"], "expected a whole number from 128 to 8160"),
@@ -361,11 +361,15 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
             &["value", "orders", "doc", "42"],
             "table orders: toastctl value 'orders.doc@id=42' shows",
         ),
-        (1, &["inspect", "order.doc"], "HINT:  That is a column of the table orders: -c doc"),
+        (
+            1,
+            &["inspect", "order.doc"],
+            "HINT:  That is a column of the table orders: toastctl value 'orders.doc@id=42'",
+        ),
         (
             1,
             &["inspect", "mv_orders", "doc"],
-            "HINT:  That is a column of the table mv_orders: -c doc",
+            "HINT:  That is a column of the table mv_orders: toastctl value 'mv_orders.doc@id=42'",
         ),
         (1, &["inspect", "orders@id=42"], "toastctl value 'orders.COLUMN@id=42'."),
         (1, &["value", "orders.id=42"], "toastctl value 'orders.COLUMN@id=42'."),
@@ -425,7 +429,11 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (2, &["check", "orders", "--repair"], "HINT:  check changes nothing: --salvage DIR"),
         (2, &["compact", "orders", "--nice", "5"], "HINT:  That is a setting: --set nice=VALUE"),
         (2, &["inspect", "--max-time", "-5s"], "HINT:  No value of an option is negative."),
-        (1, &["inspect", "orders", "doc"], "HINT:  That is a column of the table orders: -c doc"),
+        (
+            1,
+            &["inspect", "orders", "doc"],
+            "HINT:  That is a column of the table orders: toastctl value 'orders.doc@id=42'",
+        ),
         (1, &["inspect", "-n", "publc"], "HINT:  Perhaps you meant the schema public."),
         (1, &["check", "zebra"], "HINT:  toastctl inspect shows the tables of this database"),
         (1, &["inspect", "orders.doc"], "A single value is named as in table.column@id=42."),
@@ -484,7 +492,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (
             1,
             &["advise-threshold", "orders", "docc"],
-            "HINT:  doc is a column of the table orders: -c doc",
+            "HINT:  doc is a column of the table orders: toastctl value 'orders.doc@id=42'",
         ),
         (
             1,

@@ -105,7 +105,7 @@ pub struct TableFigures {
 
 impl TableFigures {
     /// The sum of no parts.
-    const ZERO: TableFigures = {
+    pub(crate) const ZERO: TableFigures = {
         let nothing = Some(Amount { estimate: 0, low: 0, high: 0 });
         TableFigures {
             heap_bytes: Some(0),

@@ -246,9 +246,7 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
 async fn toast_relation<T>(client: &Client, relation: &Relation) -> Result<T, RetoastError> {
     let name = relation.display_name();
     let table = table_of_toast(client, relation.oid).await?;
-    refused(format!(
-        "{name} is a TOAST relation\nHINT:  Name the table that it belongs to: {table}"
-    ))
+    refused(format!("{name} is a TOAST relation\nHINT:  {table}"))
 }
 
 /// Refuses relations that are not ordinary tables, shards that Citus protects, and TOAST relations that may only be read.

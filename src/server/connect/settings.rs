@@ -17,8 +17,6 @@ pub(crate) const CHANGES_SHARDS: &str = "citus.enable_manual_changes_to_shards";
 pub struct SessionOptions {
     /// Whether transactions are read-only.
     pub read_only: bool,
-    /// The verb of toastctl.
-    pub verb: String,
     /// The name in `pg_stat_activity`, unless the user has set one.
     pub application_name: String,
     /// The maximum wait for one lock.
@@ -41,7 +39,6 @@ impl SessionOptions {
     pub fn read_write(verb: &str) -> SessionOptions {
         SessionOptions {
             read_only: false,
-            verb: verb.to_owned(),
             application_name: format!("toastctl {verb}"),
             lock_timeout: Duration::from_secs(10),
             statement_timeout: Duration::ZERO,
