@@ -81,8 +81,7 @@ struct Reached {
 impl Sharded {
     /// The parts: first those with the settings that most bytes have, the largest first.
     fn largest_first(&self) -> Vec<&ShardCopy> {
-        let described: Vec<DescribedShard> =
-            self.shards.iter().map(|shard| shard.described()).collect();
+        let described: Vec<DescribedShard> = self.shards.iter().map(ShardCopy::described).collect();
         largest_of_most(&described).into_iter().filter_map(|at| self.shards.get(at)).collect()
     }
 

@@ -231,11 +231,11 @@ mod tests {
             certain_change(before.as_ref(), now.as_ref(), |figures| figures.rows)
         }
         let read = rows(5000, 5000, 5000);
-        assert_eq!(change(Some(rows(4944, 4800, 5100)), Some(read.clone())), 0);
-        assert_eq!(change(Some(rows(4000, 3900, 4100)), Some(read.clone())), 1000);
-        assert_eq!(change(Some(read.clone()), Some(rows(4000, 3900, 4100))), -1000);
+        assert_eq!(change(Some(rows(4944, 4800, 5100)), Some(read)), 0);
+        assert_eq!(change(Some(rows(4000, 3900, 4100)), Some(read)), 1000);
+        assert_eq!(change(Some(read), Some(rows(4000, 3900, 4100))), -1000);
         let unread = TableFigures { rows: None, ..TableFigures::ZERO };
-        assert_eq!(change(Some(unread), Some(read.clone())), 0);
+        assert_eq!(change(Some(unread), Some(read)), 0);
         assert_eq!(change(None, Some(read)), 5000);
     }
 }
