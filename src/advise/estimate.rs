@@ -34,6 +34,15 @@ pub(super) fn part_left(change: f64) -> f64 {
 }
 
 impl Figure {
+    /// Makes it larger than it was.
+    pub(super) fn add(&mut self, more: f64) {
+        let today = self.today();
+        self.value = self.value.plus(Interval::exact(more));
+        if let Some(change) = &mut self.change {
+            *change = change.plus(Interval::exact(more / today));
+        }
+    }
+
     /// What it is today.
     pub(super) fn today(&self) -> f64 {
         self.value.estimate / self.change.map_or(1.0, |change| part_left(change.estimate))
@@ -620,5 +629,26 @@ impl ComparedVariant<'_> {
             },
             written: formulas.written(&Sums::total(&variant.tally.parts()), variant.scale),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_added_to_the_change_too() {
+        let mut figure = Figure {
+            value: Interval { estimate: 110.0, low: 105.0, high: 115.0 },
+            change: Some(Interval { estimate: 0.1, low: 0.05, high: 0.15 }),
+        };
+        figure.add(20.0);
+        let change = figure.change.unwrap();
+        assert!((figure.today() - 100.0).abs() < 1e-9, "{figure:?}");
+        assert!((change.estimate - 0.3).abs() < 1e-9 && (change.high - 0.35).abs() < 1e-9);
+        // of what is not there today there is no change
+        let mut new = Figure { value: Interval::exact(1.0), change: None };
+        new.add(2.0);
+        assert_eq!((new.value.estimate, new.change), (3.0, None));
     }
 }

@@ -386,6 +386,25 @@ impl<'a> ColumnSample<'a> {
         }
     }
 
+    /// The figures by which settings are chosen. Measured times differ from call to call: they are shown, and choose nothing.
+    /// Attempts at compression that fail count where there would be more of them than today, and not where there would be
+    /// less: settings that spare them store the values as they are.
+    fn choosing_figures(&self) -> Vec<Figures> {
+        let write =
+            WritePrices { pglz_refused_ns: 0.0, lz4_refused_ns: 0.0, ..WritePrices::default() };
+        let scope = self.scope();
+        let mut without = figures(self.tally, &scope, &Pricing { write, ..Pricing::default() });
+        let with = figures(self.tally, &scope, &Pricing::default());
+        let mut today = None;
+        for (figures, with) in without.iter_mut().zip(&with) {
+            let own = &mut figures.costs.write_cpu_ns.figure;
+            let failing = with.costs.write_cpu_ns.figure.value.estimate - own.value.estimate;
+            let more = failing - *today.get_or_insert(failing);
+            own.add(more.max(0.0));
+        }
+        without
+    }
+
     /// Today, the present settings if they would store values differently, and the others. Only today if nothing is
     /// compared.
     fn candidates(&self, goal: &Goal, compares: bool) -> Vec<Candidate<'a>> {
@@ -395,7 +414,7 @@ impl<'a> ColumnSample<'a> {
         let page = self.subject.server.page_size.bytes() as f64;
         let scale = self.scale();
         let estimated = figures(self.tally, &self.scope(), &self.calibrated.pricing);
-        let weighty = figures(self.tally, &self.scope(), &choosing_prices());
+        let weighty = self.choosing_figures();
         let before = weighty.first().copied().unwrap_or_default();
         let fresh_today = estimated.first().copied().unwrap_or_default().read_buffers;
         let mut all: Vec<Candidate<'a>> = Vec::with_capacity(estimated.len());
@@ -468,13 +487,6 @@ impl<'a> ColumnSample<'a> {
         self.exclude(&mut all, goal);
         all
     }
-}
-
-/// The prices by which settings are chosen. Measured times differ from call to call: they are shown, and choose nothing. Nor
-/// do attempts at compression that fail: settings that spare them store the values as they are.
-fn choosing_prices() -> Pricing {
-    let write = WritePrices { pglz_refused_ns: 0.0, lz4_refused_ns: 0.0, ..WritePrices::default() };
-    Pricing { write, ..Pricing::default() }
 }
 
 impl Candidate<'_> {

@@ -40,7 +40,7 @@ pub enum Misfit {
 
 /// How rows are read with columns that are said to be theirs.
 #[derive(Debug, Default)]
-struct Fit {
+struct ColumnFit {
     rows: usize,
     /// Rows that have the columns of chunks of a TOAST relation.
     chunks: usize,
@@ -58,7 +58,7 @@ struct Fit {
     lost: usize,
 }
 
-impl Fit {
+impl ColumnFit {
     fn add(
         &mut self,
         block: BlockNumber,
@@ -263,11 +263,11 @@ impl FileTarget<'_> {
     }
 
     /// Reads rows that are not dead as rows of the columns, and as chunks, in blocks that are spread over a file.
-    fn fit(&self, path: &Path) -> Option<Fit> {
+    fn fit(&self, path: &Path) -> Option<ColumnFit> {
         let mut file = RelationFile::open(path, self.page_size).ok()?;
         let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
         let mut page = vec![0; self.page_size.bytes()];
-        let mut fit = Fit::default();
+        let mut fit = ColumnFit::default();
         let step = total.div_ceil(ATTRIBUTE_BLOCKS).max(1);
         for block in (0..total).step_by(step as usize).map(BlockNumber) {
             if !matches!(file.read(block, &mut page), Ok(true)) {

@@ -122,31 +122,33 @@ pub(super) fn ranked(overview: &Overview, limit: Option<usize>, document: &mut D
 
 /// The tables that findings were searched for in, and those in which they could not be.
 fn examined(totals: &Totals) -> String {
+    const UNEXAMINED: &str = "neither free space nor values were examined (toastctl advise-threshold TABLE examines values)";
     let unsearched = counted(totals.unsearched, "table");
-    if totals.looked_at == 0 && totals.unsearched > 0 {
+    let by_functions = counted(totals.by_functions, "table");
+    let mut of = if are_by_functions(totals) {
+        format!("{by_functions} read without pages: {UNEXAMINED}")
+    } else if is_unknown(totals) {
         return format!("{unsearched} that could not be read, or only in part");
-    }
-    let mut of = match totals.looked_at {
-        0 => "tables of 1 MB or more: there is none".to_owned(),
-        tables => format!("{} of 1 MB or more", counted(tables, "table")),
+    } else {
+        format!("{} of 1 MB or more", counted(totals.looked_at, "table"))
     };
     if totals.unsearched > 0 {
         of.push_str(&format!("; {unsearched} could not be read, or only in part"));
     }
-    if totals.by_functions > 0 {
-        let tables = counted(totals.by_functions, "table");
-        of.push_str(&format!(
-            "; of {tables} read without pages, neither free space nor values were examined (toastctl advise-threshold \
-             TABLE examines values)"
-        ));
+    if totals.by_functions > 0 && !are_by_functions(totals) {
+        of.push_str(&format!("; of {by_functions} read without pages, {UNEXAMINED}"));
     }
     of
 }
 
+/// Whether no table was read by its pages.
+fn are_by_functions(totals: &Totals) -> bool {
+    totals.read > 0 && totals.by_functions >= totals.read
+}
+
 /// Whether no table could be read, or none by its pages, so that there is no verdict.
 fn is_unknown(totals: &Totals) -> bool {
-    let all_by_functions = totals.read > 0 && totals.by_functions >= totals.read;
-    all_by_functions || totals.looked_at == 0 && totals.unsearched > 0
+    are_by_functions(totals) || totals.looked_at == 0 && totals.unsearched > 0
 }
 
 /// The tone of "none".

@@ -604,9 +604,13 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
 
 /// Which table to name instead of its TOAST relation, as it can be typed in a shell.
 pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> Result<String, LiveError> {
-    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c \
-         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.reltoastrelid = $1";
+    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_depend AS d \
+         JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = $1 \
+           AND d.refclassid = d.classid AND d.deptype = 'i'";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    // those of catalogs that initdb made have no entry
     let Some(row) = rows.first() else {
         return Ok("Name the table that it belongs to.".to_owned());
     };

@@ -291,7 +291,7 @@ fn bad_input_is_told_what_is_allowed() {
         HINT:  Columns that can be toasted are "v".
         2: toastctl: error: policy "best" needs storage extended or main, not external
         2: toastctl: error: relation "public.narrow" has no column that can be toasted
-        1: toastctl: error: "public.seen" is a view; name the tables that it reads
+        1: toastctl: error: "public.seen" is a view; name the tables that it reads: public.t
         1: toastctl: error: relation "nothing" does not exist
         HINT:  toastctl inspect shows the tables of this database; -d names another one.
         "#
