@@ -457,7 +457,7 @@ impl AfterCommand {
     }
 }
 
-/// At most so many rounds of compaction are foretold, each of which frees this part of a file or more.
+/// The forecast ends after this many rounds of compaction, or with a round that frees less than this part of the file.
 const ROUNDS: usize = 10;
 const LEAST_ROUND: f64 = 1.0 / 16.0;
 

@@ -34,7 +34,7 @@ pub(super) fn part_left(change: f64) -> f64 {
 }
 
 impl Figure {
-    /// Makes it larger than it was.
+    /// Adds an amount, and its part of today's figure to the change.
     pub(super) fn add(&mut self, more: f64) {
         let today = self.today();
         self.value = self.value.plus(Interval::exact(more));
@@ -222,7 +222,7 @@ pub struct PrefixRead {
     pub cpu_ns: CpuTime,
 }
 
-/// What a conversion writes anew of the whole table, and what it leaves of the values of dropped columns.
+/// What a conversion rewrites in the whole table, and how much of the dropped columns' values it leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Written {
     /// Bytes of heap tuples.
@@ -293,9 +293,15 @@ impl Figures {
             toast_index_bytes: self.files.toast_index_bytes.scaled(chunks),
             ..self.files
         };
-        let Written { heap_bytes, heap_apart_bytes, values, toast_bytes, index_bytes, .. } =
-            self.written;
-        let Written { dropped_toast_bytes, dropped_index_bytes, .. } = self.written;
+        let Written {
+            heap_bytes,
+            heap_apart_bytes,
+            values,
+            toast_bytes,
+            index_bytes,
+            dropped_toast_bytes,
+            dropped_index_bytes,
+        } = self.written;
         let dropped = share(part.dropped_chunks, all.dropped_chunks);
         let written = Written {
             dropped_toast_bytes: dropped_toast_bytes * dropped,

@@ -145,7 +145,7 @@ fn amount(figure: &Figure, end: End) -> f64 {
 }
 
 /// The part that the time of a whole read, or of compression in a whole UPDATE, has become.
-pub(super) fn read_part(cpu: &Figure, end: End) -> f64 {
+pub(super) fn cpu_part(cpu: &Figure, end: End) -> f64 {
     (READ_NS + amount(cpu, end)) / (READ_NS + cpu.today())
 }
 
@@ -161,12 +161,12 @@ impl Score {
         Score {
             size: part(figures.files.total_bytes.change, end),
             scan: part(figures.files.heap_bytes.change, end),
-            read: read_part(&figures.read_cpu_ns.figure, end).powf(1.0 - COLD - PREFIX)
+            read: cpu_part(&figures.read_cpu_ns.figure, end).powf(1.0 - COLD - PREFIX)
                 * cold.powf(COLD)
-                * read_part(&prefix.figure, end).powf(PREFIX),
+                * cpu_part(&prefix.figure, end).powf(PREFIX),
             write: (bytes * wal).powf((1.0 - OTHER - COMPRESSION) / 2.0)
                 * other.powf(OTHER)
-                * read_part(&costs.write_cpu_ns.figure, end).powf(COMPRESSION),
+                * cpu_part(&costs.write_cpu_ns.figure, end).powf(COMPRESSION),
         }
     }
 
@@ -722,7 +722,7 @@ pub(super) fn reasons(
     }
 }
 
-/// What new values may add to the table before a user is told.
+/// From this growth of the table on, as a fraction of it, the reasons say what storing all values so would add.
 const MUCH_MORE: f64 = 0.1;
 
 /// What a faster read is worth being mentioned for, as a part of today's CPU time.

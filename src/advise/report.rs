@@ -11,7 +11,7 @@ use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
 use super::recommend::{
     Described, ESTIMATE, Exclusion, Goal, Optimize, OtherColumns, Recommendation, Weighed,
-    read_part, reasons, recommend, weighting,
+    cpu_part, reasons, recommend, weighting,
 };
 use super::result::{
     Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, PartitionsReport,
@@ -256,8 +256,8 @@ impl<'a> ColumnSample<'a> {
     }
 
     /// By how much the command makes the files larger if these have no free space now, as a part: what an earlier command
-    /// has left is no room for another one to grow, and no gain of it.
-    /// Nor are the values of dropped columns that it takes out of rows.
+    /// has left is no room for another one to grow, and no gain of it. Values of dropped columns that it takes out of rows
+    /// are no gain either.
     pub(super) fn growth(&self, then: SampledFigures<'_>, today: SampledFigures<'_>) -> Interval {
         let [figures, before] = [then, today].map(|one| one.figures.without_dropped_columns());
         let then = SampledFigures { figures: &figures, ..then };
@@ -510,7 +510,7 @@ impl Candidate<'_> {
 
     /// What is left of the CPU time that an UPDATE of a value takes.
     fn write_part(&self) -> f64 {
-        read_part(&self.figures.costs.write_cpu_ns.figure, ESTIMATE)
+        cpu_part(&self.figures.costs.write_cpu_ns.figure, ESTIMATE)
     }
 
     fn is_plain(&self, method: Method) -> bool {
@@ -647,6 +647,9 @@ fn for_new_values(
     all: &[Candidate<'_>],
     optimize: Optimize,
 ) -> Option<String> {
+    if optimize != Optimize::Write {
+        return None;
+    }
     let present = &sample.variants.present;
     let may_be_set = all.iter().filter(|one| {
         one.kind == CandidateKind::Other
@@ -656,7 +659,7 @@ fn for_new_values(
             && one.figures.written.heap_bytes <= 0.0
     });
     let cheapest = may_be_set.min_by(|a, b| a.write_part().total_cmp(&b.write_part()))?;
-    if optimize != Optimize::Write || cheapest.write_part() > NOTABLY_LESS {
+    if cheapest.write_part() > NOTABLY_LESS {
         return None;
     }
     let Subject { server, partition_names, .. } = sample.subject;

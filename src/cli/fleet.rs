@@ -27,6 +27,7 @@ use crate::report::document::{Format, OutputFormat};
 use crate::report::fleet::{SCHEMA, TargetOutput, TargetReport, Writer};
 use crate::report::nagios::State;
 use crate::report::overview::View;
+use crate::report::units::counted;
 use crate::retoast::memory;
 use crate::retoast::memory::finished::Finished;
 use crate::server::sink::Failed;
@@ -39,7 +40,7 @@ const LONGEST_LINE: usize = 8 << 10;
 const MOST_TARGETS: usize = 100_000;
 /// The most lines of a file of targets with the same mistake that are reported one by one.
 const MOST_TOLD: usize = 3;
-/// What a file of targets has.
+/// The hint about what a file of targets holds.
 const LINES: &str = "Each line names a database: a URI, a connection string or a service name.";
 /// Threads that work at a time, however many connections are allowed.
 const MOST_AT_A_TIME: usize = 128;
@@ -301,7 +302,7 @@ impl Fleet<'_> {
         let mut waiting = Vec::new();
         let mut outcomes = Vec::new();
         let mut known = HashSet::new();
-        let mut told = BTreeMap::new();
+        let mut mistakes: BTreeMap<String, usize> = BTreeMap::new();
         for (line, text) in self.lines()? {
             match self.target(text.as_deref()) {
                 Ok((_, target)) if !known.insert(target.name.clone()) => {
@@ -310,19 +311,19 @@ impl Fleet<'_> {
                 Ok((server_key, target)) => waiting.push(Pending { server_key, target }),
                 Err(failure) => {
                     let text = failure.message.to_string();
-                    let same = told.entry(text).or_insert(0_usize);
-                    *same += 1;
-                    if *same <= MOST_TOLD {
+                    let lines = mistakes.entry(text).or_default();
+                    *lines += 1;
+                    if *lines <= MOST_TOLD {
                         ui.tell(failure.message.clone().of_target(&line));
                     }
                     outcomes.push(DatabaseOutcome::untold(line, failure));
                 }
             }
         }
-        for (text, same) in told {
-            if let more @ 1.. = same.saturating_sub(MOST_TOLD) {
-                let lines = if more == 1 { "line" } else { "lines" };
-                ui.tell(Message::error(format!("{more} more {lines}: {text}")).hint(LINES));
+        for (text, lines) in mistakes {
+            if let more @ 1.. = lines.saturating_sub(MOST_TOLD) {
+                let more = counted(more as u64, "more line");
+                ui.tell(Message::error(format!("{more}: {text}")).hint(LINES));
             }
         }
         Ok((waiting, outcomes))

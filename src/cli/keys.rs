@@ -2,6 +2,7 @@
 //! in columns of their own.
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::advise::{self, AdviseOutput, Emit};
 use super::arguments::{
@@ -70,12 +71,12 @@ pub struct KeysArgs {
     #[arg(
         long,
         value_name = "WHAT",
-        value_parser = ["sql"],
+        value_parser = PossibleValuesParser::new(["sql"]).map(|_| Emit::Sql),
         hide_possible_values = true,
         requires = "extract",
         help_heading = "Columns of their own"
     )]
-    emit: Option<String>,
+    emit: Option<Emit>,
 
     /// Rows read per row written
     ///
@@ -189,8 +190,7 @@ async fn extraction(
     let advisor = advisor(args, database).await?;
     let shown = Shown { extraction: true, details: args.details.details, asked: false };
     let server = ServerReport::new(&advisor.server, advisor.connection.address());
-    let emit = args.emit.as_ref().map(|_| Emit::Sql);
-    let mut output = AdviseOutput::new(ui, emit, shown, server, Some(extract));
+    let mut output = AdviseOutput::new(ui, args.emit, shown, server, Some(extract));
     let interrupt = ui.interrupted();
     let ended =
         crate::advise::run::tables(&advisor, &args.tables.tables, None, &mut output, interrupt)

@@ -285,7 +285,7 @@ fn convert(
         }
         (None, None) if args.target.is_some() => {
             return Err(Failure::usage("--target requires --toaster or --policy").hint(
-                "The column's values are stored anew: -c COLUMN --toaster lz4 --target 4080.",
+                "A new target takes a conversion, as in: -c COLUMN --toaster lz4 --target 4080.",
             ));
         }
         (None, None) => {

@@ -231,8 +231,8 @@ impl FileTarget<'_> {
         }))
     }
 
-    /// Why the columns cannot be those of the heap's rows, nor its rows damaged in this way: nearly all of them are read
-    /// otherwise. Blocks that cannot be read are left to whoever reads all of them.
+    /// Why the columns cannot be those of the heap's rows: nearly all of these contradict them, which are too many to be
+    /// damaged. Blocks that cannot be read are left to whoever reads all of them.
     pub fn misfit(&self) -> Option<Misfit> {
         let fit = self.fit(self.heap)?;
         let failed: usize = fit.failed.values().sum();

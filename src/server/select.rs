@@ -572,6 +572,13 @@ async fn wrong_kind(client: &Client, class: &Class) -> Result<LiveError, LiveErr
     Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
 }
 
+/// The name in a row of schema and name, as it is typed in a shell.
+fn typed_name(row: &Row) -> Result<String, LiveError> {
+    let schema: String = row.try_get(0)?;
+    let name: String = row.try_get(1)?;
+    Ok(table_words(&schema, &name))
+}
+
 /// The tables to name instead of a view: those that it reads, and those that its views read.
 async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
     let sql = "WITH RECURSIVE read (oid, kind) AS (\
@@ -590,7 +597,7 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
     // it may read foreign tables
     let mut names = Vec::with_capacity(rows.len());
     for row in rows.iter().take(LISTED) {
-        names.push(table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?));
+        names.push(typed_name(row)?);
     }
     let more = rows.len().saturating_sub(LISTED);
     Ok(match (names.as_slice(), more) {
@@ -614,8 +621,7 @@ pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> Result<String, 
     let Some(row) = rows.first() else {
         return Ok("Name the table that it belongs to.".to_owned());
     };
-    let table = table_words(&row.try_get::<_, String>(0)?, &row.try_get::<_, String>(1)?);
-    Ok(format!("Name the table that it belongs to: {table}"))
+    Ok(format!("Name the table that it belongs to: {}", typed_name(row)?))
 }
 
 /// The table to name instead of its index.
@@ -759,11 +765,7 @@ async fn of_oid(connection: &Connection, wanted: &str) -> Result<Option<String>,
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $1";
     let rows = connection.client().query_typed(sql, &[(&oid, Type::OID)]).await?;
     match (rows.first(), toast) {
-        (Some(row), _) => {
-            let schema: String = row.try_get(0)?;
-            let table: String = row.try_get(1)?;
-            Ok(Some(format!("OID {oid} is {}.", table_words(&schema, &table))))
-        }
+        (Some(row), _) => Ok(Some(format!("OID {oid} is {}.", typed_name(row)?))),
         (None, Some(_)) => Ok(Some(format!("No table of this database has the OID {oid}."))),
         (None, None) => Ok(None),
     }

@@ -4,8 +4,8 @@
 use crate::support::command::{run, toastctl};
 use crate::support::findings::{act, findings, prepared, settled};
 use crate::support::measured::buffers;
-use crate::support::reports::Printed;
 use crate::support::reports::advise::Report;
+use crate::support::reports::{Interval, Printed};
 use crate::support::server::{self, Database};
 use crate::support::verbs::advised;
 
@@ -27,6 +27,25 @@ fn carry_out(database: &Database<'_>, report: &Printed<Report>) {
     let words = &report.recommendation.command;
     assert_eq!(words[0], "toastctl");
     run(toastctl().args(&words[1..]).args(["-d", &database.conninfo()])).ok();
+}
+
+/// Converts the table that these arguments begin with, and expects its size to be inside the interval foretold for a candidate;
+/// both are returned.
+#[track_caller]
+fn became_as_foretold(
+    database: &Database<'_>,
+    arguments: &[&str],
+    candidate: &str,
+    retoast: &[&str],
+) -> (Interval, f64) {
+    let report = advised(database, arguments);
+    let foretold = report.candidates.iter().find(|one| one.name == candidate).unwrap();
+    let after = foretold.after_command_bytes;
+    let table = arguments[0];
+    run(toastctl().args(["retoast", table, "-d", &database.conninfo()]).args(retoast)).ok();
+    let now = bytes(database, table);
+    assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
+    (after, now)
 }
 
 #[test]
@@ -209,13 +228,8 @@ fn a_heap_grows_by_large_rows_that_are_far_apart_as_promised() {
          VACUUM ANALYZE",
     );
     let arguments = ["wide", "-c", "b", "--optimize", "read", "--sample", "100%"];
-    let report = advised(&database, &arguments);
-    let after =
-        report.candidates.iter().find(|c| c.name == "main lz4").unwrap().after_command_bytes;
-    let words = ["retoast", "wide", "--column", "b", "--toaster", "main=lz4", "--compact=toast"];
-    run(toastctl().args(words).args(["-d", &database.conninfo()])).ok();
-    let now = bytes(&database, "wide");
-    assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
+    let words = ["--column", "b", "--toaster", "main=lz4", "--compact=toast"];
+    became_as_foretold(&database, &arguments, "main lz4", &words);
 }
 
 /// Of values of dropped columns those go of whose rows the command or its compaction makes new versions.
@@ -231,14 +245,10 @@ fn values_of_dropped_columns_stay_in_rows_that_are_not_written() {
          ALTER TABLE dropped DROP gone;
          VACUUM ANALYZE",
     );
-    let report = advised(&database, &["dropped", "-c", "v", "--sample", "100%"]);
-    let pglz = report.candidates.iter().find(|c| c.name == "extended pglz").unwrap();
-    let after = pglz.after_command_bytes;
-    let words = ["retoast", "dropped", "--column", "v", "--toaster", "pglz", "--compact"];
-    run(toastctl().args(words).args(["--reindex", "-d", &database.conninfo()])).ok();
-    let now = bytes(&database, "dropped");
+    let arguments = ["dropped", "-c", "v", "--sample", "100%"];
+    let words = ["--column", "v", "--toaster", "pglz", "--compact", "--reindex"];
+    let (after, now) = became_as_foretold(&database, &arguments, "extended pglz", &words);
     assert!((after.estimate / now - 1.0).abs() < 0.15, "{now}: {after:?}");
-    assert!((after.low..=after.high).contains(&now), "{now}: {after:?}");
 }
 
 #[test]

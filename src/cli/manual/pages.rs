@@ -53,7 +53,7 @@ impl Page {
     }
 }
 
-/// Whether a word of the text begins with `word`, which is in lower case.
+/// Whether any word of the text starts with `word`, which must be in lower case.
 pub fn has_word(text: &str, word: &str) -> bool {
     let text = text.to_lowercase();
     text.match_indices(word).any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
