@@ -335,7 +335,7 @@ impl AdviseOutput {
         let lines = match emit {
             Some(emit) => Lines::Emitted(emit, ui.stdout()),
             None => {
-                let writer = Writer::new(ui.report_out(), (ui.format, ui.width), shown, server);
+                let writer = Writer::new(ui.paged_out(), (ui.format, ui.width), shown, server);
                 Lines::Reports(writer)
             }
         };

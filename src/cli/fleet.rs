@@ -238,7 +238,7 @@ impl Fleet<'_> {
         if waiting.is_empty() && outcomes.is_empty() {
             return Err(Failure::usage("--targets: the file names no database"));
         }
-        let writer = Writer::new(ui.report_out(), self.verb, format, ui.width, self.view);
+        let writer = Writer::new(ui.paged_out(), self.verb, format, ui.width, self.view);
         let mut printer = Printer { writer, worst: Exit::Ok, error: None };
         if !outcomes.into_iter().all(|outcome| printer.print(outcome)) {
             waiting.clear();

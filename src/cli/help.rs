@@ -1,8 +1,6 @@
 //! Help: the short one of `-?`, on one screen; and `toastctl help`, the manual of a verb or a topic, in the pager.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
-use std::process::{Command as Process, Stdio};
 
 use clap::{Arg, ArgAction, Args, Command, CommandFactory};
 
@@ -12,6 +10,7 @@ use super::manual::pages::{PAGES, has_word};
 use super::manual::topics::{MANAGED, TOPICS};
 use super::manual::verbs::manual;
 use super::manual::{Item, Topic};
+use super::pager;
 use super::terminal::Ui;
 use crate::check::code::Code;
 use crate::report::schema::{SCHEMAS, schema};
@@ -185,32 +184,10 @@ pub(super) fn run(args: &HelpArgs, ui: &Ui) -> Result<Exit, Failure> {
     let width = ui.width.map_or(WIDEST, |width| width.min(WIDEST));
     let mut words = args.about.iter().map(String::as_str);
     let text = text(words.next(), words.next(), width)?;
-    if std::io::stdout().is_terminal() && paged(&text).is_some() {
+    if pager::show(&text).is_some() {
         return Ok(Exit::Ok);
     }
     ui.print(text.as_bytes())
-}
-
-/// Shows a text that is longer than the terminal in the pager, as psql does; `None` where nothing was shown.
-fn paged(text: &str) -> Option<()> {
-    let (_, height) = terminal_size::terminal_size_of(std::io::stdout())?;
-    if text.lines().count() < usize::from(height.0) {
-        return None;
-    }
-    let pager = ["PSQL_PAGER", "PAGER"]
-        .into_iter()
-        .filter_map(|name| std::env::var(name).ok())
-        .find(|pager| !pager.trim().is_empty())
-        .unwrap_or_else(|| "less".to_owned());
-    let mut shown = Process::new("sh");
-    shown.args(["-c", &pager]).stdin(Stdio::piped());
-    if std::env::var_os("LESS").is_none() {
-        shown.env("LESS", "FRX");
-    }
-    let mut child = shown.spawn().ok()?;
-    // a pager that ends early closes the pipe, which is no error
-    let _ = child.stdin.take()?.write_all(text.as_bytes());
-    child.wait().ok().filter(|status| status.code() != Some(127)).map(drop)
 }
 
 fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String, Failure> {

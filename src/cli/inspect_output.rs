@@ -177,7 +177,7 @@ impl InspectOutput {
     }
 
     pub(super) fn new(ui: &Ui, server: Option<ServerReport>) -> InspectOutput {
-        let writer = Writer::new(ui.report_out(), ui.format, ui.width, server);
+        let writer = Writer::new(ui.paged_out(), ui.format, ui.width, server);
         InspectOutput { writer: Some(writer), ..InspectOutput::of_values(ui) }
     }
 
@@ -338,7 +338,7 @@ impl OverviewOutput {
                 _ => {
                     let server = Some(server);
                     let writer =
-                        overview::Writer::new(ui.report_out(), ui.format, ui.width, server, view);
+                        overview::Writer::new(ui.paged_out(), ui.format, ui.width, server, view);
                     OverviewLines::Report(writer)
                 }
             },

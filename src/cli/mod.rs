@@ -20,6 +20,7 @@ mod inspect_output;
 pub mod keys;
 pub mod manual;
 mod mistakes;
+mod pager;
 mod reports;
 pub mod retoast;
 mod retoast_output;
@@ -164,7 +165,9 @@ pub fn main() -> ExitCode {
     let cli = parse();
     cli.verbose.begin();
     let ui = Ui::new(cli.verbose.quiet);
-    match run(&cli, &ui) {
+    let ended = run(&cli, &ui);
+    ui.show_paged();
+    match ended {
         Ok(code) => code,
         Err(failure) => {
             ui.tell(failure.message);

@@ -29,7 +29,7 @@ impl ReportOutput {
         server: Option<ServerReport>,
         details: bool,
     ) -> ReportOutput {
-        let writer = Writer::new::<R>(ui.report_out(), (ui.format, ui.width), server, details);
+        let writer = Writer::new::<R>(ui.paged_out(), (ui.format, ui.width), server, details);
         ReportOutput { ui: ui.clone(), writer, found: false, failed: None }
     }
 

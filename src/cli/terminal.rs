@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
+use super::pager::PagedReports;
 use crate::command::shell_line;
 use crate::inspect::overview::rank::Overview;
 use crate::message::{Message, Severity};
@@ -88,6 +89,8 @@ pub(super) struct Ui {
     /// The run on one of several targets, if it is one. Messages then name the target, and the report stays in memory
     /// until the target's turn has come.
     pub(super) target: Option<Arc<TargetRun>>,
+    /// What readers print on a terminal.
+    paged: Option<Arc<Mutex<PagedReports>>>,
 }
 
 /// A run on one of several targets.
@@ -171,7 +174,9 @@ const ERRORS_KEPT: usize = 100;
 impl Ui {
     /// That of the process.
     pub(super) fn new(quiet: bool) -> Ui {
-        Ui { format: Format::Table, width: output_width(), quiet, place: Vec::new(), target: None }
+        let paged = PagedReports::on_terminal().map(|paged| Arc::new(Mutex::new(paged)));
+        let width = output_width();
+        Ui { format: Format::Table, width, quiet, place: Vec::new(), target: None, paged }
     }
 
     /// The same for a report in this format.
@@ -265,9 +270,27 @@ impl Ui {
     /// have ASCII in their places. What comes from the server stays as it is. Styles are for terminals, unless NO_COLOR,
     /// CLICOLOR or TERM forbids them, or CLICOLOR_FORCE has them everywhere.
     pub(super) fn report_out(&self) -> Plain<Out> {
+        self.plain(self.stdout())
+    }
+
+    /// The same for the report of a reader, which a terminal shows in the pager if it is longer than the screen.
+    pub(super) fn paged_out(&self) -> Plain<Out> {
+        let paged = self.paged.iter().find(|_| self.target.is_none());
+        self.plain(paged.map_or_else(|| self.stdout(), |paged| Out::Paged(Arc::clone(paged))))
+    }
+
+    /// Shows what readers have printed on a terminal, once the run has ended.
+    pub(super) fn show_paged(&self) {
+        if let Some(paged) = &self.paged {
+            // a closed terminal is no error
+            let _ = paged.lock().show();
+        }
+    }
+
+    fn plain(&self, inner: Out) -> Plain<Out> {
         let people = matches!(self.format, Format::Table | Format::Markdown);
         let styled = people && AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        Plain { inner: self.stdout(), ascii: people && !is_utf8(), styled }
+        Plain { inner, ascii: people && !is_utf8(), styled }
     }
 
     pub(super) fn print(&self, text: &[u8]) -> Result<Exit, Failure> {
@@ -387,6 +410,7 @@ pub(super) async fn comes(signal: &mut Option<Signal>) {
 /// Standard output, or what keeps it for later.
 pub(super) enum Out {
     Process(io::BufWriter<io::Stdout>),
+    Paged(Arc<Mutex<PagedReports>>),
     Kept(Arc<TargetRun>),
 }
 
@@ -394,6 +418,7 @@ impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Out::Process(stdout) => stdout.write(bytes),
+            Out::Paged(reports) => reports.lock().write(bytes),
             Out::Kept(target) => {
                 let report = &mut target.kept.lock().report;
                 if report.len().saturating_add(bytes.len()) > LARGEST_REPORT {
@@ -411,7 +436,7 @@ impl Write for Out {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Out::Process(stdout) => stdout.flush(),
-            Out::Kept(_) => Ok(()),
+            Out::Paged(_) | Out::Kept(_) => Ok(()),
         }
     }
 }

@@ -121,7 +121,7 @@ impl ValueArgs {
     }
 
     fn rows(&self, ui: &Ui) -> ValueWriter<Plain<Out>> {
-        let rows = ValueWriter::new(ui.report_out(), ui.format, ui.width);
+        let rows = ValueWriter::new(ui.paged_out(), ui.format, ui.width);
         if self.reassemble.is_some() { rows.with_contents() } else { rows }
     }
 }
@@ -255,7 +255,7 @@ async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> 
 
 /// Prints one value in every detail.
 fn print_anatomy(ui: &Ui, anatomy: &Anatomy) -> Result<Exit, Failure> {
-    let mut out = ui.report_out();
+    let mut out = ui.paged_out();
     let written = match ui.format {
         Format::Json | Format::Jsonl => crate::report::values::one(anatomy, ui.format, &mut out),
         // the others are refused beforehand

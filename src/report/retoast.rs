@@ -14,7 +14,7 @@ use crate::retoast::plan::{
     COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TOAST_REBUILD_LOCK, TRUNCATION_LOCK,
 };
 use crate::retoast::result::{
-    FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
+    Common, FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
     ScanSource, TableReport,
 };
 use crate::retoast::verdict::{Remaining, held, remaining};
@@ -287,20 +287,19 @@ fn tables(report: &Report, document: &mut Document) {
 
 /// The result for several tables together.
 fn net_of_all(tables: &[TableReport]) -> Option<String> {
-    let swept: Vec<&TableReport> = tables.iter().filter(|table| was_swept(table)).collect();
+    let swept: Vec<&TableReport> =
+        tables.iter().filter(|table| table.outcome != Outcome::Planned).collect();
     (swept.len() > 1).then(|| net(&format!("all {} tables", swept.len()), &swept))
 }
 
 /// The lines about a table after the first one.
 fn table_details(table: &TableReport, document: &mut Document) {
     settings_lines(table, document);
-    if table.headed == Headed::Reindex {
-        if was_swept(table) {
-            document.line(&retoast_indexes::work(table), 6);
-        }
-    } else if was_swept(table) {
+    let is_planned = table.outcome == Outcome::Planned;
+    // what a run took is in its last line too
+    if !is_planned && !is_unchanged(table) && table.headed != Headed::Reindex {
         work_lines(table, document);
-    } else {
+    } else if is_planned && table.headed != Headed::Reindex {
         let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
         let found = table.common.rows.found;
         document.unbroken(&format!("rows to {what}: {found} ({})", bytes_of_rows(table)));
@@ -317,7 +316,7 @@ fn table_details(table: &TableReport, document: &mut Document) {
     retoast_indexes::lines(table, document);
     match &table.converted.plan {
         Some(plan) => plan_lines(plan, document),
-        None if table.outcome == Outcome::Planned => {
+        None if is_planned => {
             for lock in locks(table) {
                 document.line(&format!("lock: {lock}"), 5);
             }
@@ -325,10 +324,10 @@ fn table_details(table: &TableReport, document: &mut Document) {
         None => {}
     }
     let name = &table.subject.relation;
-    if was_swept(table) {
+    if !is_planned && !is_unchanged(table) {
         document.gap();
         document.grid(&format!("Sizes of files: {name}"), &size_grid(table));
-    } else {
+    } else if is_planned {
         let now = table.common.before;
         let files = format!(
             "on disk: {} (heap {}, TOAST {}, indexes {})",
@@ -339,7 +338,7 @@ fn table_details(table: &TableReport, document: &mut Document) {
         );
         document.line(&files, 5);
     }
-    if table.headed == Headed::Convert {
+    if scans(table).iter().any(|(_, forms)| !forms.is_empty()) {
         document.gap();
         document.grid(&format!("Values by form and scan: {name}"), &forms_grid(table));
     }
@@ -347,7 +346,7 @@ fn table_details(table: &TableReport, document: &mut Document) {
     for note in &table.common.notes {
         document.line(&format!("note: {}", printable(note)), 6);
     }
-    if was_swept(table) {
+    if !is_planned {
         let net = net(&printable(&table.subject.relation), &[table]);
         document.line(&net, 0);
     }
@@ -426,8 +425,14 @@ fn locks(table: &TableReport) -> Vec<&'static str> {
     locks
 }
 
-fn was_swept(table: &TableReport) -> bool {
-    table.outcome != Outcome::Planned
+/// Whether the run has found nothing to do, so that there are no figures of before and after.
+fn is_unchanged(table: &TableReport) -> bool {
+    let Common { rows, before, peak, after, .. } = &table.common;
+    table.outcome == Outcome::Complete
+        && rows.found == 0
+        && rows.stored == 0
+        && before == after
+        && before == peak
 }
 
 /// What was done to rows.
@@ -444,19 +449,23 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     let outcome = tables.iter().map(|table| table.outcome).max().unwrap_or(Outcome::Complete);
     let worst = tables.iter().filter(|table| table.outcome == outcome).count();
     let of_them = if worst < tables.len() { format!("{worst} ") } else { String::new() };
-    let mut net = format!(
-        "{name}: {of_them}{}: {} before, {} now (heap, TOAST, indexes); {}in {}, with {} of WAL; ",
-        in_a_word(outcome, tables),
-        size(sum(tables, |table| table.common.before.sum())),
-        size(sum(tables, |table| table.common.after.sum())),
-        if tables.iter().all(|table| table.headed == Headed::Reindex) {
+    let before = size(sum(tables, |table| table.common.before.sum()));
+    let after = size(sum(tables, |table| table.common.after.sum()));
+    let time = duration(Duration::from_millis(sum(tables, |table| table.common.effort.elapsed_ms)));
+    let mut net = format!("{name}: {of_them}{}: ", in_a_word(outcome, tables));
+    if tables.iter().all(|table| is_unchanged(table)) {
+        net.push_str(&format!("{after} (heap, TOAST, indexes), as before, in {time}; "));
+    } else {
+        let rows = if tables.iter().all(|table| table.headed == Headed::Reindex) {
             String::new()
         } else {
             format!("{} {} ", rows_done(tables, outcome), done_to(tables))
-        },
-        duration(Duration::from_millis(sum(tables, |table| table.common.effort.elapsed_ms))),
-        size(sum(tables, |table| table.common.effort.wal_bytes))
-    );
+        };
+        let wal = size(sum(tables, |table| table.common.effort.wal_bytes));
+        net.push_str(&format!(
+            "{before} before, {after} now (heap, TOAST, indexes); {rows}in {time}, with {wal} of WAL; "
+        ));
+    }
     let of_indexes = sum(tables, retoast_indexes::spare);
     if tables.iter().any(|table| table.subject.has_toasters) {
         net.push_str("how much of the files is free is not known");
@@ -537,7 +546,10 @@ fn gives_back(tables: &[&TableReport]) -> String {
     let names = names.unwrap_or_default();
     let Some(&first) = names.first() else { return vacuum };
     let rewriters = if names.iter().all(|name| *name == first) { first } else { "VACUUM FULL" };
+    // nobody rewrites a table that only grows by it
     let gives = tables.iter().map(|table| table.gains.rewrite_gives);
+    let gives =
+        gives.map(|gives| gives.map(|gives| if gives.high > 0 { gives } else { Gives::default() }));
     let gives = gives.reduce(|all, one| Some(all?.plus(one?)));
     let Some(gives) = gives.flatten() else {
         return format!("{vacuum}; what VACUUM FULL would return is not known");
@@ -787,7 +799,7 @@ fn compared(predicted: &Predicted) -> String {
 }
 
 /// A dry run writes nothing, so that how fast the server is shows only in the run.
-fn expected_time(seconds: Range) -> String {
+pub(super) fn expected_time(seconds: Range) -> String {
     const SHORT: u64 = 60;
     if seconds.high <= SHORT {
         return format!("up to about {} s", seconds.high);

@@ -1,12 +1,22 @@
 //! What `retoast` reports of `--compact`.
 
 use super::document::Document;
+use super::retoast::expected_time;
 use super::units::{counted, size};
 use crate::retoast::result::{CompactedFile, FileEnd, FileReport, TableReport};
+use toast_format::model::interval::Range;
 
 /// The result for each file, and what is left and why.
 pub(super) fn lines(table: &TableReport, document: &mut Document) {
     table.compaction.iter().for_each(|file| file_lines(file, document));
+    let times = table.compaction.iter().filter_map(|file| file.seconds_expected);
+    if let Some(seconds) = times.reduce(added) {
+        document.line(&format!("expected: {}", expected_time(seconds)), 5);
+    }
+}
+
+fn added(all: Range, one: Range) -> Range {
+    Range { low: all.low + one.low, high: all.high + one.high }
 }
 
 fn file_lines(file: &FileReport, document: &mut Document) {

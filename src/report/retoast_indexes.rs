@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::table::{printable, statement};
-use super::units::{counted, size};
+use super::units::size;
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::{IndexEnd, IndexReport, TableReport};
 
@@ -75,16 +75,6 @@ fn line(index: &IndexReport) -> Option<String> {
         }
         IndexEnd::Invalid => format!("left: invalid index {name}: {before}: {reason}{todo}"),
     })
-}
-
-/// WAL and time of a run that touches no rows.
-pub(super) fn work(table: &TableReport) -> String {
-    format!(
-        "work: {}, {} of WAL, {:.1} s",
-        counted(table.common.effort.vacuums, "vacuum"),
-        size(table.common.effort.wal_bytes),
-        table.common.effort.elapsed_ms as f64 / 1000.0
-    )
 }
 
 #[cfg(test)]

@@ -204,11 +204,17 @@ pub(crate) fn seconds(found: &FirstScan) -> Range {
     if found.expected.rows == 0 {
         return Range::rounded(scan * 0.5, scan * 2.0);
     }
-    let rows = found.expected.rows as f64;
-    let least = wal.low as f64 / WAL_SPEED.0 + rows * ROW_TIME.0;
-    let most = wal.high as f64 / WAL_SPEED.1 + rows * ROW_TIME.1;
-    let naps = 1.0 + found.nice;
-    Range::rounded(scan + least * naps, scan * 3.0 + most * naps)
+    let [least, most] = writing_seconds(found.expected.rows, wal.low, wal.high, found.nice);
+    Range::rounded(scan + least, scan * 3.0 + most)
+}
+
+/// The least and the most seconds for storing this many rows anew with this much WAL, sleeping `nice` times as long in
+/// between.
+pub(crate) fn writing_seconds(rows: u64, least_wal: u64, most_wal: u64, nice: f64) -> [f64; 2] {
+    let rows = rows as f64;
+    let least = least_wal as f64 / WAL_SPEED.0 + rows * ROW_TIME.0;
+    let most = most_wal as f64 / WAL_SPEED.1 + rows * ROW_TIME.1;
+    [least, most].map(|seconds| seconds * (1.0 + nice))
 }
 
 fn locks(found: &FirstScan) -> Vec<String> {

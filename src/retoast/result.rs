@@ -802,6 +802,8 @@ pub struct FileReport {
     pub bytes_found: u64,
     /// WAL that moving them is expected to write, without full-page images and with all of them; null without --dry-run.
     pub wal_expected: Option<Range>,
+    /// How long moving them is expected to take, in seconds, without waits for other sessions; null without --dry-run.
+    pub seconds_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
     /// Rows still beyond the future end of the file after the last round; those that the server refused are not counted.
@@ -880,7 +882,7 @@ impl FileReport {
             *sum = sum.saturating_add(more);
         }
         self.rounds += other.rounds;
-        self.wal_expected = None;
+        (self.wal_expected, self.seconds_expected) = (None, None);
         self.held_back |= other.held_back;
     }
 

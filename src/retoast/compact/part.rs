@@ -8,6 +8,7 @@ use crate::retoast::compact::rounds::{Action, Event, Pace, Piece, RoundTuning, R
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::WorkKind;
+use crate::retoast::plan::writing_seconds;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{Common, CompactedFile, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
@@ -179,7 +180,12 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         let Some(found) = self.file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
         self.is_still_there().await?;
         self.record(&found);
-        self.file_report.wal_expected = Some(self.wal_of(&room, layout.end, &found.pieces));
+        let wal = self.wal_of(&room, layout.end, &found.pieces);
+        let nice = self.guard.session.throttle.options.limits.nice;
+        let rows = self.file_report.rows_found;
+        let [least, most] = writing_seconds(rows, wal.low, wal.high, nice);
+        self.file_report.wal_expected = Some(wal);
+        self.file_report.seconds_expected = Some(Range::rounded(least, most));
         Ok(FileEnd::Planned)
     }
 

@@ -10,7 +10,7 @@ use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, RUN_STOPPED, Tried};
-use crate::retoast::pace::throttle::Throttle;
+use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
 use crate::retoast::preflight::Preflight;
 use crate::retoast::preflight::owner::Approval;
 use crate::retoast::preflight::ready::{ConvertRequest, Task};
@@ -352,8 +352,6 @@ pub(crate) fn departures(
 
 /// The time between two looks at the transactions that the run waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A wait of this length is reported, and again each time this much more has passed.
-const TELL_EVERY: Duration = Duration::from_secs(10);
 /// The first report of a wait comes earlier.
 const TELL_FIRST: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::listener::Listener;
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::throttle::Throttle;
+use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{Client, LiveError};
 use toast_format::disk::Oid;
@@ -68,6 +68,7 @@ impl LockTries<'_> {
         mut attempt: impl AsyncFnMut() -> Result<T, LiveError>,
     ) -> Result<Tried<T>, LiveError> {
         let began = Instant::now();
+        let mut told: Option<Instant> = None;
         for number in 1..=LOCK_TRIES {
             match attempt().await {
                 Err(LiveError::Server(error))
@@ -81,12 +82,15 @@ impl LockTries<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
-            let holder = match self.throttle {
-                Some(throttle) => throttle.lock_holder(self.table).await,
-                None => None,
-            };
-            let why = Wait::NoLock { what: what.to_owned(), holder };
-            self.listener.note(Some(self.name), &why.note());
+            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                let holder = match self.throttle {
+                    Some(throttle) => throttle.lock_holder(self.table).await,
+                    None => None,
+                };
+                let why = Wait::NoLock { what: what.to_owned(), holder };
+                self.listener.note(Some(self.name), &why.note());
+                told = Some(Instant::now());
+            }
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }
         Ok(Tried::NoLock)

@@ -886,8 +886,8 @@ fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
     ((table * max_bloat) as u64).max(GROWTH_FLOOR)
 }
 
-/// How often the same reason is reported.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// How often the same reason to wait is reported.
+pub(crate) const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Shorter pauses are counted but not reported.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
 
