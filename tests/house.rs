@@ -27,7 +27,7 @@ const KNOWN_CIRCLES: [&[&str]; 0] = [];
 
 /// Files of `cli` that run things themselves, with what was found there: the pager, and the command of `--set on-end`.
 const KNOWN_IN_CLI: [(&str, &str); 2] =
-    [("cli/help.rs", "spawn"), ("cli/retoast_output.rs", "spawn")];
+    [("cli/pager.rs", "spawn"), ("cli/retoast_output.rs", "spawn")];
 
 /// One source file, without its tests and comments.
 struct Source {

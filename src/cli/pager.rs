@@ -4,9 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::{Child, Command, Stdio};
 
 use anstream::adapter::strip_str;
-use tokio::signal::unix::SignalKind;
-
-use super::terminal::{runtime, signals};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code of a shell that has not found the pager.
 const NOT_FOUND: i32 = 127;
@@ -49,9 +48,9 @@ fn start() -> io::Result<Child> {
         shown.env("LESS", "FRX");
     }
     // Ctrl-C is for the pager now: once listened to, it no longer ends this process
-    if let Ok(runtime) = runtime(0) {
+    if let Ok(runtime) = Builder::new_current_thread().enable_all().build() {
         let _inside = runtime.enter();
-        signals(SignalKind::interrupt());
+        drop(signal(SignalKind::interrupt()));
     }
     shown.spawn()
 }

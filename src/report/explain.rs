@@ -60,6 +60,11 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         several(&explanation.rows, "row")
     );
     document.heading(&head, 2);
+    if sample.rows > 0
+        && let Some(slowest) = slowest(&explanation.columns)
+    {
+        document.line(&slowest, 0);
+    }
     for column in &explanation.columns {
         document.gap();
         paragraphs(explanation, column, document);
@@ -78,9 +83,6 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         );
         document.line(&line, 0);
         widths(explanation, document);
-        if let Some(slowest) = slowest(&explanation.columns) {
-            document.line(&slowest, 0);
-        }
         document.line("Whether other settings are read faster:", 0);
         document.command(&explanation.command);
     }

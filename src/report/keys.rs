@@ -167,11 +167,11 @@ fn costs(report: &KeysReport) -> Grid {
             number("Share", 0, |key| percent(key.sizes.share.estimate)),
             number("Chunk", 6, first_chunk),
             number("Buffers", 0, |key| plain(key.costs.buffers_now.estimate)),
-            number("Own", 0, |key| optional(&key.costs.buffers_extracted, plain)),
+            number("Own buffers", 0, |key| optional(&key.costs.buffers_extracted, plain)),
             number("CPU", 3, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
-            number("Own", 3, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
+            number("Own CPU", 3, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
             number("WAL", 0, |key| size(key.costs.wal_now.estimate.round() as u64)),
-            number("Own", 0, |key| {
+            number("Own WAL", 0, |key| {
                 optional(&key.costs.wal_extracted, |wal| size(wal.round() as u64))
             }),
         ],

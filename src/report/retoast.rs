@@ -7,7 +7,7 @@ use super::document::{Document, Format, csv_records, json, json_line};
 use super::html::Page;
 use super::retoast_course::course;
 use super::table::{Grid, Head, Style, Tone, number, printable, text};
-use super::units::{counted, duration, rough_duration, size};
+use super::units::{counted, duration, expected_time, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::command::{is_typed_as_shown, shell_line};
 use crate::retoast::plan::{
@@ -18,7 +18,6 @@ use crate::retoast::result::{
     ScanSource, TableReport,
 };
 use crate::retoast::verdict::{Remaining, held, remaining};
-use toast_format::model::interval::Range;
 use toast_format::model::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
@@ -796,17 +795,6 @@ fn compared(predicted: &Predicted) -> String {
         size(predicted.growth_bytes.all.estimate),
         size(predicted.growth_bytes_actual)
     )
-}
-
-/// A dry run writes nothing, so that how fast the server is shows only in the run.
-pub(super) fn expected_time(seconds: Range) -> String {
-    const SHORT: u64 = 60;
-    if seconds.high <= SHORT {
-        return format!("up to about {} s", seconds.high);
-    }
-    let low = rough_duration(seconds.low);
-    let high = rough_duration(seconds.high);
-    format!("{low} to {high}, depending on the server; the run's first batches will show more")
 }
 
 /// Writes the plan. Its statements are in the JSON form.

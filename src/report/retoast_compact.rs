@@ -1,8 +1,7 @@
 //! What `retoast` reports of `--compact`.
 
 use super::document::Document;
-use super::retoast::expected_time;
-use super::units::{counted, size};
+use super::units::{counted, expected_time, size};
 use crate::retoast::result::{CompactedFile, FileEnd, FileReport, TableReport};
 use toast_format::model::interval::Range;
 

@@ -30,6 +30,9 @@ pub struct Head {
     is_name: bool,
 }
 
+/// The rank from which on a phone does not show a column of a page.
+const WIDE: u8 = 3;
+
 /// Columns of a terminal that names keep.
 const NAME: usize = 16;
 
@@ -51,7 +54,12 @@ impl Head {
 
     /// The class of cells on a page.
     fn class(&self) -> Option<&'static str> {
-        self.right.then_some("number")
+        match (self.right, self.rank >= WIDE) {
+            (true, true) => Some("number wide"),
+            (true, false) => Some("number"),
+            (false, true) => Some("wide"),
+            (false, false) => None,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use toast_format::model::interval::Range;
 use x509_cert::der::DateTime;
 
 pub use crate::message::size;
@@ -132,6 +133,17 @@ pub(super) fn plain(value: f64) -> String {
 pub(crate) fn utc() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     DateTime::from_unix_duration(since).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+/// A dry run writes nothing, so that how fast the server is shows only in the run.
+pub(super) fn expected_time(seconds: Range) -> String {
+    const SHORT: u64 = 60;
+    if seconds.high <= SHORT {
+        return format!("up to about {} s", seconds.high);
+    }
+    let low = rough_duration(seconds.low);
+    let high = rough_duration(seconds.high);
+    format!("{low} to {high}, depending on the server; the run's first batches will show more")
 }
 
 #[cfg(test)]
