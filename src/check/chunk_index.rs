@@ -95,7 +95,7 @@ impl ChunkIndex {
             if broken.contains(&tid.item) {
                 continue;
             }
-            self.enter(toast, tid, &tuple, fate(visible.visibility(tid, &tuple)));
+            self.enter(toast, tid, &tuple, fate(visible, &page, tid, &tuple));
         }
     }
 
@@ -357,7 +357,7 @@ impl<V: Visible> SeenPage<'_, V> {
                 continue;
             }
             let size = u32::try_from(size).unwrap_or(u32::MAX);
-            let fate = fate(visible.visibility(tid, &tuple));
+            let fate = fate(visible, &page, tid, &tuple);
             let chunk = ChunkTuple {
                 seen: ChunkSeen { tid, seq, form, size, fate },
                 xids: [tuple.xmin.0, tuple.xmax.0],
@@ -371,8 +371,10 @@ impl<V: Visible> SeenPage<'_, V> {
     }
 }
 
-fn fate(seen: Visibility) -> Fate {
-    match seen {
+fn fate(visible: &dyn Visible, page: &Page<'_>, tid: ItemPointer, tuple: &HeapTuple<'_>) -> Fate {
+    match visible.visibility(tid, tuple) {
+        // nobody asked about the tuples of such a page
+        Visibility::Unknown { .. } if visible.sees_all_of(page) => Fate::Committed,
         Visibility::Live => Fate::Committed,
         Visibility::Dead => Fate::NotCommitted,
         Visibility::Unknown { .. } => Fate::Unknown,

@@ -1,7 +1,7 @@
 //! The last line of `retoast`: what VACUUM FULL would return is what it returns.
 
 use crate::support::command::{run, toastctl};
-use crate::support::retoast::{done, retoast};
+use crate::support::retoast::{Session, done, retoast};
 use crate::support::server::{self, Database, Options, Server};
 
 const NOISE: &str =
@@ -130,6 +130,27 @@ fn what_vacuum_full_would_give_back_is_what_it_gives_back() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn rows_younger_than_an_open_transaction_are_counted_as_what_they_are() {
+    let server = Server::start(&Options::default());
+    let other = server.create_database("other");
+    let database = server.with_pageinspect("net");
+    database.psql(NOISE);
+    let _holder =
+        Session::start(&other, "holder", "BEGIN; SELECT txid_current(); SELECT pg_sleep(100)");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, noise(i, 900 + i % 4000) FROM generate_series(1, 1200) i;
+         DELETE FROM t WHERE id % 3 = 0; VACUUM t",
+    );
+    let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", "external"]));
+    let before = files(&database);
+    database.psql("VACUUM FULL t");
+    let gained = before - files(&database);
+    let range = table.rewrite_gives.unwrap_or_else(|| panic!("{table}"));
+    assert_eq!((range.low, range.high), (gained, gained));
 }
 
 #[test]

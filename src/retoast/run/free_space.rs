@@ -136,13 +136,15 @@ impl FreeSpaceScan<'_> {
                     Ok(PageState::New) => continue,
                     Err(_) => return Ok(None),
                 };
+                let all_visible = read.all_visible(&tuples);
                 for (ctid, item) in items(block, &tuples) {
                     let tuple = match item {
                         Item::Tuple(tuple, _) => tuple,
                         Item::Damaged(_) => return Ok(None),
                         Item::Unused | Item::Redirect | Item::Dead => continue,
                     };
-                    let seen = read.visibility(ctid, &tuple);
+                    let seen =
+                        if all_visible { Visibility::Live } else { read.visibility(ctid, &tuple) };
                     if seen == Visibility::Dead && !keeps_dead {
                         continue;
                     }
