@@ -82,16 +82,13 @@ impl Advisor {
             name: relation.display_name(),
             quoted: relation.quoted(),
             meter: FileMeter::sample(Kind::Rows, page, fillfactor).growing(growth),
-            related: RelatedFiles::of_table(relation.index_bytes),
+            related: relation.related_files(),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
             name: toast.display_name(),
             quoted: quote_qualified("pg_toast", &toast.name),
             meter: FileMeter::sample(Kind::Chunks, page, 100),
-            related: RelatedFiles {
-                index_bytes: toast.index_bytes,
-                table: Some((relation.bytes, relation.index_bytes)),
-            },
+            related: relation.related_files_of(toast),
         });
         let mut files = Vec::new();
         for (name, file) in [(TableFile::Heap, Some(heap)), (TableFile::Toast, toast)] {

@@ -23,7 +23,6 @@ use toast_format::disk::custom::CustomFlavor;
 use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
 use toast_format::fill::dead_values::DeadValues;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
-use toast_format::fill::moves::RelatedFiles;
 use toast_format::heap::sample::Sampling;
 use toast_format::heap::scan::Visitor;
 use toast_format::model::sql::quote_qualified;
@@ -73,10 +72,7 @@ pub(super) struct ToastFill {
 impl ToastFill {
     /// The figures of the whole TOAST relation, which is that of this table.
     fn finish(self, relation: &Relation, toast: &ToastRelation) -> FileFill {
-        let related = RelatedFiles {
-            index_bytes: toast.index_bytes,
-            table: Some((relation.bytes, relation.index_bytes)),
-        };
+        let related = relation.related_files_of(toast);
         self.meter.finish(self.blocks, Some(&related))
     }
 }
@@ -156,7 +152,7 @@ impl Inspector {
             for page in kept.into_pages() {
                 look.block(page.block, &page.bytes, &page);
             }
-            let related = RelatedFiles::of_table(relation.index_bytes);
+            let related = relation.related_files();
             look.finish(total, Some(&related), all)
         });
         Begun { compression, heap, toast: None }
@@ -202,7 +198,7 @@ impl Inspector {
                 let mut look = heap_look(relation, &model, self.options.flavor);
                 let total =
                     self.visit_sample(relation.quoted(), moment, sampling, &mut look).await?;
-                let related = RelatedFiles::of_table(relation.index_bytes);
+                let related = relation.related_files();
                 (compression, look.finish(total, Some(&related), None), None)
             }
         };

@@ -19,6 +19,7 @@ use toast_format::disk::types::SENT_AS_STORED;
 use toast_format::disk::{
     Align, Attribute, Length, Oid, PageSize, Storage, TupleDesc, ValueIdType, array, types,
 };
+use toast_format::fill::moves::RelatedFiles;
 use toast_format::model::TupleTarget;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::Prices;
@@ -120,6 +121,8 @@ pub struct Relation {
     pub bytes: u64,
     /// Bytes of all its indexes.
     pub index_bytes: u64,
+    /// Bytes of those that are GIN indexes.
+    pub gin_bytes: u64,
     /// The table's options, such as `toast_tuple_target=4080`; those of its TOAST relation begin with `toast.`.
     pub options: Vec<String>,
     /// Whether row security hides rows from this user.
@@ -140,6 +143,20 @@ impl Relation {
     /// `schema.name`, as in messages.
     pub fn display_name(&self) -> String {
         shown_qualified(&self.schema, &self.name)
+    }
+
+    /// The files that compaction of the table's own file touches.
+    pub(crate) fn related_files(&self) -> RelatedFiles {
+        RelatedFiles { index_bytes: self.index_bytes, gin_bytes: self.gin_bytes, table: None }
+    }
+
+    /// The files that compaction of this TOAST relation of the table touches.
+    pub(crate) fn related_files_of(&self, toast: &ToastRelation) -> RelatedFiles {
+        RelatedFiles {
+            index_bytes: toast.index_bytes,
+            gin_bytes: self.gin_bytes,
+            table: Some((self.bytes, self.index_bytes)),
+        }
     }
 
     /// Why its pages cannot be decoded; `None` if they can.
@@ -312,7 +329,11 @@ pub(crate) async fn describe_all(
                             WHEN ARRAY[pg_catalog.to_regtype('pg_catalog.oid8')::pg_catalog.oid\
                                        ::pg_catalog.int4, 23, 17] THEN 'oid8' END \
                      FROM pg_catalog.pg_attribute AS c WHERE c.attrelid = t.oid AND c.attnum > 0), c.oid, \
-                    {INDEXES} \
+                    {INDEXES}, \
+                    (SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(x.oid)), 0)::pg_catalog.int8 \
+                     FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
+                     JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
+                     WHERE i.indrelid = c.oid AND m.amname = 'gin') \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -369,6 +390,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         access_method,
         bytes: count_in(row, 4)?,
         index_bytes: count_in(row, 5)?,
+        gin_bytes: count_in(row, 16)?,
         options: row.try_get(6)?,
         row_security: row.try_get(7)?,
         toast,

@@ -15,7 +15,7 @@ use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{BatchEnd, Guard};
 use crate::retoast::task::session::millis;
 use toast_format::disk::Oid;
-use toast_format::fill::moves::{Moved, RelatedFiles, wal};
+use toast_format::fill::moves::{Moved, wal};
 use toast_format::fill::room::{Layout, Room};
 use toast_format::model::Range;
 use toast_format::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
@@ -198,11 +198,12 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         let relation = &self.guard.ready.relation;
         let is_toast = self.file_report.file == CompactedFile::Toast;
         let toast = if is_toast { relation.toast.as_ref() } else { None };
-        let (taken, index_bytes) = match toast {
-            Some(toast) => {
-                (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes)
-            }
-            None => (room.behind(end), relation.index_bytes),
+        let (taken, related) = match toast {
+            Some(toast) => (
+                stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32),
+                relation.related_files_of(toast),
+            ),
+            None => (room.behind(end), relation.related_files()),
         };
         let moved = Moved {
             end,
@@ -214,8 +215,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
             front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
         };
         let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
-        let table = toast.map(|_| (relation.bytes, relation.index_bytes));
-        wal(page, &moved, live, &RelatedFiles { index_bytes, table })
+        wal(page, &moved, live, &related)
     }
 
     async fn steps(&mut self, rounds: &mut Rounds<F::Piece>) -> Result<FileEnd, RetoastError> {

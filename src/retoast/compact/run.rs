@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
+use crate::message::size;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::CompactionOfFile;
@@ -163,6 +164,14 @@ impl Compaction<'_> {
             let expected = reports.iter().filter_map(|file| file.wal_expected);
             let expected = expected.map(|wal| wal.high).sum();
             report.notes.extend(session.throttle.slot_warnings(expected).await?);
+            let gin = self.guard.ready.relation.gin_bytes;
+            if expected > 0 && gin > 0 {
+                report.note_once(format!(
+                    "GIN indexes ({} now) grow by new entries for rows that are moved, by how much is not known before; \
+                     --reindex=all rebuilds them",
+                    size(gin)
+                ));
+            }
             if self.has_dead_rows().await?
                 && let Some(holder) = session.throttle.horizon().await
             {

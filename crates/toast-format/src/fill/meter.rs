@@ -649,7 +649,11 @@ mod tests {
         for blocks in [10, 1_000, 40_000] {
             let one = values(blocks, 1);
             let three = values(blocks, 3);
-            let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+            let related = RelatedFiles {
+                index_bytes: 1 << 20,
+                gin_bytes: 0,
+                table: Some((1 << 20, 1 << 20)),
+            };
             let finish = |meter: FileMeter| meter.finish(u64::from(blocks), Some(&related));
             let one = finish(one);
             assert!(one.drawn.is_all() && one.compaction.is_some(), "{one:?}");
@@ -659,7 +663,8 @@ mod tests {
 
     #[test]
     fn values_behind_the_end_move_whole() {
-        let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let related =
+            RelatedFiles { index_bytes: 1 << 20, gin_bytes: 0, table: Some((1 << 20, 1 << 20)) };
         let expected = values(1_000, 1).finish(1_000, Some(&related)).compaction.unwrap();
         // the second halves of every second value are dead; three fourths are left
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
@@ -675,7 +680,7 @@ mod tests {
     fn few_of_many_values_stand_for_all() {
         let meter = values(40_000, 1);
         assert!(meter.runs.halved > 0 && meter.runs.runs.len() <= MOST);
-        let related = RelatedFiles { index_bytes: 0, table: Some((0, 0)) };
+        let related = RelatedFiles { index_bytes: 0, gin_bytes: 0, table: Some((0, 0)) };
         let expected = meter.finish(40_000, Some(&related)).compaction.unwrap();
         let behind = expected.gives_back as f64 / PAGE.bytes() as f64;
         assert!((expected.values.unwrap() as f64 / behind - 1.0).abs() < 0.02, "{expected:?}");
@@ -689,7 +694,7 @@ mod tests {
             let rows: Vec<_> = (0..if number < 500 { 74 } else { 37 }).map(row).collect();
             block(&mut meter, number, &rows);
         }
-        let fill = meter.finish(1_000, Some(&RelatedFiles::of_table(0)));
+        let fill = meter.finish(1_000, Some(&RelatedFiles::default()));
         let expected = fill.compaction.unwrap();
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
         assert!((494..510).contains(&end), "{expected:?}");
@@ -706,7 +711,7 @@ mod tests {
     #[test]
     fn an_empty_file_has_nothing_to_move() {
         for meter in [FileMeter::whole(Kind::Rows, PAGE, 0, 100), sample(Kind::Rows)] {
-            let fill = meter.finish(0, Some(&RelatedFiles::of_table(0)));
+            let fill = meter.finish(0, Some(&RelatedFiles::default()));
             assert_eq!((fill.bytes, fill.spare.high, fill.spare_vacuumed.high), (0, 0.0, 0.0));
             let moved = fill.compaction.map(|expected| (expected.gives_back, expected.rows));
             assert!(moved.is_none_or(|moved| moved == (0, Some(0))), "{moved:?}");
@@ -742,7 +747,8 @@ mod tests {
             chunks(&mut meter, if number >= 340 { &all } else { &[] });
         }
         // taken in order, a last chunk takes the room of a full chunk on every page except those filled by four
-        let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let related =
+            RelatedFiles { index_bytes: 1 << 20, gin_bytes: 0, table: Some((1 << 20, 1 << 20)) };
         // every tenth block of the file was read
         let fill = meter.finish(6800, Some(&related));
         let spare = fill.spare.estimate / (6800.0 * PAGE.bytes() as f64);
@@ -768,7 +774,8 @@ mod tests {
 
     #[test]
     fn where_no_block_could_be_read_nothing_is_known() {
-        let related = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let related =
+            RelatedFiles { index_bytes: 1 << 20, gin_bytes: 0, table: Some((1 << 20, 1 << 20)) };
         for kind in [Kind::Chunks, Kind::Rows] {
             let fill = sample(kind).finish(10_000, Some(&related));
             for spare in [fill.spare, fill.spare_vacuumed] {

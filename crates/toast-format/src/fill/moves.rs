@@ -24,6 +24,10 @@ const CLEANED: f64 = 200.0;
 /// The size of new index entries, as a multiple of their share of the index: if the index may be bloated, and if it
 /// is not.
 const ENTRIES: (f64, f64) = (1.5, 3.0);
+/// The same of GIN indexes, which list rows in less than 2 bytes each, but write a record for each key of a row.
+const GIN_ENTRIES: (f64, f64) = (2.0, 8.0);
+/// How often an image of each page of a GIN index is written at most: by new entries, and by VACUUM.
+const GIN_IMAGES: f64 = 2.0;
 /// The size of a full-page image in addition to the content of the page.
 const IMAGE: f64 = 60.0;
 
@@ -48,19 +52,14 @@ pub struct Moved {
 }
 
 /// The sizes of files related to the one that is compacted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelatedFiles {
     /// The size of the file's own indexes, in bytes.
     pub index_bytes: u64,
+    /// The size of the table's GIN indexes, which are among its indexes, in bytes.
+    pub gin_bytes: u64,
     /// For a TOAST relation: the sizes of the table and of its indexes, in bytes.
     pub table: Option<(u64, u64)>,
-}
-
-impl RelatedFiles {
-    /// The related files of a table, whose indexes have this size.
-    pub fn of_table(index_bytes: u64) -> RelatedFiles {
-        RelatedFiles { index_bytes, table: None }
-    }
 }
 
 /// What compaction of a file would come to.
@@ -114,7 +113,7 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
     let taken = moved.taken as f64;
     let blocks = moved.blocks as f64;
     let part = (tuples / (live as f64).max(1.0)).min(1.0);
-    let index = related.index_bytes as f64;
+    let gin = related.gin_bytes as f64;
     let page = page.bytes() as f64;
     let images = taken.min(blocks * page)
         + moved.front.taken as f64
@@ -124,15 +123,22 @@ pub fn wal(page: PageSize, moved: &Moved, live: u64, related: &RelatedFiles) -> 
             let room = (blocks * (page - PAGE_HEADER_SIZE as f64) - taken).max(0.0);
             let versions = room / (taken / tuples.max(1.0)).max(1.0);
             let records = versions * SAME_PAGE + taken + tuples * (LEAVES + ROW_LOCK);
+            let index = related.index_bytes as f64 - gin;
             let entries = index * part;
             let more = entries * (ENTRIES.1 - ENTRIES.0) + index.min(tuples * page) + room;
-            (wal_of_rows(records, entries, blocks), more)
+            let of_gin = gin * part * GIN_ENTRIES.0;
+            let more_of_gin = gin * part * (GIN_ENTRIES.1 - GIN_ENTRIES.0) + gin * GIN_IMAGES;
+            (wal_of_rows(records, entries, blocks) + of_gin, more + more_of_gin)
         }
         Some((table, table_index)) => {
+            let index = related.index_bytes as f64;
             let rows = moved.moved as f64;
             let pages = rows * page;
-            let more = (table as f64).min(pages) + (table_index as f64).min(pages);
-            (wal_of_values(rows, tuples, taken) + blocks * CLEANED, index * part + more)
+            let more = (table as f64).min(pages) + (table_index as f64 - gin).min(pages);
+            // rows that do not fit on their pages any more have new entries
+            let more_of_gin = gin * part * GIN_ENTRIES.1 + gin * GIN_IMAGES;
+            let low = wal_of_values(rows, tuples, taken) + blocks * CLEANED;
+            (low, index * part + more + more_of_gin)
         }
     };
     Range { low: low as u64, high: (low + images + more).ceil() as u64 }
