@@ -16,7 +16,12 @@ pub struct Holder {
     pub horizon: u32,
     /// Describes the holder in messages.
     pub who: String,
+    /// Whether it has lasted for long, as a replication slot always does.
+    pub is_lasting: bool,
 }
+
+/// The seconds from which on an open transaction is expected to last.
+const LASTING: u32 = 10;
 
 /// A lock that another session has, or waits for, on a table, its TOAST relation, or one of their indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,12 +165,13 @@ pub async fn of_horizon(
     ours: &[i32],
 ) -> Result<Option<Holder>, LiveError> {
     let sql = format!(
-        "SELECT horizon::pg_catalog.text, who FROM (\
+        "SELECT horizon::pg_catalog.text, who, \
+                coalesce(since < pg_catalog.clock_timestamp() - interval '{LASTING} s', true) FROM (\
         SELECT CASE WHEN a.backend_xmin IS NULL OR pg_catalog.age(a.backend_xid) > pg_catalog.age(a.backend_xmin) \
                     THEN a.backend_xid ELSE a.backend_xmin END AS horizon, \
                CASE WHEN a.backend_type = 'walsender' \
                THEN pg_catalog.format('replica %I (PID %s, by hot_standby_feedback)', a.application_name, a.pid) \
-               ELSE {SESSION} END AS who \
+               ELSE {SESSION} END AS who, a.xact_start AS since \
         FROM pg_catalog.pg_stat_activity AS a \
         WHERE a.pid <> pg_catalog.pg_backend_pid() AND a.pid <> ALL ($1) \
           AND coalesce(a.backend_type <> 'autovacuum worker', a.usesysid IS NOT NULL) \
@@ -175,14 +181,18 @@ pub async fn of_horizon(
         UNION ALL \
         SELECT s.xmin, \
                pg_catalog.format('replication slot %I (%s, from %s transactions ago)', s.slot_name, \
-                 coalesce('PID ' || s.active_pid, 'inactive'), pg_catalog.age(s.xmin)) \
+                 coalesce('PID ' || s.active_pid, 'inactive'), pg_catalog.age(s.xmin)), NULL \
         FROM pg_catalog.pg_replication_slots AS s \
         UNION ALL \
-        SELECT p.transaction, {PREPARED} FROM pg_catalog.pg_prepared_xacts AS p \
+        SELECT p.transaction, {PREPARED}, p.prepared FROM pg_catalog.pg_prepared_xacts AS p \
         WHERE p.database = pg_catalog.current_database()) AS held \
         WHERE horizon IS NOT NULL ORDER BY pg_catalog.age(horizon) DESC LIMIT 1"
     );
     let rows = connection.query_again(&sql, &[(&ours, Type::INT4_ARRAY)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(Holder { horizon: transaction(row.try_get(0)?)?, who: row.try_get(1)? }))
+    Ok(Some(Holder {
+        horizon: transaction(row.try_get(0)?)?,
+        who: row.try_get(1)?,
+        is_lasting: row.try_get(2)?,
+    }))
 }

@@ -172,13 +172,9 @@ impl Compaction<'_> {
                     size(gin)
                 ));
             }
-            if self.has_dead_rows().await?
-                && let Some(holder) = session.throttle.horizon().await
-            {
-                report.note_once(format!(
-                    "{} may still see old row versions: what it sees takes space until it has ended",
-                    holder.who
-                ));
+            if expected > 0 || self.has_dead_rows().await? {
+                let effect = "nothing is returned";
+                report.notes.extend(session.throttle.would_wait(effect).await);
             }
         } else if !self.guard.is_unchanged().await? {
             return Err(RetoastError::Changing);

@@ -384,6 +384,15 @@ impl<'a> Throttle<'a> {
         self.measuring.read(async |c| holders::of_horizon(c, &ours).await).await.ok()?
     }
 
+    /// The note of a dry run about who would hold back vacuum for long, and to what effect.
+    pub(crate) async fn would_wait(&self, effect: &str) -> Option<String> {
+        let holder = self.horizon().await.filter(|holder| holder.is_lasting)?;
+        Some(format!(
+            "would wait for {}: until it has ended, VACUUM removes no row versions that the run replaces, and {effect}",
+            holder.who
+        ))
+    }
+
     /// A process that waits for one of this program's server processes.
     pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, RetoastError> {
         self.measuring.read(async |c| metrics::kept_waiting(c.client(), pid).await).await

@@ -613,6 +613,10 @@ impl<'s> Sweep<'s, '_, '_> {
             let plan = conversion.plan(report, scanner, began.elapsed()).await?;
             let warnings = throttle.slot_warnings(plan.wal_bytes.all.high).await?;
             report.common.notes.extend(warnings);
+            if plan.wal_bytes.all.high > 0 {
+                let effect = "the run pauses once they take as much as max-bloat allows";
+                report.common.notes.extend(throttle.would_wait(effect).await);
+            }
             report.converted.plan = Some(plan);
         } else {
             if let Some((checkpoint, place)) = saved {
