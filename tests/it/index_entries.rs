@@ -81,14 +81,14 @@ fn a_btree_that_needs_pglz_refuses_other_toasters() {
 
 /// The settings from which, and to which, and values whose entries are about as large as can be then.
 const SIZES: [(&str, &str, &str, std::ops::Range<u32>, usize); 3] = [
-    ("pglz", "external", "words(%, 7)", 2680..2700, 1),
-    ("pglz", "lz4", "words(%, 7)", 5400..7000, 80),
+    ("pglz", "external", "words(%, 7)", 2680..2700, 2),
+    ("pglz", "lz4", "words(%, 7)", 5400..7000, 160),
     (
         "lz4",
         "pglz",
         "repeat((SELECT string_agg(md5(i::text), '') FROM generate_series(1, 37) i), %)",
         70..130,
-        3,
+        6,
     ),
 ];
 
