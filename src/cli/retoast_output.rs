@@ -114,7 +114,9 @@ impl RetoastOutput {
             return Err(Failure { exit: worst.max(exit), message: last.message });
         }
         if exit == Exit::Stopped && self.ui.target.is_none() {
-            self.ui.progress(format!("stopped; to continue: {}", command_line()));
+            let waited = report.tables.iter().any(|table| table.common.gave_up);
+            let when = if waited { ", once what kept it waiting has ended" } else { "" };
+            self.ui.progress(format!("stopped; to continue{when}: {}", command_line()));
         }
         Ok(exit.max(received))
     }

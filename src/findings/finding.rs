@@ -108,6 +108,11 @@ impl Finding {
         }
     }
 
+    /// Whether it is a symptom of settings of which there are none better.
+    pub(crate) fn has_no_remedy(&self) -> bool {
+        self.code.asks_for_advice() && self.command.is_empty()
+    }
+
     /// About a table. `value` is rounded down.
     pub(crate) fn new(code: Code, relation: &str, value: Interval, unit: Unit) -> Finding {
         Finding {

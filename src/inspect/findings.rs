@@ -16,7 +16,7 @@ use crate::advise::advisor::{self, Advisor};
 use crate::advise::calibration::Calibrate;
 use crate::advise::result::Report;
 use crate::command::TableName;
-use crate::findings::code::WORTH;
+use crate::findings::code::{Severity, WORTH};
 use crate::findings::facts::{
     BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, ToasterFacts,
     VALUE_IDS,
@@ -115,8 +115,13 @@ impl Inspector {
     }
 
     /// Puts the advice on their columns next to the findings that are symptoms of settings. Where pages cannot be read, they
-    /// keep the command that asks for it.
-    pub(super) async fn add_advice(&self, relation: &Relation, report: &mut RelationReport) {
+    /// keep the command that asks for it. Findings less severe than `least` are left as they are.
+    pub(super) async fn add_advice(
+        &self,
+        relation: &Relation,
+        report: &mut RelationReport,
+        least: Severity,
+    ) {
         let (Some(found), Some(leader)) = (&mut report.findings, self.connections.first()) else {
             return;
         };
@@ -134,7 +139,7 @@ impl Inspector {
         let mut advised: HashMap<String, Option<Report>> = HashMap::new();
         for finding in &mut found.findings {
             let Some(column) = finding.column.clone() else { continue };
-            if !finding.code.asks_for_advice() {
+            if !finding.code.asks_for_advice() || finding.severity > least {
                 continue;
             }
             if !advised.contains_key(&column) {

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
 use crate::drive::{Order, Schedule, each_relation};
+use crate::findings::code::Severity;
 use crate::message::Message;
 use crate::server::about::Server;
 use crate::server::by_key::{GivenKey, KeyError, MOST_ROWS, rows_by_key};
@@ -332,7 +333,7 @@ impl RelationReader<'_> {
             }
         };
         if is_advised {
-            self.inspector.add_advice(&relation, &mut report).await;
+            self.inspector.add_advice(&relation, &mut report, Severity::Low).await;
         }
         let compared = match &self.request.policy {
             Some(policy) => policy.add(self.inspector, &relation, &mut report).await,

@@ -464,7 +464,9 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
     reasons.into_iter().for_each(|reason| document.paragraph(reason));
     let tables: BTreeSet<&str> = reports.iter().map(|one| one.table.relation.as_str()).collect();
-    let mut note = "On disk: heap, TOAST and its index.".to_owned();
+    let mut note =
+        "On disk: heap, TOAST and its index. no: not advised; the change is that of fresh files."
+            .to_owned();
     if !changed.is_empty() {
         note.push_str(" After: as the command leaves them.");
     }
@@ -517,37 +519,72 @@ fn saved(report: &Report) -> i64 {
     now.saturating_sub(after)
 }
 
+/// A column of several: what is advised, or the smallest of what was compared.
+struct RankedColumn<'a> {
+    report: &'a Report,
+    candidate: Option<&'a CandidateReport>,
+    /// Whether a column of the same table comes before.
+    is_further: bool,
+}
+
+impl RankedColumn<'_> {
+    fn settings(&self) -> String {
+        match self.candidate {
+            Some(candidate) if candidate.marks.recommended => candidate.name.clone(),
+            Some(candidate) => format!("no: {}", candidate.name),
+            None if !self.report.recommendation.compares() => "(not compared)".to_owned(),
+            None => "(as it is)".to_owned(),
+        }
+    }
+
+    fn shown(&self, figure: impl Fn(&CandidateReport) -> String) -> String {
+        self.candidate.map_or_else(String::new, figure)
+    }
+
+    /// The size that the command leaves; none where nothing is advised, for what is free now is not its merit.
+    fn after(&self) -> Option<&Interval<u64>> {
+        let advised = self.candidate.filter(|candidate| candidate.marks.recommended)?;
+        Some(&advised.after_command_bytes)
+    }
+}
+
+/// The candidate that is advised, otherwise the one with the smallest fresh files.
+fn worth_showing(report: &Report) -> Option<&CandidateReport> {
+    let others = || report.candidates.iter().filter(|c| !c.marks.today);
+    others().find(|c| c.marks.recommended).or_else(|| {
+        let bytes = |c: &CandidateReport| c.figures.files.total_bytes.value.estimate;
+        others().min_by(|one, other| bytes(one).total_cmp(&bytes(other)))
+    })
+}
+
 fn ranking(reports: &[&Report]) -> Grid {
-    let rows: Vec<(&Report, Option<&CandidateReport>)> = reports
+    let mut tables = HashSet::new();
+    let rows: Vec<RankedColumn<'_>> = reports
         .iter()
-        .map(|report| {
-            let mut others = report.candidates.iter().filter(|c| !c.marks.today);
-            (*report, others.find(|c| c.marks.recommended))
+        .map(|report| RankedColumn {
+            report,
+            candidate: worth_showing(report),
+            is_further: !tables.insert(report.table.oid),
         })
         .collect();
     Grid::from_rows(
         &rows,
         &[
             // narrow terminals have no room for what says nothing
-            text("Table", 0, |(r, _)| without_public(&r.table.relation).to_owned()),
-            text("Column", 0, |(r, _)| r.column.clone()),
-            text("Recommended", 0, |(r, c)| match c {
-                Some(c) => c.name.clone(),
-                None if !r.recommendation.compares() => "(not compared)".to_owned(),
-                None => "(as it is)".to_owned(),
+            text("Table", 0, |row| without_public(&row.report.table.relation).to_owned()),
+            text("Column", 0, |row| row.report.column.clone()),
+            text("Settings", 0, RankedColumn::settings),
+            number("On disk", 0, |row| {
+                if row.is_further { String::new() } else { size(row.report.files.total_bytes) }
             }),
-            number("On disk", 0, |(r, _)| size(r.files.total_bytes)),
-            number("After", 0, |(_, c)| {
-                c.map_or_else(String::new, |c| size(c.after_command_bytes.estimate))
+            number("After", 1, |row| {
+                row.after().map_or_else(String::new, |after| size(after.estimate))
             }),
-            number("Change", 1, |(r, c)| {
-                c.map_or_else(String::new, |c| {
-                    disk_change(&c.after_command_bytes, r.files.total_bytes)
-                })
+            number("Change", 0, |row| match row.after() {
+                Some(after) => disk_change(after, row.report.files.total_bytes),
+                None => row.shown(|c| change(&c.figures.files.total_bytes, false)),
             }),
-            number("CPU/read", 2, |(_, c)| {
-                c.map_or_else(String::new, |c| cpu_change(&c.figures.read_cpu_ns, false))
-            }),
+            number("CPU/read", 2, |row| row.shown(|c| cpu_change(&c.figures.read_cpu_ns, false))),
         ],
     )
 }

@@ -235,7 +235,7 @@ pub struct Effort {
     pub course: Vec<CoursePoint>,
     /// Replication slots lost during the run because the server removed WAL that they needed.
     pub slots_lost: Vec<String>,
-    /// WAL written by all sessions during the run, in bytes.
+    /// WAL written by all sessions during the run, but not while it waited for others, in bytes.
     pub wal_bytes: u64,
     /// How long it took, in milliseconds.
     pub elapsed_ms: u64,

@@ -16,7 +16,7 @@ pub struct Holder {
     pub horizon: u32,
     /// Describes the holder in messages.
     pub who: String,
-    /// Whether it has lasted for long, as a replication slot always does.
+    /// Whether it lasts: a session whose transaction is not young, a slot, or a prepared transaction.
     pub is_lasting: bool,
 }
 
@@ -184,7 +184,7 @@ pub async fn of_horizon(
                  coalesce('PID ' || s.active_pid, 'inactive'), pg_catalog.age(s.xmin)), NULL \
         FROM pg_catalog.pg_replication_slots AS s \
         UNION ALL \
-        SELECT p.transaction, {PREPARED}, p.prepared FROM pg_catalog.pg_prepared_xacts AS p \
+        SELECT p.transaction, {PREPARED}, NULL FROM pg_catalog.pg_prepared_xacts AS p \
         WHERE p.database = pg_catalog.current_database()) AS held \
         WHERE horizon IS NOT NULL ORDER BY pg_catalog.age(horizon) DESC LIMIT 1"
     );

@@ -4,6 +4,7 @@ use crate::findings::code::Code;
 use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
 use crate::server::about::NEVER_TRUNCATES;
+use crate::server::holders::Holder;
 use toast_format::disk::TransactionId;
 use toast_format::fill::deaths::HeldTuples;
 use toast_format::fill::meter::FileFill;
@@ -85,15 +86,23 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     enough.then(|| Finding {
         object: Some(name.to_owned()),
         what: format!("{what}{}{then}", held(facts, file)),
-        command: facts.table.vacuum(),
+        // where all are held back it would do nothing
+        command: match &facts.horizon {
+            Some(holder) if deaths_held_by(file, holder) == HeldTuples::All => String::new(),
+            _ => facts.table.vacuum(),
+        },
         ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
     })
+}
+
+fn deaths_held_by(file: &FileFill, holder: &Holder) -> HeldTuples {
+    file.deaths.held_by(TransactionId(holder.horizon))
 }
 
 /// Whom VACUUM has to wait for before it may remove the dead tuples of a file.
 fn held(facts: &Facts, file: &FileFill) -> String {
     let Some(holder) = &facts.horizon else { return String::new() };
-    let which = match file.deaths.held_by(TransactionId(holder.horizon)) {
+    let which = match deaths_held_by(file, holder) {
         HeldTuples::None => return String::new(),
         HeldTuples::Some => "some of them",
         HeldTuples::All => "them",

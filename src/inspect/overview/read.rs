@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::findings::code::WORTH;
+use crate::findings::code::{Severity, WORTH};
 use crate::inspect::finding_look::{Evidence, PageFacts, Partial};
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::result::{RelationReport, SampleReport, Source};
@@ -106,6 +106,15 @@ impl Inspector {
                     self.add_findings(relation, evidence, &mut report, worth)
                         .await
                         .map_err(live)?;
+                    let advice = self.add_advice(relation, &mut report, Severity::Medium);
+                    if ended_in_time(effort.until, advice).await.is_none() {
+                        // what it was reading ends soon, without an error in the server's log
+                        snapshot::abandon(connection.client()).await.map_err(live)?;
+                    }
+                    // a symptom that no setting mends concerns who looks at this table alone
+                    if let Some(found) = &mut report.findings {
+                        found.findings.retain(|finding| !finding.has_no_remedy());
+                    }
                 }
                 Ok(report)
             }

@@ -111,6 +111,8 @@ struct Meter {
     not_slept_for: Duration,
     /// The old row versions that batches have left.
     garbage: Garbage,
+    /// Bytes of WAL that other sessions have written while the run waited for them.
+    wal_of_others: u64,
     /// Whether vacuums were repeated or put off without success, because most of the dead rows remained.
     vacuums_in_vain: bool,
     /// The replication slots lost since the start.
@@ -166,7 +168,8 @@ impl Meter {
         }
         let Some(table) = &self.table else { return };
         self.figures.now = sizes.unwrap_or(self.figures.now);
-        self.figures.wal = self.readings.lsn.saturating_sub(table.wal);
+        self.figures.wal =
+            self.readings.lsn.saturating_sub(table.wal).saturating_sub(self.wal_of_others);
         self.readings.dead = self.garbage.total();
         self.readings.held =
             HeldBack { bytes: self.held().min(self.growth()), limit: table.growth_limit };
@@ -346,6 +349,11 @@ impl<'a> Throttle<'a> {
         (course, pauses, meter.lock_wait)
     }
 
+    /// Bytes of WAL that other sessions have written while the run waited for them.
+    pub(crate) fn wal_of_others(&self) -> u64 {
+        self.meter().wal_of_others
+    }
+
     fn meter(&self) -> MutexGuard<'_, Meter> {
         self.meter.lock()
     }
@@ -484,6 +492,7 @@ impl<'a> Throttle<'a> {
         let name = self.meter().table_name().to_owned();
         let mut pausing: Option<(Cause, Instant, bool)> = None;
         let mut for_others: Option<Instant> = None;
+        let mut wal_before: Option<u64> = None;
         while !self.control.stopped() {
             let Some(mut pause) = self.reason_to_wait(&mut gate, work, worker).await? else {
                 break;
@@ -497,6 +506,9 @@ impl<'a> Throttle<'a> {
                     break;
                 }
                 pause.wait = pause.wait.min(left);
+            }
+            if pause.cause.is_others() && wal_before.is_none() {
+                wal_before = Some(self.measuring.read(metrics::wal).await?);
             }
             tracing::debug!("{name}: {} waits: {}", work.name(), pause.text);
             let (since, reported) = match pausing {
@@ -512,6 +524,10 @@ impl<'a> Throttle<'a> {
             pausing = Some((pause.cause, since, reported));
             let slept = self.patience.sleep(pause.wait.min(POLL)).await;
             gate.pauses.entry(pause.cause).or_default().1 += slept;
+        }
+        if let Some(before) = wal_before {
+            let now = self.measuring.read(metrics::wal).await?;
+            self.meter().wal_of_others += now.saturating_sub(before);
         }
         // counts only as the continuation of a wait elsewhere
         if let Some(since) = for_others

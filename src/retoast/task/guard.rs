@@ -703,7 +703,8 @@ impl<'a> Guard<'a> {
     }
 
     async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
-        report.effort.wal_bytes = self.session.wal().await?.saturating_sub(wal);
+        let written = self.session.wal().await?.saturating_sub(wal);
+        report.effort.wal_bytes = written.saturating_sub(self.session.throttle.wal_of_others());
         report.effort.slots_lost = self.session.throttle.slots_lost().await?;
         if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;

@@ -25,7 +25,7 @@ fn without_limits_nothing_is_waited_for() {
         replicas: vec![replica(0, Some(1e6))],
         query: Some(true),
         free: Some(Free { bytes: 0, place: String::new() }),
-        holder: Some(Holder { horizon: 3, who: String::new() }),
+        holder: Some(Holder { horizon: 3, who: String::new(), is_lasting: false }),
         held: HeldBack { bytes: 5, limit: 5 },
         rewrite: None,
         slots: Slots::default(),
@@ -87,7 +87,7 @@ fn lag_in_bytes_holds_up_what_writes_and_not_what_reads() {
 #[test]
 fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
     let mut rules = rules(Limits { free_space: Some(100 * MB), ..Limits::default() });
-    let holder = Holder { horizon: 3, who: "session 42".into() };
+    let holder = Holder { horizon: 3, who: "session 42".into(), is_lasting: false };
     let held = HeldBack { bytes: 2, limit: 1 };
     let free = Free { bytes: 99 * MB, place: "in \"/x\"".into() };
     let readings = Readings { holder: Some(holder), held, free: Some(free), ..Readings::default() };
@@ -100,7 +100,7 @@ fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
 fn however_young_a_snapshot_is_growth_is_the_limit() {
     let mut rules = rules(Limits::default());
     let mut judge = |bytes| {
-        let holder = Holder { horizon: 3, who: "session 42".into() };
+        let holder = Holder { horizon: 3, who: "session 42".into(), is_lasting: false };
         let held = HeldBack { bytes, limit: 4 * MB };
         let readings = Readings { holder: Some(holder), held, ..Readings::default() };
         rules.judge(at(0.0), &readings, WorkKind::Vacuum)
