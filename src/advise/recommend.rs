@@ -423,11 +423,17 @@ impl fmt::Display for Exclusion {
             Exclusion::OtherColumns => {
                 f.write_str("gains only because of how values of other columns are stored now")
             }
-            Exclusion::MovesOthers(values) => write!(
+            Exclusion::MovesOthers(values) if *values < 1.0 => write!(
                 f,
                 "moves values of other columns out of line, up to {} in 100 rows",
                 (values * 100.0).ceil()
             ),
+            Exclusion::MovesOthers(values) => {
+                write!(
+                    f,
+                    "moves values of other columns out of line, up to {values:.1} of each row"
+                )
+            }
             Exclusion::ReadsSlower(part) => {
                 write!(f, "takes {} % more CPU time per read", (part * 100.0).ceil())
             }

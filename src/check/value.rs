@@ -156,7 +156,7 @@ pub fn check_chunks(
             return Err(Damage::new(
                 Code::ChunkMissing,
                 format!("chunk {next} of {all}"),
-                numbers(&order),
+                present(&order, size, count),
             ));
         }
         let wanted = size.saturating_sub(next * limit).min(limit);
@@ -181,9 +181,22 @@ pub fn check_chunks(
         next += 1;
     }
     if next < count {
-        return Err(Damage::new(Code::ChunksEnd, all, numbers(&order)));
+        return Err(Damage::new(Code::ChunksEnd, all, present(&order, size, count)));
     }
     Ok(order)
+}
+
+/// The numbers of the first chunks, and how much of a value of this size and number of chunks the others are.
+fn present(chunks: &[ChunkSeen], size: u32, count: u32) -> String {
+    let mut own: Vec<(i32, u32)> = chunks
+        .iter()
+        .filter(|chunk| u32::try_from(chunk.seq).is_ok_and(|seq| seq < count))
+        .map(|chunk| (chunk.seq, chunk.size))
+        .collect();
+    own.dedup_by_key(|(seq, _)| *seq);
+    let there = own.iter().fold(0u32, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let missing = size.saturating_sub(there);
+    format!("{}; {missing} of {size} stored bytes are missing", numbers(chunks))
 }
 
 /// The numbers of the first chunks.

@@ -45,6 +45,9 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
         let more = if shown.len() < pointer.len() { "..." } else { "" };
         writeln!(out, "  pointer: {shown}{more}")?;
     }
+    for problem in &anatomy.problems {
+        writeln!(out, "  problem: {}", printable(problem))?;
+    }
     for part in &anatomy.parts {
         write_part(part, width, out)?;
     }
@@ -52,7 +55,7 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
     if cost.chunks > 0 {
         writeln!(
             out,
-            "  to read all of it: the row, {} ({}) on {}",
+            "  to read all of it: the row, {}, {}, on {}",
             counted(cost.chunks, "chunk"),
             bytes(cost.bytes),
             counted(cost.pages, "page")
@@ -60,7 +63,8 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
     }
     writeln!(out, "  to read a key: {}", anatomy.cost_to_read)?;
     writeln!(out, "  to append: {}", anatomy.cost_to_append)?;
-    for (name, md5) in [("md5", &row.md5), ("text md5", &row.text_md5)] {
+    let of_text = row.text_md5.as_ref().filter(|md5| row.md5.as_ref() != Some(*md5));
+    for (name, md5) in [("md5", row.md5.as_ref()), ("text md5", of_text)] {
         if let Some(md5) = md5 {
             writeln!(out, "  {name}: {md5}")?;
         }
@@ -70,9 +74,6 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
     }
     if let Some(first) = &anatomy.first_text {
         writeln!(out, "  first text: {}", printable(first))?;
-    }
-    for problem in &anatomy.problems {
-        writeln!(out, "  problem: {}", printable(problem))?;
     }
     out.flush()
 }

@@ -216,7 +216,7 @@ fn read(column: &ColumnExplanation) -> String {
         }
     };
     if let Some(raw) = &column.decompressed_bytes {
-        text.push_str(&format!("; decompression to {}", bytes(raw)));
+        text.push_str(&format!("; compressed ones become {} on average", bytes(raw)));
     }
     text.push_str(&format!("; {} of CPU time", nanoseconds(column.read_cpu_ns.estimate)));
     text

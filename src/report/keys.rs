@@ -51,7 +51,8 @@ impl Printed for KeysReport {
             if document.details {
                 in_detail(self, document);
             } else {
-                document.grid("Cost of each key", &costs(self));
+                let left_out = document.grid("Cost of each key", &costs(self));
+                document.hidden(&left_out);
                 document.gap();
             }
             if let Some(named) = named(self) {

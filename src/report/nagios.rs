@@ -144,7 +144,11 @@ pub(crate) fn report(
                 state = state.max(if is_warning { State::Warning } else { State::Critical });
             }
             (Judged::Unknown(why), _) => {
-                reasons.push(format!("{} is not known ({why})", condition.text));
+                let what = match condition.test {
+                    Test::Severity(_) => format!("whether there are {} findings", condition.text),
+                    Test::Figure(..) => condition.text.clone(),
+                };
+                reasons.push(format!("{what} is not known ({why})"));
                 state = state.max(State::Unknown);
             }
         }

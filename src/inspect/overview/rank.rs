@@ -615,8 +615,13 @@ impl Ranking {
         let left_out_bytes =
             left_out.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes.unwrap_or(0)));
         let read = self.counted.read;
+        let relations = match &self.only_columns[..] {
+            [] => self.extent.relations.max(read),
+            // those that have one of them
+            _ => read,
+        };
         Totals {
-            relations: self.extent.relations.max(read),
+            relations,
             bytes: self.all.bytes().saturating_add(left_out_bytes),
             left_out_bytes,
             unsearched: self.counted.unsearched + left_out.len() as u64,
