@@ -51,6 +51,31 @@ fn tables_fit_the_terminal() {
     }
 }
 
+/// What a terminal of so many lines shows of a file's report, with a pager that marks what it shows.
+fn on_terminal(lines: u32) -> String {
+    let line = format!(
+        "stty rows {lines} cols 80; {} inspect --relation-file fixtures/captures/pg15/states/heap.bin \
+         --columns @fixtures/captures/pg15/states/meta.json",
+        env!("CARGO_BIN_EXE_toastctl")
+    );
+    let output = Command::new("script")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["-qec", &line, "/dev/null"])
+        .env_remove("PSQL_PAGER")
+        .env("PAGER", "sed 's/^/paged: /'")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_report_that_is_longer_than_the_terminal_is_shown_in_the_pager() {
+    let paged = |lines| on_terminal(lines).contains("paged: ");
+    assert!(paged(5), "{}", on_terminal(5));
+    assert!(!paged(500), "{}", on_terminal(500));
+}
+
 /// The document of a run, without the time at which it began.
 fn without_time(text: &str) -> String {
     const BEGIN: &str = "\"time\":";

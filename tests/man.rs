@@ -62,7 +62,7 @@ fn examples(manual: &Manual) -> Vec<u8> {
     })
 }
 
-const ENVIRONMENT: [Item; 4] = [
+const ENVIRONMENT: [Item; 5] = [
     (
         "PGHOST, PGHOSTADDR, PGPORT, PGDATABASE, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, \
          PGSERVICEFILE, PGSYSCONFDIR, PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, \
@@ -73,6 +73,11 @@ const ENVIRONMENT: [Item; 4] = [
         "COLUMNS",
         "The width to which tables are fitted; 0 means no limit. The default is the width of the terminal, or 100 if \
          the output is a file or a pipe.",
+    ),
+    (
+        "PSQL_PAGER, PAGER, LESS",
+        "What shows reports and help that are longer than the terminal; the default is less, with LESS=FRX if LESS is not \
+         set. PAGER=cat goes without. Reports of retoast, compact, reindex and check are not paged.",
     ),
     (
         "NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM",

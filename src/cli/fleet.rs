@@ -238,7 +238,9 @@ impl Fleet<'_> {
         if waiting.is_empty() && outcomes.is_empty() {
             return Err(Failure::usage("--targets: the file names no database"));
         }
-        let writer = Writer::new(ui.paged_out(), self.verb, format, ui.width, self.view);
+        let is_paged = self.writes.is_none() && self.verb != "check";
+        let out = if is_paged { ui.paged_out() } else { ui.report_out() };
+        let writer = Writer::new(out, self.verb, format, ui.width, self.view);
         let mut printer = Printer { writer, worst: Exit::Ok, error: None };
         if !outcomes.into_iter().all(|outcome| printer.print(outcome)) {
             waiting.clear();

@@ -275,8 +275,10 @@ impl Ui {
 
     /// The same for the report of a reader, which a terminal shows in the pager if it is longer than the screen.
     pub(super) fn paged_out(&self) -> Plain<Out> {
-        let paged = self.paged.iter().find(|_| self.target.is_none());
-        self.plain(paged.map_or_else(|| self.stdout(), |paged| Out::Paged(Arc::clone(paged))))
+        match &self.paged {
+            Some(paged) if self.target.is_none() => self.plain(Out::Paged(Arc::clone(paged))),
+            _ => self.report_out(),
+        }
     }
 
     /// Shows what readers have printed on a terminal, once the run has ended.

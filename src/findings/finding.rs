@@ -110,7 +110,7 @@ impl Finding {
 
     /// Whether it is a symptom of settings of which there are none better.
     pub(crate) fn has_no_remedy(&self) -> bool {
-        self.code.asks_for_advice() && self.command.is_empty()
+        self.code.asks_for_advice() && self.severity == Severity::Low && self.command.is_empty()
     }
 
     /// About a table. `value` is rounded down.
