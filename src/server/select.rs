@@ -1,7 +1,7 @@
 //! Which relations the names and patterns of a command line select, which of them are left out because their rows are
 //! stored elsewhere, and suggestions for misspelt names.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
@@ -9,7 +9,7 @@ use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 use super::LiveError;
 use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
-use super::pattern::NamePattern;
+use super::pattern::{NamePattern, PatternPart};
 use super::similar::similar;
 use super::sink::{Failed, Kind, Sink};
 use crate::command::{name_words, schema_words, shell_quoted, table_words};
@@ -94,7 +94,7 @@ pub struct Selection {
     seen: HashSet<Oid>,
     /// OIDs of relations that were excluded.
     excluded: HashSet<Oid>,
-    /// Patterns that exclude nothing.
+    /// That patterns exclude nothing, and why.
     without_effect: Vec<String>,
     /// Named partitioned tables that have no partitions, and so no rows.
     empty: Vec<String>,
@@ -130,13 +130,10 @@ impl Selection {
             .unpopulated
             .iter()
             .map(|name| format!("{name} is a materialized view that was not populated"));
-        let without_effect = self.without_effect.iter();
-        let without_effect =
-            without_effect.map(|pattern| format!("no table matches {pattern}, which is excluded"));
         lacks
             .chain(empty)
             .chain(unpopulated)
-            .chain(without_effect)
+            .chain(self.without_effect.iter().cloned())
             .chain(self.left_out().map(|text| format!("left out: {text}")))
             .collect()
     }
@@ -258,7 +255,11 @@ pub(crate) async fn select_within(
     for pattern in excluded {
         let (_, matches) = matching(connection, database, pattern).await?;
         if matches.is_empty() {
-            selection.without_effect.push(quoted(pattern));
+            let why = why_unmatched(connection, pattern, excluded).await?.why;
+            let pattern = quoted(pattern);
+            selection
+                .without_effect
+                .push(format!("no table matches {pattern}, which is excluded{why}"));
         }
         for class in matches {
             let below = below(client, class.oid).await?;
@@ -436,11 +437,12 @@ async fn select_one(
         Err(LiveError::NoSuchRelation { name: quoted(given), hint })
     } else {
         let oids: Vec<Oid> = citus.tables.keys().copied().collect();
-        let mut text = quoted(given);
+        let Unmatched { why, hint } = why_unmatched(connection, given, all).await?;
+        let mut text = quoted(given) + &why;
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str(&format!("; {failure}"));
         }
-        text.push_str(&other_tables(connection, given, all).await?);
+        text.push_str(&hint_line(&hint));
         Err(LiveError::NoMatch(text))
     }
 }
@@ -641,6 +643,9 @@ const SEVERAL_TABLES: &str = "Several tables are separate words; a name with a b
 const OTHER_TABLES: &str =
     "toastctl inspect shows the tables of this database; -d names another one.";
 
+/// A hint where there is none at all.
+const NO_TABLES: &str = "This database has no tables; -d names another one.";
+
 /// A hint, on a separate line, for a table that does not exist, with names as they can be typed in a shell; empty if there
 /// is no suggestion.
 /// `all`: the names of the command.
@@ -653,20 +658,97 @@ async fn tables(
     Ok(suggestion.as_deref().map_or_else(String::new, hint_line))
 }
 
-/// A hint, on a separate line, for a pattern that matches no table; a misspelled schema has a name like it.
-async fn other_tables(
+/// A pattern that matches no table.
+struct Unmatched {
+    /// What its schemas lack, after a colon; empty if they have tables.
+    why: String,
+    hint: String,
+}
+
+/// Why a pattern matches no table, and what may have been meant.
+/// `all`: the names of the command.
+async fn why_unmatched(
     connection: &Connection,
-    pattern: &str,
+    given: &str,
     all: &[String],
-) -> Result<String, LiveError> {
-    if pattern.starts_with('\\') {
-        return Ok(hint_line(
-            "toastctl has verbs instead of psql's commands: toastctl inspect TABLE shows a table.",
-        ));
+) -> Result<Unmatched, LiveError> {
+    let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
+    let hint = if given.starts_with('\\') {
+        "toastctl has verbs instead of psql's commands: toastctl inspect TABLE shows a table."
+            .to_owned()
+    } else if let Some(schema) = &pattern.schema {
+        match Schemas::find(connection, schema).await? {
+            Schemas { matching: 1.., with_tables: 1.., .. } => OTHER_TABLES.to_owned(),
+            found => return Ok(found.unmatched(schema)),
+        }
+    } else if pattern.name.literal.is_some() {
+        suggestion(connection, given, all).await?.unwrap_or_default()
+    } else {
+        OTHER_TABLES.to_owned()
+    };
+    Ok(Unmatched { why: String::new(), hint })
+}
+
+/// The schemas of this database, and those that a part of a pattern matches.
+struct Schemas {
+    /// How many of them match.
+    matching: usize,
+    /// How many of these have tables.
+    with_tables: usize,
+    /// The names of those that have tables, apart from catalogs.
+    names: Vec<String>,
+}
+
+impl Schemas {
+    async fn find(connection: &Connection, part: &PatternPart) -> Result<Schemas, LiveError> {
+        let sql = format!(
+            "SELECT n.nspname::pg_catalog.text, {IS_NO_CATALOG}, \
+                    n.nspname::pg_catalog.text OPERATOR(pg_catalog.~) $1 COLLATE pg_catalog.default, \
+                    EXISTS (SELECT FROM pg_catalog.pg_class AS c \
+                            WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'm', 'p')) \
+             FROM pg_catalog.pg_namespace AS n ORDER BY 1"
+        );
+        let rows = connection.client().query_typed(&sql, &[(&part.regex, Type::TEXT)]).await?;
+        let mut found = Schemas { matching: 0, with_tables: 0, names: Vec::new() };
+        for row in &rows {
+            let matches: bool = row.try_get(2)?;
+            let has_tables: bool = row.try_get(3)?;
+            found.matching += usize::from(matches);
+            found.with_tables += usize::from(matches && has_tables);
+            if row.try_get(1)? && has_tables {
+                found.names.push(row.try_get(0)?);
+            }
+        }
+        Ok(found)
     }
-    match pattern.strip_suffix(".*") {
-        Some(schema) if !schema.contains(['*', '?', '|']) => tables(connection, pattern, all).await,
-        _ => Ok(hint_line(OTHER_TABLES)),
+
+    /// What is said of this part of a pattern, which matches none of them that has tables.
+    fn unmatched(&self, part: &PatternPart) -> Unmatched {
+        let why = match (&part.literal, self.matching) {
+            (Some(name), 0) => format!(": there is no schema \"{name}\""),
+            (Some(name), _) => format!(": the schema \"{name}\" has no tables"),
+            (None, 0) => ": no schema matches it".to_owned(),
+            (None, _) => ": the schemas that match have no tables".to_owned(),
+        };
+        let meant = part.literal.as_deref().unwrap_or_default();
+        let near = similar(meant, &self.names).first().map(|near| name_words(near));
+        let hint = match (near, self.names.is_empty()) {
+            (Some(near), _) => format!("Perhaps you meant the schema {near}."),
+            (None, true) => NO_TABLES.to_owned(),
+            (None, false) => self.listed(),
+        };
+        Unmatched { why, hint }
+    }
+
+    /// A hint that names those with tables.
+    fn listed(&self) -> String {
+        let names: Vec<String> =
+            self.names.iter().take(LISTED).map(|one| name_words(one)).collect();
+        let names = names.join(", ");
+        match self.names.len().saturating_sub(LISTED) {
+            0 => format!("Schemas with tables: {names}."),
+            more => format!("Schemas with tables: {names} and {more} more."),
+        }
     }
 }
 
@@ -690,11 +772,9 @@ async fn suggestion(
     let rows = connection.client().query_typed(&sql, &[]).await?;
     let mut names = Vec::with_capacity(rows.len());
     let mut words = HashMap::with_capacity(rows.len());
-    let mut schemas = BTreeSet::new();
     for row in &rows {
         let schema: String = row.try_get(1)?;
         let table: String = row.try_get(2)?;
-        schemas.insert(schema.clone());
         let (shown, typed) = if row.try_get(0)? {
             (table.clone(), name_words(&table))
         } else {
@@ -709,13 +789,7 @@ async fn suggestion(
         }
     }
     if names.is_empty() {
-        return Ok(Some("This database has no tables; -d names another one.".to_owned()));
-    }
-    if let Some(schema) = wanted.strip_suffix(".*") {
-        let schemas: Vec<String> = schemas.into_iter().collect();
-        if let [near, ..] = similar(schema, &schemas).as_slice() {
-            return Ok(Some(format!("Perhaps you meant the schema {}.", shell_quoted(near))));
-        }
+        return Ok(Some(NO_TABLES.to_owned()));
     }
     if let Some(hint) = value_of_row(wanted, &names) {
         return Ok(Some(hint));
@@ -778,7 +852,7 @@ async fn of_column(
     all: &[String],
 ) -> Result<String, LiveError> {
     let Some((table, column)) = table_of_column(connection, wanted, all).await? else {
-        return Ok(OTHER_TABLES.to_owned());
+        return other_schema(connection, wanted).await;
     };
     let last = wanted.rsplit('.').next();
     let is = if last == Some(&column) { "That is".to_owned() } else { format!("{column} is") };
@@ -787,6 +861,20 @@ async fn of_column(
         "toastctl value '{table}.{column}@id=42' shows a value, and inspect, keys, advise-threshold and retoast take -c {column}."
     );
     Ok(format!("{is} a column of the table {table}: {how}"))
+}
+
+/// A hint for a name to which none is similar, and whose schema may not exist.
+async fn other_schema(connection: &Connection, wanted: &str) -> Result<String, LiveError> {
+    let pattern = NamePattern::parse(wanted).map_err(LiveError::Pattern)?;
+    let Some(schema) = pattern.schema else { return Ok(OTHER_TABLES.to_owned()) };
+    let found = Schemas::find(connection, &schema).await?;
+    match (&schema.literal, found.matching) {
+        (Some(name), 0) => {
+            let hint = found.unmatched(&schema).hint;
+            Ok(format!("There is no schema \"{name}\". {hint}"))
+        }
+        _ => Ok(OTHER_TABLES.to_owned()),
+    }
 }
 
 /// What to write if the name is that of a schema or a database.

@@ -8,11 +8,17 @@ const SHOWN: usize = 3;
 /// The `names` that differ from `wanted` in few letters, the most similar first.
 pub fn similar<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
     let wanted = without_schema(&wanted.replace('"', ""));
-    let allowed = (wanted.chars().count() / 3).max(1);
-    let mut found: Vec<(usize, &str)> = names
-        .iter()
-        .map(|name| (osa_distance(&wanted, &without_schema(name)), name.as_str()))
-        .collect();
+    let length = wanted.chars().count();
+    let allowed = (length / 3).max(1);
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let other = without_schema(name);
+        let distance = osa_distance(&wanted, &other);
+        // a name of one letter is as near to any other letter
+        if distance < length.max(other.chars().count()) || distance == 0 {
+            found.push((distance, name.as_str()));
+        }
+    }
     if found.iter().any(|(distance, _)| *distance <= allowed) {
         found.retain(|(distance, _)| *distance <= allowed);
     } else {
@@ -40,6 +46,12 @@ mod tests {
         assert_eq!(similar("custmers", &names), ["app.customers"]);
         assert_eq!(similar("logs", &names), ["log"]);
         assert_eq!(similar("images", &names), [""; 0]);
+        // of which no letter is left, nothing is similar
+        let short = ["f", "id"].map(str::to_owned);
+        for other in ["*", "g", "nosuch.*", "x.y"] {
+            assert_eq!(similar(other, &short), [""; 0], "{other}");
+        }
+        assert_eq!(similar("i", &short), ["id"]);
     }
 
     #[test]
