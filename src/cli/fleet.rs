@@ -54,8 +54,9 @@ const CONNECT_TIMEOUT: (&str, &str) = ("connect_timeout", "10");
 pub struct FleetArgs {
     /// All databases of the server
     ///
-    /// Those that allow connections and are not templates. If no database is given, their names are read in postgres.
-    /// With --targets, all databases of each server.
+    /// Those that allow connections and are not templates. Their names are read in postgres, or in the database that a
+    /// connection string (-d dbname=NAME) or PGDATABASE names; -d with only a name is refused. With --targets, all
+    /// databases of each server.
     #[arg(long)]
     all: bool,
 
@@ -227,6 +228,7 @@ impl Fleet<'_> {
         let checkpoint = self.writes.as_ref().and_then(|writes| writes.checkpoint);
         refuse(alone)?;
         refuse(&[("-W", self.connection.password)])?;
+        self.no_database()?;
         let limits = self.limits()?;
         let finished = match (&self.writes, checkpoint) {
             (Some(writes), Some(path)) if !writes.dry_run => {
@@ -294,6 +296,20 @@ impl Fleet<'_> {
             ui.warning(format!("--checkpoint: {error}"));
         }
         printer.end(shared.skipped)
+    }
+
+    /// Refuses the name of a database together with `--all`; a connection string says where to connect.
+    fn no_database(&self) -> Result<(), Failure> {
+        match &self.connection.dbname {
+            Some(name) if self.args.all && !is_connection_string(name) => {
+                let text = format!(
+                    "--all is for all databases, and -d {name} for one: they cannot be used together"
+                );
+                let hint = "Leave out one of them. --all connects to postgres first, or to the database of a connection string: -d dbname=NAME.";
+                Err(Failure::usage(text).hint(hint))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The targets that are named, each once, and those that make no sense.
