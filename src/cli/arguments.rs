@@ -87,9 +87,9 @@ pub struct ColumnsArg {
     /// Only this column; can be repeated
     ///
     /// Tables that match a pattern but do not have the column are left out. inspect shows only this column's line and
-    /// findings; table totals are unchanged. Without this option, keys takes all columns with documents, and
-    /// advise-threshold those that hold at least a tenth of the rows' bytes, stored or raw, or half as much as the largest;
-    /// retoast --toaster and --policy require it.
+    /// findings; table totals are unchanged. With --explain, it explains only this column. Without this option, keys takes
+    /// all columns with documents, and advise-threshold those that hold at least a tenth of the rows' bytes, stored or raw,
+    /// or half as much as the largest; retoast --toaster and --policy require it.
     #[arg(short, long = "column", value_name = "COLUMN")]
     pub(super) columns: Vec<String>,
 }
@@ -128,12 +128,19 @@ impl PolicyArgs {
             ([], []) => Ok(None),
             (&[policy], []) => Ok(Some((policy, None))),
             (&[policy], &[method]) => Ok(Some((policy, Some(method)))),
-            ([], _) => Err(Failure::usage("--method requires --policy")),
+            ([], [method, ..]) => Err(Failure::usage("--method requires --policy").hint(format!(
+                "A policy takes the method, as in: --policy best --method {method}"
+            ))),
             _ => Err(Failure::usage("--policy and --method can be given only once")),
         }
     }
 
     pub(super) fn is_given(&self) -> bool {
+    /// The first method, with or without a policy.
+    pub(super) fn method(&self) -> Option<MethodChoice> {
+        self.method.first().copied()
+    }
+
         !self.policy.is_empty()
     }
 }

@@ -116,8 +116,11 @@ impl OverviewArgs {
     }
 
     /// Refuses conditions about changes where nothing is compared.
-    fn check_conditions(&self) -> Result<(), Failure> {
+    fn check_conditions(&self, format: OutputFormat) -> Result<(), Failure> {
         match self.fail_on.iter().find(|condition| condition.is_about_change()) {
+            Some(condition) if let Some(format) = published(format) => {
+                Err(no_growth(&format!("--fail-on {}", condition.text), format))
+            }
             Some(condition) if self.compare.is_none() => Err(Failure::usage(format!(
                 "--fail-on {} requires --compare FILE, what inspect --format json has printed earlier",
                 condition.text
@@ -132,6 +135,24 @@ impl OverviewArgs {
             limit: self.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         }
     }
+}
+
+/// The name of a format that is read by a monitoring system.
+fn published(format: OutputFormat) -> Option<&'static str> {
+    match format {
+        OutputFormat::Report(_) => None,
+        OutputFormat::Openmetrics => Some("openmetrics"),
+        OutputFormat::Nagios => Some("nagios"),
+    }
+}
+
+/// The failure that a monitoring system is not told what has grown.
+fn no_growth(option: &str, format: &str) -> Failure {
+    let text =
+        format!("{option} cannot be used with --format {format}: growth is not published there");
+    Failure::usage(text).hint(
+        "Exit code 7 is for growth: toastctl inspect --compare FILE --fail-on 'growth>1GB', also with --format json.",
+    )
 }
 
 /// Arguments of `inspect`.
@@ -179,7 +200,7 @@ pub struct InspectArgs {
     /// width above which they are toasted. Reads the same sample as advise-threshold; requires pageinspect.
     #[arg(long, help_heading = "Output", requires = "tables",
           conflicts_with_all = ["policy", "flavor", "jobs", "relation_file", "pageinspect",
-                                "columns", "excluded", "excluded_schemas"])]
+                                "excluded", "excluded_schemas"])]
     explain: bool,
 
     #[command(flatten)]
@@ -286,7 +307,7 @@ fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
         view: args.overview.view(),
         ..Fleet::new("inspect", &args.fleet, &args.connection, connections)
     };
-    args.overview.check_conditions()?;
+    args.overview.check_conditions(args.format)?;
     if !is_fleet {
         return run_on(args, &fleet.single(ui));
     }
@@ -351,12 +372,18 @@ impl InspectArgs {
 
     /// Refuses a format of overviews together with this option.
     fn check_full(&self, option: &str) -> Result<(), Failure> {
-        match self.format {
-            OutputFormat::Report(_) => Ok(()),
-            OutputFormat::Openmetrics | OutputFormat::Nagios => Err(Failure::usage(format!(
-                "{option} cannot be used with --format openmetrics or nagios, which are about all selected tables"
-            ))),
-        }
+        let Some(format) = published(self.format) else { return Ok(()) };
+        Err(match option {
+            "--compare" => no_growth(option, format),
+            "--relation-file" | "--pageinspect" => Failure::usage(format!(
+                "{option} cannot be used with --format {format}, which is about tables of a server"
+            ))
+            .hint("Use --format table or json."),
+            _ => Failure::usage(format!(
+                "{option} cannot be used with --format {format}, which has only figures of the overview"
+            ))
+            .hint("Use --format table or json."),
+        })
     }
 
     /// Whether these relations of a server are shown in an overview: several are, and all of a database.
@@ -525,11 +552,13 @@ async fn explain(args: &InspectArgs, database: &Database) -> Result<Exit, Failur
     let options = AdviseOptions {
         sample: args.sample.size(),
         seed: args.sample.seed(),
+        columns: args.columns.columns.clone(),
         ..AdviseOptions::default()
     };
     let advisor = Advisor::open(connection, options, ReadingProgress::new(ui)).await?;
     let server = Some(ServerReport::new(&advisor.server, advisor.connection.address()));
     let mut output = ReportOutput::new::<Explanation>(ui, server, args.details.details);
-    let ended = explained(&advisor, &args.tables.tables, &mut output, ui.interrupted()).await;
+    let tables = args.selection.wanted(&args.tables.tables)?;
+    let ended = explained(&advisor, &tables, &mut output, ui.interrupted()).await;
     output.end(ended)
 }

@@ -23,6 +23,7 @@ use crate::retoast::run::request::{Assignment, Request, Tasks};
 use crate::retoast::run::tables;
 use crate::retoast::task::session::Options;
 use crate::server::connect::SessionOptions;
+use crate::server::similar::similar;
 use toast_format::judge::goal::{Goal, Pluggable, PolicyGoal};
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::policy::{MethodChoice, Policy};
@@ -219,6 +220,7 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
             "a replication origin can be used by only one session: --jobs and --set parallel-tables must be 1",
         ));
     }
+    no_method(args)?;
     let policy = args.policy.one()?;
     if policy.is_some() && jobs > 1 {
         let text = "--policy requires --jobs 1: values pass through a temporary table, which only one session can see";
@@ -254,6 +256,77 @@ fn target(text: &str) -> Result<u32, String> {
     count::<u32, 128, 32736>(text).map_err(|_| {
         "expected a whole number from 128 to 8160, or to 32736 if pages have 32 kB".to_owned()
     })
+}
+
+/// Refuses a method without a policy; a storage names its own.
+fn no_method(args: &RetoastArgs) -> Result<(), Failure> {
+    if args.policy.is_given() {
+        return Ok(());
+    }
+    let Some(method) = args.policy.method() else { return Ok(()) };
+    let Some(toaster) = &args.toaster else {
+        let hint = match method {
+            MethodChoice::Either => "As in: --policy best --method either.".to_owned(),
+            MethodChoice::One(_) => format!(
+                "To convert values to {method}: --toaster {method}. With a policy: --policy best --method {method}."
+            ),
+        };
+        return Err(Failure::usage("--method requires --policy").hint(hint));
+    };
+    let ToasterArg::Stock(stock) = toaster else {
+        return Err(Failure::usage("--method cannot be used with a pluggable toaster")
+            .hint("Leave out --method: the toaster chooses how it compresses."));
+    };
+    let name = stock.name();
+    let does = match stock {
+        Toaster::External | Toaster::Plain => "does not compress",
+        Toaster::Compressed(_) | Toaster::MainCompressed(_) => "names the method already",
+        Toaster::Main | Toaster::Extended => "keeps the method of each column",
+    };
+    let text = format!("--method has no effect with --toaster {name}, which {does}");
+    let instead = match (method, stock) {
+        (MethodChoice::Either, _) => "--policy best --method either".to_owned(),
+        (MethodChoice::One(method), Toaster::Main | Toaster::MainCompressed(_)) => {
+            format!("--toaster main={}", method.name())
+        }
+        (MethodChoice::One(method), _) => format!("--toaster {}", method.name()),
+    };
+    if instead == format!("--toaster {name}") {
+        return Err(Failure::usage(text).hint("Leave out --method."));
+    }
+    let hint = format!("Leave out --method. To compress by {method}: {instead}.");
+    Err(Failure::usage(text).hint(hint))
+}
+
+/// The failure that no column was named, and what else is wrong with what was given.
+fn no_columns(args: &RetoastArgs) -> Failure {
+    let failure = match &args.toaster {
+        Some(ToasterArg::Named(name)) => {
+            let known = Toaster::ALL.map(|toaster| toaster.name().to_owned());
+            let text = format!(
+                "\"{name}\" is no storage and no compression method, and --toaster requires --column"
+            );
+            let others = "Only servers with pluggable TOAST have toasters of other names.";
+            match similar(name, &known).first() {
+                Some(near) => Failure::usage(text).hint(format!("Perhaps you meant {near}.")),
+                None => Failure::usage(text)
+                    .hint(format!("--toaster accepts {}. {others}", known.join(", "))),
+            }
+        }
+        _ => Failure::usage("--toaster and --policy require --column"),
+    };
+    let failure = failure.hint("toastctl inspect TABLE lists the columns.");
+    let name = match &args.tables.tables[..] {
+        [name] if !name.contains(['"', '*', '?']) => name.rsplit_once('.'),
+        _ => None,
+    };
+    match name {
+        Some((table, column)) => {
+            let [table, column] = [table, column].map(shell_quoted);
+            failure.hint(format!("If {column} is the column: toastctl retoast {table} -c {column}"))
+        }
+        None => failure,
+    }
 }
 
 /// What is wanted of columns.
@@ -298,21 +371,7 @@ fn convert(
         }
     };
     if args.columns.columns.is_empty() {
-        let hint = match &args.tables.tables[..] {
-            [name] if !name.contains(['"', '*', '?']) => name.rsplit_once('.'),
-            _ => None,
-        };
-        let failure = Failure::usage("--toaster and --policy require --column")
-            .hint("toastctl inspect TABLE lists the columns.");
-        return Err(match hint {
-            Some((table, column)) => {
-                let [table, column] = [table, column].map(shell_quoted);
-                failure.hint(format!(
-                    "If {column} is the column: toastctl retoast {table} -c {column}"
-                ))
-            }
-            None => failure,
-        });
+        return Err(no_columns(args));
     }
     let columns = args.columns.columns.clone();
     let target = args.target;

@@ -169,6 +169,13 @@ fn what_cannot_be_explained_is_said() {
         assert_eq!(code, Some(2), "{message}");
         assert!(message.contains(words), "{message}");
     }
+    database.psql(
+        "CREATE SCHEMA s; CREATE TABLE s.w (a text, b text); INSERT INTO s.w VALUES ('x', 'y')",
+    );
+    for selected in [&["s.w"][..], &["-n", "s"]] {
+        let document = explain(&database, &[selected, &["-c", "b"]].concat());
+        assert_eq!((document.columns.len(), document.columns[0].column.as_str()), (1, "b"));
+    }
     let document = explain(&database, &["u"]);
     assert!(document.columns[0].read.is_none(), "{document}");
     let mut command = toastctl();
