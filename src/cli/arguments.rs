@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
+use crate::command::shell_quoted;
 use crate::report::document::Format;
 use crate::retoast::pace::rules::Lag;
 use crate::server::about::Access;
@@ -135,12 +136,12 @@ impl PolicyArgs {
         }
     }
 
-    pub(super) fn is_given(&self) -> bool {
     /// The first method, with or without a policy.
     pub(super) fn method(&self) -> Option<MethodChoice> {
         self.method.first().copied()
     }
 
+    pub(super) fn is_given(&self) -> bool {
         !self.policy.is_empty()
     }
 }
@@ -295,6 +296,35 @@ pub(super) fn split(text: &str) -> (&str, &str) {
     (number, unit.trim())
 }
 
+/// The units of times, sizes and parts, each with other words for it.
+const UNITS: [(&str, &[&str]); 10] = [
+    ("ms", &["msec", "millisecond", "milliseconds"]),
+    ("s", &["sec", "secs", "second", "seconds"]),
+    ("min", &["m", "mins", "minute", "minutes"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+    ("kB", &["kb", "kib"]),
+    ("MB", &["mb", "mib"]),
+    ("GB", &["gb", "gib"]),
+    ("TB", &["tb", "tib"]),
+    ("blocks", &["block", "pages", "page"]),
+    ("%", &["percent"]),
+];
+
+/// The unit that a word means, as options take it.
+pub(super) fn unit(word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase();
+    let found = UNITS
+        .iter()
+        .find(|(unit, others)| unit.eq_ignore_ascii_case(&word) || others.contains(&word.as_str()));
+    found.map(|(unit, _)| *unit)
+}
+
+/// A number with its unit, as one word of an option.
+pub(super) fn with_unit(number: &str, unit: &str) -> String {
+    let blank = if unit == "blocks" { " " } else { "" };
+    shell_quoted(&format!("{number}{blank}{unit}"))
+}
+
 /// A whole number from `LEAST` to `MOST`.
 pub(super) fn count<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     text: &str,
@@ -395,6 +425,16 @@ pub(super) fn reads_per_write(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_words_for_units_are_understood() {
+        for (word, known) in [("minutes", "min"), ("GB", "GB"), ("gib", "GB"), ("%", "%")] {
+            assert_eq!(unit(word), Some(known), "{word}");
+        }
+        assert_eq!(unit("orders"), None);
+        assert_eq!(with_unit("5", "blocks"), "'5 blocks'");
+        assert_eq!(with_unit("nice=5", "s"), "nice=5s");
+    }
 
     #[test]
     fn sizes_take_the_units_of_postgresql() {

@@ -14,7 +14,7 @@ use super::files::{File, FileArgs, SavedArgs, SavedText, unreadable};
 use super::fleet::{Database, Fleet, FleetArgs};
 use super::inspect::{inspector, run_monitored};
 use super::inspect_output::Ended;
-use super::mistakes::is_encoding;
+use super::misread::is_encoding;
 use super::terminal::{self, Out, Plain, ReadingProgress, Ui};
 use crate::check::alarm::{Condition, Counts};
 use crate::check::files::{self, FileOptions};

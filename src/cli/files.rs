@@ -7,6 +7,8 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
+use crate::offline::directory::Directory;
+use crate::offline::file::RelationFile;
 use crate::offline::other_file::{BEGINNING, OtherFile};
 use crate::offline::target::{FileTarget, Misfit, page_size};
 use crate::offline::toastfile;
@@ -98,6 +100,9 @@ impl FileArgs {
             return Ok(None);
         };
         no_tables("--relation-file", tables)?;
+        for path in [Some(heap), self.toast_file.as_ref()].into_iter().flatten() {
+            no_directory(path)?;
+        }
         let page_size = page_size(heap);
         let toast = self.toast_file.as_deref();
         let id_type = toast.map_or(ValueIdType::Oid, |path| toastfile::id_type(path, page_size));
@@ -218,6 +223,9 @@ impl SavedArgs {
     ) -> Result<Option<SavedText>, Failure> {
         let Some(path) = &self.pageinspect else { return Ok(None) };
         no_tables("--pageinspect", tables)?;
+        if let Some(failure) = is_directory(path, SAVED) {
+            return Err(failure);
+        }
         let desc = file.columns()?;
         let name =
             if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
@@ -273,6 +281,44 @@ fn no_tables(option: &str, tables: &[String]) -> Result<(), Failure> {
             "{option} is read without a server: it cannot be used with a table (\"{table}\")"
         ))),
     }
+}
+
+/// What to name instead of a directory.
+fn in_directory(directory: Directory) -> String {
+    let files = match directory {
+        Directory::Data => "Each table has files of its own below it, such as base/16384/16385",
+        Directory::Database => "Each table has files of its own in it, such as 16385",
+        Directory::Other => "A table's own file has a name such as 16385",
+    };
+    format!("{files}: toastctl help files says how to find and read them.")
+}
+
+/// What messages call saved output.
+pub(super) const SAVED: &str = "saved output of pageinspect";
+
+/// The failure that a directory was given in place of something else.
+pub(super) fn is_directory(path: &Path, instead_of: &str) -> Option<Failure> {
+    let directory = Directory::at(path)?;
+    let text = format!("\"{}\" is {}, not {instead_of}", path.display(), directory.name());
+    let hint = if instead_of == SAVED {
+        "toastctl help files shows how output of pageinspect is saved to a file.".to_owned()
+    } else {
+        in_directory(directory)
+    };
+    Some(Failure::usage(text).hint(hint))
+}
+
+/// Refuses a directory where a relation file is expected.
+fn no_directory(path: &Path) -> Result<(), Failure> {
+    is_directory(path, "a relation file").map_or(Ok(()), Err)
+}
+
+/// Why a file could not be read even if its columns were known.
+pub(super) fn unusable(path: &Path) -> Option<Failure> {
+    is_directory(path, "a relation file").or_else(|| {
+        let error = RelationFile::open(path, PageSize::DEFAULT).err()?;
+        Some(Failure::usage(error.to_string()))
+    })
 }
 
 /// Opens a file, or standard input for `-`.

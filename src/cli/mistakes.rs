@@ -4,11 +4,12 @@ use std::path::Path;
 
 use clap::builder::PossibleValue;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, ArgMatches, CommandFactory};
+use clap::{ArgAction, CommandFactory};
 
-use super::{Cli, settings};
+use super::arguments::{split, unit, with_unit};
+use super::conflicts::conflict;
+use super::{Cli, files, settings};
 use crate::message::{Message, Severity};
-use crate::server::connect::begins_connection_string;
 
 /// Verbs that other tools have, each with what does the same here.
 const OTHER_VERBS: [(&[&str], &str); 8] = [
@@ -45,7 +46,7 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
 
 /// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
 /// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 58] = [
+const OTHER_OPTIONS: [(&str, &[&str], &str); 87] = [
     ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
         "--compression",
@@ -75,8 +76,13 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 58] = [
     ("--table", &[], "Tables are named without an option: toastctl VERB TABLE."),
     ("--tabel", &[], "Tables are named without an option: toastctl VERB TABLE."),
     ("-t", &[], "Tables are named without an option: toastctl VERB TABLE."),
-    ("-s", &[], "-n SCHEMA selects the tables of a schema."),
+    ("-s", &SELECTING, "-n SCHEMA selects the tables of a schema."),
+    ("-s", &[], OF_SCHEMA),
     ("-n", &WRITERS, "--dry-run prints the plan; tables of a schema are named 'SCHEMA.*'."),
+    ("-n", &NOT_SELECTING, OF_SCHEMA),
+    ("--schema", &[], OF_SCHEMA),
+    ("-S", &SELECTING, "-n SCHEMA selects the tables of a schema."),
+    ("-S", &[], OF_SCHEMA),
     ("-x", &WITH_DETAILS, "--details prints everything about each table."),
     ("-A", &[], "--format csv prints CSV."),
     ("-c", &["value"], OF_ROW),
@@ -118,7 +124,7 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 58] = [
     ),
     (
         "--verify",
-        &["check", "retoast"],
+        &["check"],
         "toastctl check verifies values; retoast compares row hashes before each commit anyway.",
     ),
     ("--relation-file", &SERVER_ONLY, FILES),
@@ -127,7 +133,39 @@ const OTHER_OPTIONS: [(&str, &[&str], &str); 58] = [
     ("--jobs", &["compact", "reindex"], JOBS),
     ("-j", &["compact", "reindex"], JOBS),
     ("--wait-timeout", &WRITERS, WAITS),
-    ("-T", &WRITERS, WAITS),
+    ("-T", &WRITERS, NOT_EXCLUDED),
+    ("-T", &NOT_SELECTING, ONLY_NAMED),
+    ("-T", &[], EXCLUDES),
+    ("--exclude-table", &WRITERS, NOT_EXCLUDED),
+    ("--exclude-table", &NOT_SELECTING, ONLY_NAMED),
+    ("--exclude-table", &[], EXCLUDES),
+    ("--exclude", &WRITERS, NOT_EXCLUDED),
+    ("--exclude", &NOT_SELECTING, ONLY_NAMED),
+    ("-N", &WRITERS, NOT_EXCLUDED),
+    ("-N", &NOT_SELECTING, ONLY_NAMED),
+    ("--exclude-schema", &WRITERS, NOT_EXCLUDED),
+    ("--exclude-schema", &NOT_SELECTING, ONLY_NAMED),
+    ("-D", &SERVER_ONLY, FILES),
+    ("-D", &[], DATA_DIRECTORY),
+    ("--pgdata", &SERVER_ONLY, FILES),
+    ("--pgdata", &[], DATA_DIRECTORY),
+    ("--data-directory", &SERVER_ONLY, FILES),
+    ("--data-directory", &[], DATA_DIRECTORY),
+    (
+        "--maintenance-db",
+        &OF_DATABASES,
+        "--all connects to postgres first, or to the database of a connection string: -d dbname=NAME.",
+    ),
+    (
+        "--install-missing",
+        &[],
+        "toastctl creates no extension: toastctl help permissions says who can create pageinspect.",
+    ),
+    ("-F", &[], "--format chooses the format: --format csv, or --format json."),
+    ("-H", &[], "--format html prints a page."),
+    ("-X", &[], "toastctl reads no psqlrc: leave out -X."),
+    ("-z", &[], "Statistics are refreshed by ANALYZE, in psql."),
+    ("--analyze", &[], "Statistics are refreshed by ANALYZE, in psql."),
     ("--no-superuser-check", &[], RIGHTS),
     ("-k", &WRITERS, RIGHTS),
     ("--concurrently", &["reindex"], "reindex always rebuilds concurrently."),
@@ -158,11 +196,21 @@ const LISTS: &str = "toastctl inspect --all gives an overview of all databases."
 /// Verbs that run on several databases.
 const OF_DATABASES: [&str; 7] =
     ["inspect", "check", "keys", "advise-threshold", "retoast", "compact", "reindex"];
+/// Verbs with options that select schemas and exclude tables.
+const SELECTING: [&str; 2] = ["inspect", "check"];
+/// Verbs that change nothing and have no such options.
+const NOT_SELECTING: [&str; 3] = ["value", "keys", "advise-threshold"];
+const OF_SCHEMA: &str = "A pattern names the tables of a schema: toastctl VERB 'SCHEMA.*'.";
+const EXCLUDES: &str = "--exclude TABLE leaves out a table, or those that match a pattern; -N SCHEMA leaves out a schema.";
+const ONLY_NAMED: &str =
+    "VERB takes the tables that are named, and has no option that leaves one out.";
+const NOT_EXCLUDED: &str = "VERB takes the tables that are named, and has no option that leaves one out. (-T of pg_repack is --set max-wait=10s.)";
+const DATA_DIRECTORY: &str = "toastctl reads the files of one table, not a data directory: VERB --relation-file FILE; toastctl help files says how to find them.";
 /// Verbs that change something.
 const WRITERS: [&str; 3] = ["retoast", "compact", "reindex"];
 /// Verbs that read no files.
-const SERVER_ONLY: [&str; 4] = ["advise-threshold", "retoast", "compact", "reindex"];
-const FILES: &str = "VERB needs a server; inspect, check, value and keys read files.";
+pub(super) const SERVER_ONLY: [&str; 4] = ["advise-threshold", "retoast", "compact", "reindex"];
+pub(super) const FILES: &str = "VERB needs a server; inspect, check, value and keys read files.";
 const JOBS: &str = "VERB takes one table at a time; --set parallel-tables=N takes several.";
 const WAITS: &str = "--set max-wait=10s stops VERB (exit code 4) after one wait of that time.";
 const RIGHTS: &str =
@@ -227,7 +275,13 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
         ErrorKind::UnknownArgument => {
             before_verb(argument, verb, words).or_else(|| unknown_option(argument, verb, words))
         }
-        ErrorKind::MissingRequiredArgument => missing(&text, verb),
+        ErrorKind::MissingRequiredArgument => {
+            if let Some(message) = unusable_file(&text, words) {
+                return message;
+            }
+            missing(&text, verb)
+        }
+        ErrorKind::ArgumentConflict => conflict(argument, context(error, ContextKind::PriorArg)),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             other_value(argument, verb, context(error, ContextKind::InvalidValue))
         }
@@ -262,12 +316,39 @@ fn other_verb(word: &str) -> Option<String> {
     found.map(|(_, hint)| (*hint).to_owned())
 }
 
+/// The error of a file whose columns were not given, if it could not be read anyway.
+fn unusable_file(text: &str, words: &[String]) -> Option<Message> {
+    if !text.contains("--columns") {
+        return None;
+    }
+    let relation = value_of("--relation-file", words).or_else(|| value_of("--toast-file", words));
+    let failure = match (relation, value_of("--pageinspect", words)) {
+        (Some(path), _) => files::unusable(Path::new(path)),
+        (None, Some(path)) => files::is_directory(Path::new(path), files::SAVED),
+        (None, None) => None,
+    };
+    Some(failure?.message)
+}
+
+/// The value of an option in a command line.
+fn value_of<'a>(option: &str, words: &'a [String]) -> Option<&'a str> {
+    let at = words.iter().position(|word| {
+        word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    })?;
+    let same = words.get(at)?.strip_prefix(option)?.strip_prefix('=');
+    same.or_else(|| words.get(at + 1).map(String::as_str))
+}
+
 /// What an argument is for that another one requires, or which values it has.
 fn missing(text: &str, verb: &str) -> Option<String> {
     if text.contains("--columns") {
         const COLUMNS: &str =
             "A file has no names and types: --columns 'id int4, doc jsonb' gives them.";
         return Some(COLUMNS.to_owned());
+    }
+    if verb == "inspect" && text.contains("TABLE") {
+        let hint = "--explain is about tables that are named: toastctl inspect --explain TABLE, or -n SCHEMA.";
+        return Some(hint.to_owned());
     }
     if text.contains("--extract") {
         let hint = "--emit and --reads-per-write are about the columns of --extract KEYS.";
@@ -289,6 +370,11 @@ fn other_value(argument: &str, verb: &str, value: &str) -> Option<String> {
         .find(|(name, words, _)| *name == option && words.contains(&word.as_str()));
     if let Some((_, _, hint)) = found {
         return Some((*hint).to_owned());
+    }
+    let (number, given) = split(value);
+    if let Some(unit) = unit(given).filter(|unit| !number.is_empty() && *unit != given) {
+        let value = with_unit(number, unit);
+        return Some(format!("Write {option} {value}"));
     }
     let root = Cli::command();
     let mut options = root.find_subcommand(verb)?.get_arguments();
@@ -366,72 +452,51 @@ fn capitalized(text: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// The error for a command line that can be parsed, but in which a word in the place of a table was probably meant otherwise.
-pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message> {
-    let (verb, given) = matches.subcommand()?;
-    let tables = tables(given);
-    if tables.iter().any(|table| begins_connection_string(table)) {
-        let text = "a connection string was given where a table is expected";
-        return Some(Message::error(text).hint(format!("-d takes it: toastctl {verb} -d STRING.")));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_about_options_that_a_verb_does_not_have() {
+        let mut root = Cli::command();
+        root.build();
+        let mut wrong = Vec::new();
+        for verb in root.get_subcommands() {
+            let name = verb.get_name();
+            for (option, verbs, _) in OTHER_OPTIONS {
+                let has_option = verb.get_arguments().any(|known| {
+                    known.get_long().is_some_and(|long| option == format!("--{long}"))
+                        || known.get_short().is_some_and(|short| option == format!("-{short}"))
+                });
+                if has_option && verbs.contains(&name) {
+                    wrong.push(format!("{name} {option}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:?}");
     }
-    if let Some(file) = tables.iter().find(|table| is_file(table)) {
-        let hint = if SERVER_ONLY.contains(&verb) {
-            FILES.replace("VERB", verb)
-        } else {
-            format!(
-                "toastctl {verb} --relation-file FILE --columns 'id int4, doc jsonb' reads a table's file."
-            )
-        };
-        return Some(Message::error(format!("\"{file}\" is a file, not a table")).hint(hint));
-    }
-    let command = Cli::command();
-    let options = command.find_subcommand(verb)?.get_arguments();
-    for option in options.filter(|option| option.is_require_equals_set()) {
-        let Some(name) = option.get_long() else { continue };
-        let values = option.get_possible_values();
-        let after = words.windows(2).find(|pair| pair[0] == format!("--{name}"));
-        let Some([_, word]) = after.filter(|pair| tables.contains(&pair[1].as_str())) else {
-            continue;
-        };
-        if is_meant_as_value(name, word, &values) || tables.first() != Some(&word.as_str()) {
-            let text =
-                format!("\"{word}\" after --{name} would be a table: a value needs an equals sign");
-            let hint =
-                format!("Write --{name}={word}; a table \"{word}\" is named before the options.");
-            return Some(Message::error(text).hint(hint));
+
+    #[test]
+    fn options_of_pg_dump_are_answered_for_each_verb() {
+        for (option, verb, said) in [
+            ("-T", "inspect", "--exclude TABLE leaves out a table"),
+            ("-T", "value", "value takes the tables that are named"),
+            ("-T", "compact", "--set max-wait=10s"),
+            ("--exclude-table", "check", "--exclude TABLE"),
+            ("-D", "keys", "keys --relation-file FILE"),
+            ("--pgdata", "retoast", "retoast needs a server"),
+            ("-n", "keys", "toastctl keys 'SCHEMA.*'"),
+        ] {
+            let hint = unknown_option(option, verb, &[]).unwrap();
+            assert!(hint.contains(said), "{verb} {option}: {hint}");
         }
     }
-    None
-}
 
-/// Whether a word given as a table is the path of a file. A table with such a name can still be given, in quotes.
-fn is_file(word: &str) -> bool {
-    word.contains('/') && Path::new(word).is_file()
+    #[test]
+    fn values_are_found_after_a_blank_or_an_equals_sign() {
+        let words = ["inspect", "--relation-file", "a", "--toast-file=b"].map(str::to_owned);
+        assert_eq!(value_of("--relation-file", &words), Some("a"));
+        assert_eq!(value_of("--toast-file", &words), Some("b"));
+        assert_eq!(value_of("--xact", &words), None);
+    }
 }
-
-/// The words that a verb takes as tables.
-fn tables(given: &ArgMatches) -> Vec<&str> {
-    let words = ["tables", "of"].iter().filter_map(|id| given.try_get_raw(id).ok().flatten());
-    words.flatten().filter_map(|word| word.to_str()).collect()
-}
-
-/// Whether a word after this option is probably its value and not a table: one of its values, a path, or an encoding.
-fn is_meant_as_value(option: &str, word: &str, values: &[PossibleValue]) -> bool {
-    values.iter().any(|value| value.matches(word, false))
-        || word.contains('/')
-        || option == "deep" && is_encoding(word)
-}
-
-/// Whether PostgreSQL has encodings whose names begin like this one.
-pub(super) fn is_encoding(word: &str) -> bool {
-    let name: String = word.chars().filter(char::is_ascii_alphanumeric).collect();
-    let name = name.to_ascii_lowercase();
-    ENCODINGS.iter().any(|known| name.starts_with(known))
-}
-
-/// The beginnings of the names of PostgreSQL's encodings (encnames.c), in lower case and without signs.
-const ENCODINGS: [&str; 21] = [
-    "utf8", "unicode", "sqlascii", "latin", "iso8859", "win", "euc", "koi8", "big5", "gbk",
-    "gb18030", "johab", "mule", "sjis", "shiftjis", "tcvn", "uhc", "mskanji", "abc", "alt",
-    "vscii",
-];

@@ -9,6 +9,7 @@ mod citus;
 mod citus_writes;
 pub mod compact;
 pub mod completions;
+mod conflicts;
 pub mod connect;
 pub mod exit;
 mod fail_on;
@@ -19,6 +20,7 @@ pub mod inspect;
 mod inspect_output;
 pub mod keys;
 pub mod manual;
+mod misread;
 mod mistakes;
 mod pager;
 mod reports;
@@ -99,7 +101,7 @@ fn without_default(arg: Arg) -> Arg {
 fn parse() -> Cli {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let parsed = help::command(Cli::command()).try_get_matches().and_then(|matches| {
-        if let Some(message) = mistakes::misread(&matches, &words) {
+        if let Some(message) = misread::misread(&matches, &words) {
             end_as_unusable(message, &words);
         }
         Cli::from_arg_matches(&matches)

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use super::directory::Directory;
 use super::other_file::{BEGINNING, OtherFile};
 use toast_format::disk::{BlockNumber, PageSize};
 
@@ -18,10 +19,10 @@ pub enum FileError {
         path: PathBuf,
         error: io::Error,
     },
-    /// It is a file of another kind.
+    /// It is a file of another kind, or a directory.
     #[error("\"{}\" is {kind}, not a relation file", path.display())]
     Other { path: PathBuf, kind: &'static str },
-    /// It is a directory, a pipe, or another special file.
+    /// It is a pipe, another special file, or a directory in place of one of `pg_xact`.
     #[error("\"{}\" is not a regular file", path.display())]
     NotRegular { path: PathBuf },
     /// The file ends inside a block.
@@ -242,6 +243,9 @@ fn segment(path: PathBuf, page_size: PageSize) -> Result<Segment, FileError> {
         path: path.clone(),
         error,
     })?;
+    if let Some(directory) = Directory::at(&path) {
+        return Err(FileError::Other { path, kind: directory.name() });
+    }
     if !metadata.is_file() {
         return Err(FileError::NotRegular { path });
     }
@@ -319,7 +323,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let open =
             |path: &Path| RelationFile::open(path, PageSize::DEFAULT).err().unwrap().to_string();
-        assert!(open(dir.path()).ends_with("is not a regular file"));
+        assert!(open(dir.path()).ends_with("is a directory, not a relation file"));
         assert!(open(&dir.path().join("none")).starts_with("could not open file"));
     }
 }
