@@ -299,7 +299,7 @@ fn a_value_after_a_blank_is_not_taken_for_a_table() {
 #[test]
 fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let database = with_pageinspect("mistakes");
-    database.psql("CREATE SCHEMA app; CREATE TABLE app.t (v text); CREATE TABLE orders (doc text)");
+    database.psql("CREATE SCHEMA app; CREATE TABLE app.t (v text); CREATE TABLE orders (doc text); CREATE SCHEMA empty");
     database.psql(
         "CREATE MATERIALIZED VIEW mv_orders AS SELECT doc FROM orders; CREATE VIEW v AS SELECT * FROM mv_orders;
          CREATE VIEW v_orders AS SELECT v.doc FROM v, app.t",
@@ -318,7 +318,122 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 112] = [
+    let cases: [(i32, &[&str], &str); 155] = [
+        (2, &["inspect", "-T", "orders"], "HINT:  --exclude TABLE leaves out a table"),
+        (2, &["check", "--exclude-table=orders"], "HINT:  --exclude TABLE leaves out a table"),
+        (2, &["keys", "-T", "orders"], "HINT:  keys takes the tables that are named"),
+        (2, &["retoast", "-T", "10"], "HINT:  retoast takes the tables that are named"),
+        (2, &["value", "-N", "app"], "HINT:  value takes the tables that are named"),
+        (2, &["keys", "-n", "app"], "HINT:  A pattern names the tables of a schema: toastctl keys"),
+        (2, &["inspect", "-D", "/var/lib"], "HINT:  toastctl reads the files of one table"),
+        (
+            2,
+            &["inspect", "--pgdata", "/var/lib"],
+            "inspect --relation-file FILE; toastctl help files",
+        ),
+        (2, &["check", "--data-directory=x"], "check --relation-file FILE; toastctl help files"),
+        (2, &["compact", "-D", "/var/lib"], "HINT:  compact needs a server;"),
+        (2, &["inspect", "/tmp"], "error: \"/tmp\" is a directory, not a table\n"),
+        (2, &["compact", "/tmp"], "HINT:  compact needs a server;"),
+        (
+            2,
+            &["inspect", "--max-time", "5", "minutes"],
+            "HINT:  Write --max-time 5min; a table \"minutes\" is named before the options.",
+        ),
+        (2, &["compact", "orders", "--max-time=5", "h"], "HINT:  Write --max-time 5h;"),
+        (2, &["inspect", "--max-time", "5 minutes"], "HINT:  Write --max-time 5min\n"),
+        (2, &["inspect", "--sample", "9", "blocks"], "HINT:  Write --sample '9 blocks';"),
+        (2, &["keys", "orders", "--sample", "5", "%"], "HINT:  Write --sample '5%';"),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--set", "disk-limit=10", "MB"]].concat(),
+            "HINT:  Write --set disk-limit=10MB;",
+        ),
+        (
+            2,
+            &["inspect", "--fail-on", "free_space>1", "gb"],
+            "HINT:  Write --fail-on 'free_space>1GB';",
+        ),
+        (
+            2,
+            &["retoast", "orders", "--toaster", "lz5"],
+            "error: \"lz5\" is no storage and no compression method, and --toaster requires --column\nHINT:  Perhaps you meant lz4.",
+        ),
+        (
+            2,
+            &["retoast", "orders", "--toaster", "gzip"],
+            "HINT:  --toaster accepts pglz, lz4, external",
+        ),
+        (
+            2,
+            &["inspect", "--explain", "orders", "--policy", "best"],
+            "HINT:  --explain is about what is stored now: toastctl advise-threshold",
+        ),
+        (2, &["inspect", "--explain"], "HINT:  --explain is about tables that are named"),
+        (2, &["inspect", "--details", "--sort", "raw"], "HINT:  --sort is for the overview"),
+        (2, &["inspect", "orders", "-n", "app"], "HINT:  -n takes all tables of a schema:"),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--policy", "best"]].concat(),
+            "HINT:  --toaster converts all values",
+        ),
+        (
+            1,
+            &["inspect", "-n", "nosuch"],
+            "error: no table matches \"nosuch.*\": there is no schema \"nosuch\"\nHINT:  Schemas with tables: app, public.\n",
+        ),
+        (
+            1,
+            &["check", "n?such.*"],
+            ": no schema matches it\nHINT:  Schemas with tables: app, public.",
+        ),
+        (1, &["inspect", "-n", "empty"], ": the schema \"empty\" has no tables\nHINT:  Schemas"),
+        (1, &["inspect", "nosuch.zebra"], "HINT:  There is no schema \"nosuch\". Schemas with"),
+        (1, &["inspect", "x"], "HINT:  toastctl inspect shows the tables of this database"),
+        (1, &["inspect", "-N", "nosuch", "zebra*"], "HINT:  toastctl inspect shows the tables"),
+        (
+            2,
+            &["check", "--all", "-d", "app"],
+            "error: --all is for all databases, and -d app for one",
+        ),
+        (2, &["inspect", "--all", "-d", "app"], "HINT:  Leave out one of them. --all connects"),
+        (2, &["compact", "orders", "--all", "-d", "app"], "they cannot be used together"),
+        (
+            2,
+            &[&convert[..], &["--toaster", "external", "--method", "lz4"]].concat(),
+            "error: --method has no effect with --toaster external, which does not compress\nHINT:  Leave out --method. To compress by lz4: --toaster lz4.",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--method", "lz4"]].concat(),
+            "which names the method already\nHINT:  Leave out --method.\n",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "main", "--method", "pglz"]].concat(),
+            "HINT:  Leave out --method. To compress by pglz: --toaster main=pglz.",
+        ),
+        (
+            2,
+            &[&convert[..], &["--method", "lz4"]].concat(),
+            "To convert values to lz4: --toaster lz4.",
+        ),
+        (2, &["inspect", "orders", "--method", "lz4"], "as in: --policy best --method lz4"),
+        (
+            3,
+            &["inspect", "--format", "nagios", "--compare", "/nosuch.json"],
+            "with --format nagios: growth is not published there\nHINT:  Exit code 7 is for growth:",
+        ),
+        (
+            2,
+            &["inspect", "--format", "openmetrics", "--fail-on", "growth>1GB"],
+            "error: --fail-on growth>1GB cannot be used with --format openmetrics: growth is not",
+        ),
+        (
+            3,
+            &["inspect", "orders", "--format", "nagios", "--details"],
+            "which has only figures of the overview\nHINT:  Use --format table or json.",
+        ),
         (2, &["\\d"], "HINT:  \\d is a command of psql; toastctl inspect lists the tables."),
         (2, &["inspect", "-x"], "HINT:  --details prints everything"),
         (2, &["inspect", "-A"], "HINT:  --format csv prints CSV."),
@@ -598,6 +713,28 @@ fn files_of_other_kinds_are_called_what_they_are() {
         let words = [&["keys", "--relation-file", path][..], &columns].concat();
         mistake(&database, 2, &words, &[kind]);
     }
+    for (path, kind) in [
+        (data.clone(), "is a data directory"),
+        (data.join("base/1"), "is the directory of a database"),
+        (data.join("base"), "is a directory"),
+    ] {
+        let path = path.to_str().unwrap();
+        let said = format!("\"{path}\" {kind}, not ");
+        let help = "toastctl help files says how to find and read them.";
+        for verb in ["inspect", "check"] {
+            mistake(&database, 2, &[verb, path], &[&(said.clone() + "a table\nHINT:"), help]);
+        }
+        let file = said.clone() + "a relation file\nHINT:";
+        for verb in ["inspect", "check", "keys", "value"] {
+            let words = [verb, "--relation-file", path];
+            mistake(&database, 2, &words, &[&file, help]);
+            mistake(&database, 2, &[&words[..], &columns].concat(), &[&file, help]);
+        }
+        let saved = said + "saved output of pageinspect\nHINT:";
+        mistake(&database, 2, &["inspect", "--pageinspect", path], &[&saved]);
+    }
+    let missing = ["inspect", "--relation-file", "/nosuch/16385"];
+    mistake(&database, 2, &missing, &["could not open file \"/nosuch/16385\": No such file"]);
     let words = [&["inspect", "--pageinspect", &text][..], &columns].concat();
     mistake(&database, 1, &words, &["this is not output of pageinspect"]);
     for columns in ["id int v text", "id int; v text", "id int, n numeric(10,2) v text"] {
