@@ -395,8 +395,7 @@ impl ForecastBasis<'_> {
         let page = self.page.bytes() as f64;
         // pages with a chunk that is removed, among chunks that stay
         let chunks = sums.external.0 + sums.kept;
-        let removed = sums.external.0 / sums.chunks.0.max(1.0) + 40.0;
-        let part = 1.0 - (sums.kept / chunks.max(1.0)).powf((page / removed).max(1.0));
+        let part = 1.0 - (sums.kept / chunks.max(1.0)).powf(f64::from(CHUNKS_PER_PAGE));
         let toast = (chunks + sums.chunks.0 * 40.0) * part;
         let toast_index = self.toast_index as f64
             * (sums.external.0 / (self.sizes.toast as f64).max(1.0)).min(1.0);
