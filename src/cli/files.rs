@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
-use crate::offline::directory::Directory;
+use crate::offline::directory::DirectoryKind;
 use crate::offline::file::RelationFile;
 use crate::offline::other_file::{BEGINNING, OtherFile};
 use crate::offline::target::{FileTarget, Misfit, page_size};
@@ -284,11 +284,11 @@ fn no_tables(option: &str, tables: &[String]) -> Result<(), Failure> {
 }
 
 /// What to name instead of a directory.
-fn in_directory(directory: Directory) -> String {
+fn in_directory(directory: DirectoryKind) -> String {
     let files = match directory {
-        Directory::Data => "Each table has files of its own below it, such as base/16384/16385",
-        Directory::Database => "Each table has files of its own in it, such as 16385",
-        Directory::Other => "A table's own file has a name such as 16385",
+        DirectoryKind::Data => "Each table has files of its own below it, such as base/16384/16385",
+        DirectoryKind::Database => "Each table has files of its own in it, such as 16385",
+        DirectoryKind::Other => "A table's own file has a name such as 16385",
     };
     format!("{files}: toastctl help files says how to find and read them.")
 }
@@ -298,7 +298,7 @@ pub(super) const SAVED: &str = "saved output of pageinspect";
 
 /// The failure that a directory was given in place of something else.
 pub(super) fn is_directory(path: &Path, instead_of: &str) -> Option<Failure> {
-    let directory = Directory::at(path)?;
+    let directory = DirectoryKind::at(path)?;
     let text = format!("\"{}\" is {}, not {instead_of}", path.display(), directory.name());
     let hint = if instead_of == SAVED {
         "toastctl help files shows how output of pageinspect is saved to a file.".to_owned()

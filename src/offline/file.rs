@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::directory::Directory;
+use super::directory::DirectoryKind;
 use super::other_file::{BEGINNING, OtherFile};
 use toast_format::disk::{BlockNumber, PageSize};
 
@@ -243,7 +243,7 @@ fn segment(path: PathBuf, page_size: PageSize) -> Result<Segment, FileError> {
         path: path.clone(),
         error,
     })?;
-    if let Some(directory) = Directory::at(&path) {
+    if let Some(directory) = DirectoryKind::at(&path) {
         return Err(FileError::Other { path, kind: directory.name() });
     }
     if !metadata.is_file() {

@@ -520,14 +520,14 @@ fn saved(report: &Report) -> i64 {
 }
 
 /// A column of several: what is advised, or the smallest of what was compared.
-struct RankedColumn<'a> {
+struct AdvisedColumn<'a> {
     report: &'a Report,
     candidate: Option<&'a CandidateReport>,
     /// Whether a column of the same table comes before.
     is_further: bool,
 }
 
-impl RankedColumn<'_> {
+impl AdvisedColumn<'_> {
     fn settings(&self) -> String {
         match self.candidate {
             Some(candidate) if candidate.marks.recommended => candidate.name.clone(),
@@ -550,18 +550,25 @@ impl RankedColumn<'_> {
 
 /// The candidate that is advised, otherwise the one with the smallest fresh files.
 fn worth_showing(report: &Report) -> Option<&CandidateReport> {
-    let others = || report.candidates.iter().filter(|c| !c.marks.today);
-    others().find(|c| c.marks.recommended).or_else(|| {
-        let bytes = |c: &CandidateReport| c.figures.files.total_bytes.value.estimate;
-        others().min_by(|one, other| bytes(one).total_cmp(&bytes(other)))
-    })
+    let others: Vec<&CandidateReport> =
+        report.candidates.iter().filter(|c| !c.marks.today).collect();
+    match others.iter().find(|c| c.marks.recommended) {
+        Some(advised) => Some(advised),
+        None => others.into_iter().min_by(|one, other| {
+            fresh_bytes(one).total_cmp(&fresh_bytes(other))
+        }),
+    }
+}
+
+fn fresh_bytes(candidate: &CandidateReport) -> f64 {
+    candidate.figures.files.total_bytes.value.estimate
 }
 
 fn ranking(reports: &[&Report]) -> Grid {
     let mut tables = HashSet::new();
-    let rows: Vec<RankedColumn<'_>> = reports
+    let rows: Vec<AdvisedColumn<'_>> = reports
         .iter()
-        .map(|report| RankedColumn {
+        .map(|report| AdvisedColumn {
             report,
             candidate: worth_showing(report),
             is_further: !tables.insert(report.table.oid),
@@ -573,18 +580,18 @@ fn ranking(reports: &[&Report]) -> Grid {
             // narrow terminals have no room for what says nothing
             text("Table", 0, |row| without_public(&row.report.table.relation).to_owned()),
             text("Column", 0, |row| row.report.column.clone()),
-            text("Settings", 0, RankedColumn::settings),
-            number("On disk", 0, |row| {
+            text("Settings", 0, AdvisedColumn::settings),
+            number("On disk", 2, |row| {
                 if row.is_further { String::new() } else { size(row.report.files.total_bytes) }
             }),
-            number("After", 1, |row| {
+            number("After", 3, |row| {
                 row.after().map_or_else(String::new, |after| size(after.estimate))
             }),
             number("Change", 0, |row| match row.after() {
                 Some(after) => disk_change(after, row.report.files.total_bytes),
                 None => row.shown(|c| change(&c.figures.files.total_bytes, false)),
             }),
-            number("CPU/read", 2, |row| row.shown(|c| cpu_change(&c.figures.read_cpu_ns, false))),
+            number("CPU/read", 1, |row| row.shown(|c| cpu_change(&c.figures.read_cpu_ns, false))),
         ],
     )
 }

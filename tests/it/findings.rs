@@ -580,9 +580,8 @@ fn the_findings_of_all_tables_are_ranked() {
          CREATE TABLE unused (id int, v text) WITH (toast_tuple_target = 2032);
          INSERT INTO unused SELECT i, noise(i, 5000) FROM generate_series(1, 400) i;
          CREATE TABLE small (id int, v text COMPRESSION lz4); ALTER TABLE small ALTER v SET STORAGE external;
-         CREATE TABLE older (id int, v text COMPRESSION pglz);
-         INSERT INTO older SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 2000) i;
-         ALTER TABLE older ALTER v SET COMPRESSION lz4",
+         CREATE TABLE twice (id int, v text); ALTER TABLE twice ALTER v SET STORAGE external;
+         INSERT INTO twice SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 2000) i",
     );
     let report: Printed<Overview> =
         inspect_at_rest(&database, &["--format", "json"]).exits(0).report();
@@ -590,7 +589,7 @@ fn the_findings_of_all_tables_are_ranked() {
     let told = |finding: &Printed<Finding>| format!("{} {}", finding.code.name(), finding.relation);
     let expected = [
         "plain-limit public.worst",
-        "older-setting public.older",
+        "no-compression public.twice",
         "dead-rows public.dead",
         "unused-setting public.unused",
     ];
@@ -616,9 +615,8 @@ fn the_findings_of_all_tables_are_ranked() {
     }
     act(&database, "toastctl compact dead");
     act(&database, "toastctl retoast worst --column v --toaster extended --compact");
-    // the overview leaves the choice to advise-threshold
-    assert_eq!(found[1].command, "toastctl advise-threshold public.older --column v");
-    database.psql("ALTER TABLE older ALTER v SET COMPRESSION pglz");
+    // the overview has the choice of advise-threshold
+    assert!(found[1].command.starts_with("toastctl retoast public.twice --column v "), "{found:#?}");
     let text = shown(&[]);
     assert!(text.starts_with("Findings: none in 4 tables of 1 MB or more.\n"), "{text}");
 }
