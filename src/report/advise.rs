@@ -554,9 +554,9 @@ fn worth_showing(report: &Report) -> Option<&CandidateReport> {
         report.candidates.iter().filter(|c| !c.marks.today).collect();
     match others.iter().find(|c| c.marks.recommended) {
         Some(advised) => Some(advised),
-        None => others.into_iter().min_by(|one, other| {
-            fresh_bytes(one).total_cmp(&fresh_bytes(other))
-        }),
+        None => {
+            others.into_iter().min_by(|one, other| fresh_bytes(one).total_cmp(&fresh_bytes(other)))
+        }
     }
 }
 

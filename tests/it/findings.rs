@@ -616,7 +616,10 @@ fn the_findings_of_all_tables_are_ranked() {
     act(&database, "toastctl compact dead");
     act(&database, "toastctl retoast worst --column v --toaster extended --compact");
     // the overview has the choice of advise-threshold
-    assert!(found[1].command.starts_with("toastctl retoast public.twice --column v "), "{found:#?}");
+    assert!(
+        found[1].command.starts_with("toastctl retoast public.twice --column v "),
+        "{found:#?}"
+    );
     let text = shown(&[]);
     assert!(text.starts_with("Findings: none in 4 tables of 1 MB or more.\n"), "{text}");
 }
