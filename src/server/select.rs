@@ -252,21 +252,7 @@ pub(crate) async fn select_within(
     let client = connection.client();
     let citus = CitusTables::ask(client, reach != Reach::Here).await?;
     let mut selection = Selection::default();
-    for pattern in excluded {
-        let (_, matches) = matching(connection, database, pattern).await?;
-        if matches.is_empty() {
-            let why = why_unmatched(connection, pattern, excluded).await?.why;
-            let pattern = quoted(pattern);
-            selection
-                .without_effect
-                .push(format!("no table matches {pattern}, which is excluded{why}"));
-        }
-        for class in matches {
-            let below = below(client, class.oid).await?;
-            selection.excluded.extend(below.iter().map(|class| class.oid));
-            selection.excluded.insert(class.oid);
-        }
-    }
+    exclude(connection, database, excluded, &mut selection).await?;
     // of them alone it is not said that all is done
     let mut catalogs = 0;
     if wanted.is_empty() {
@@ -326,6 +312,31 @@ pub(crate) async fn select_within(
         return Err(LiveError::AllElsewhere(text));
     }
     Ok(selection)
+}
+
+/// Notes the relations that these names and patterns match, with what is below them, as excluded.
+async fn exclude(
+    connection: &Connection,
+    database: &str,
+    excluded: &[String],
+    selection: &mut Selection,
+) -> Result<(), LiveError> {
+    for pattern in excluded {
+        let (_, matches) = matching(connection, database, pattern).await?;
+        if matches.is_empty() {
+            let why = why_unmatched(connection, pattern, excluded).await?.why;
+            let pattern = quoted(pattern);
+            selection
+                .without_effect
+                .push(format!("no table matches {pattern}, which is excluded{why}"));
+        }
+        for class in matches {
+            let below = below(connection.client(), class.oid).await?;
+            selection.excluded.extend(below.iter().map(|class| class.oid));
+            selection.excluded.insert(class.oid);
+        }
+    }
+    Ok(())
 }
 
 /// Whether this is a name, and not a pattern.
