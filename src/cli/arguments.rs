@@ -310,7 +310,7 @@ const UNITS: [(&str, &[&str]); 10] = [
     ("%", &["percent"]),
 ];
 
-/// The unit that a word means, as options take it.
+/// The unit that a word stands for, as options spell it.
 pub(super) fn unit(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     let found = UNITS

@@ -223,7 +223,7 @@ impl SavedArgs {
     ) -> Result<Option<SavedText>, Failure> {
         let Some(path) = &self.pageinspect else { return Ok(None) };
         no_tables("--pageinspect", tables)?;
-        if let Some(failure) = is_directory(path, SAVED) {
+        if let Some(failure) = directory_error(path, SAVED) {
             return Err(failure);
         }
         let desc = file.columns()?;
@@ -297,7 +297,7 @@ fn in_directory(directory: DirectoryKind) -> String {
 pub(super) const SAVED: &str = "saved output of pageinspect";
 
 /// The failure that a directory was given in place of something else.
-pub(super) fn is_directory(path: &Path, instead_of: &str) -> Option<Failure> {
+pub(super) fn directory_error(path: &Path, instead_of: &str) -> Option<Failure> {
     let directory = DirectoryKind::at(path)?;
     let text = format!("\"{}\" is {}, not {instead_of}", path.display(), directory.name());
     let hint = if instead_of == SAVED {
@@ -310,12 +310,12 @@ pub(super) fn is_directory(path: &Path, instead_of: &str) -> Option<Failure> {
 
 /// Refuses a directory where a relation file is expected.
 fn no_directory(path: &Path) -> Result<(), Failure> {
-    is_directory(path, "a relation file").map_or(Ok(()), Err)
+    directory_error(path, "a relation file").map_or(Ok(()), Err)
 }
 
 /// Why a file could not be read even if its columns were known.
 pub(super) fn unusable(path: &Path) -> Option<Failure> {
-    is_directory(path, "a relation file").or_else(|| {
+    directory_error(path, "a relation file").or_else(|| {
         let error = RelationFile::open(path, PageSize::DEFAULT).err()?;
         Some(Failure::usage(error.to_string()))
     })

@@ -146,7 +146,7 @@ fn published(format: OutputFormat) -> Option<&'static str> {
     }
 }
 
-/// The failure that a monitoring system is not told what has grown.
+/// The error for growth in a format for monitoring systems, which does not contain it.
 fn no_growth(option: &str, format: &str) -> Failure {
     let text =
         format!("{option} cannot be used with --format {format}: growth is not published there");

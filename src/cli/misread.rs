@@ -1,4 +1,4 @@
-//! Command lines that can be parsed, but in which a word in the place of a table was probably meant otherwise.
+//! Command lines that parse, but in which a word was probably not meant as the name of a table.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use clap::{ArgMatches, CommandFactory};
 
 use super::Cli;
 use super::arguments::{unit, with_unit};
-use super::files::is_directory;
+use super::files::directory_error;
 use super::mistakes::{FILES, SERVER_ONLY};
 use crate::message::Message;
 use crate::server::connect::begins_connection_string;
 
-/// The error for a command line that can be parsed, but in which a word in the place of a table was probably meant otherwise.
+/// The error for a command line in which a word was probably not meant as the name of a table.
 pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message> {
     let (verb, given) = matches.subcommand()?;
     let tables = tables(given);
@@ -61,7 +61,7 @@ fn directory(word: &str, verb: &str) -> Option<Message> {
     if !word.contains('/') && !matches!(word, "." | "..") {
         return None;
     }
-    let message = is_directory(Path::new(word), "a table")?.message;
+    let message = directory_error(Path::new(word), "a table")?.message;
     if SERVER_ONLY.contains(&verb) {
         return Some(Message { hints: vec![FILES.replace("VERB", verb)], ..message });
     }
@@ -97,7 +97,7 @@ fn separate_unit(words: &[String], tables: &[&str]) -> Option<Message> {
     })
 }
 
-/// Whether a word given as a table is the path of a file. A table with such a name can still be given, in quotes.
+/// Whether a word is the path of a file. A table with such a name can still be given in quotes.
 fn is_file(word: &str) -> bool {
     word.contains('/') && Path::new(word).is_file()
 }
@@ -108,7 +108,7 @@ fn tables(given: &ArgMatches) -> Vec<&str> {
     words.flatten().filter_map(|word| word.to_str()).collect()
 }
 
-/// Whether a word after this option is probably its value and not a table: one of its values, a path, or an encoding.
+/// Whether a word after this option is probably its value: one that it accepts, a path, or an encoding.
 fn is_meant_as_value(option: &str, word: &str, values: &[PossibleValue]) -> bool {
     values.iter().any(|value| value.matches(word, false))
         || word.contains('/')

@@ -324,7 +324,7 @@ fn unusable_file(text: &str, words: &[String]) -> Option<Message> {
     let relation = value_of("--relation-file", words).or_else(|| value_of("--toast-file", words));
     let failure = match (relation, value_of("--pageinspect", words)) {
         (Some(path), _) => files::unusable(Path::new(path)),
-        (None, Some(path)) => files::is_directory(Path::new(path), files::SAVED),
+        (None, Some(path)) => files::directory_error(Path::new(path), files::SAVED),
         (None, None) => None,
     };
     Some(failure?.message)

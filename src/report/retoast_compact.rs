@@ -9,13 +9,9 @@ use toast_format::model::interval::Range;
 pub(super) fn lines(table: &TableReport, document: &mut Document) {
     table.compaction.iter().for_each(|file| file_lines(file, document));
     let times = table.compaction.iter().filter_map(|file| file.seconds_expected);
-    if let Some(seconds) = times.reduce(added) {
+    if let Some(seconds) = times.reduce(Range::plus) {
         document.line(&format!("expected: {}", expected_time(seconds)), 5);
     }
-}
-
-fn added(all: Range, one: Range) -> Range {
-    Range { low: all.low + one.low, high: all.high + one.high }
 }
 
 fn file_lines(file: &FileReport, document: &mut Document) {

@@ -68,7 +68,7 @@ impl LockTries<'_> {
         mut attempt: impl AsyncFnMut() -> Result<T, LiveError>,
     ) -> Result<Tried<T>, LiveError> {
         let began = Instant::now();
-        let mut told: Option<Instant> = None;
+        let mut last_note: Option<Instant> = None;
         for number in 1..=LOCK_TRIES {
             match attempt().await {
                 Err(LiveError::Server(error))
@@ -82,14 +82,14 @@ impl LockTries<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
-            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            if last_note.is_none_or(|last_note| last_note.elapsed() >= TELL_EVERY) {
                 let holder = match self.throttle {
                     Some(throttle) => throttle.lock_holder(self.table).await,
                     None => None,
                 };
                 let why = Wait::NoLock { what: what.to_owned(), holder };
                 self.listener.note(Some(self.name), &why.note());
-                told = Some(Instant::now());
+                last_note = Some(Instant::now());
             }
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }

@@ -88,10 +88,7 @@ impl Expected {
             rows: sum_of_known(self.rows, more.rows),
             values: sum_of_known(self.values, more.values),
             moved_bytes: self.moved_bytes + more.moved_bytes,
-            wal_bytes: Range {
-                low: self.wal_bytes.low + more.wal_bytes.low,
-                high: self.wal_bytes.high + more.wal_bytes.high,
-            },
+            wal_bytes: self.wal_bytes.plus(more.wal_bytes),
             estimated: self.estimated || more.estimated,
         }
     }

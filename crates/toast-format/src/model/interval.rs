@@ -224,6 +224,11 @@ impl Range {
     pub fn rounded(low: f64, high: f64) -> Range {
         Range { low: low as u64, high: high.ceil() as u64 }
     }
+
+    /// The sum of both ends.
+    pub fn plus(self, more: Range) -> Range {
+        Range { low: self.low + more.low, high: self.high + more.high }
+    }
 }
 
 #[cfg(test)]
