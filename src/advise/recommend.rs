@@ -701,10 +701,10 @@ pub(super) fn reasons(
         let effect = chosen.effect(goal, on_disk);
         return if as_set.is_some_and(|as_set| as_set.settings == chosen.settings) {
             format!(
-                "Recommended: the present settings, {settings}, for stored values too, with {effect}.{tied}"
+                "Recommended: the present settings, {settings}, for stored values too{effect}.{tied}"
             )
         } else {
-            format!("Recommended: {settings}, with {effect}.{tied}")
+            format!("Recommended: {settings}{effect}.{tied}")
         };
     }
     let best = best.and_then(|best| all.get(best));
@@ -815,38 +815,55 @@ impl Described<'_> {
         })
     }
 
-    /// What would change with it: space, reads, writes and scans.
+    /// What would be better with it, and what worse: space, reads, writes and scans. Writes and scans that stay as they are
+    /// are left out.
     fn effect(&self, goal: &Goal, on_disk: u64) -> String {
         let figures = self.figures;
+        let total = &figures.files.total_bytes;
+        let before = total.today().min(on_disk as f64);
+        let space = change_of_space(total, on_disk as f64, self.after_bytes as f64);
         let read = &figures.read_cpu_ns.figure;
-        let mut parts = vec![
-            change_of_space(&figures.files.total_bytes, on_disk as f64, self.after_bytes as f64),
-            format!("{} per read", words(read, "CPU time")),
-            format!("{} per UPDATE", words(&figures.update_wal_bytes, "WAL")),
-        ];
+        let mut reads = format!("{} per read", words(read, "CPU time"));
         let seconds = goal.workload.reads * (amount(read, ESTIMATE) - read.today()) / 1e9;
-        if seconds.abs() >= 1.0
-            && let Some(part) = parts.get_mut(1)
-        {
+        if seconds.abs() >= 1.0 {
             let less = if seconds < 0.0 { "less" } else { "more" };
-            *part = format!(
-                "{part} ({} {less} a day at {} reads)",
-                duration(seconds.abs()),
-                about(goal.workload.reads)
-            );
+            let number = about(goal.workload.reads);
+            let time = duration(seconds.abs());
+            let _ = write!(reads, " ({time} {less} a day at {number} reads)");
+        }
+        let mut parts = vec![
+            (total.value.estimate / before.max(1.0), space),
+            (part(read.change, ESTIMATE), reads),
+        ];
+        let update = &figures.update_wal_bytes;
+        if (part(update.change, ESTIMATE) - 1.0).abs() >= SAME {
+            let words = format!("{} per UPDATE", words(update, "WAL"));
+            parts.push((part(update.change, ESTIMATE), words));
         }
         let other = &figures.costs.other_wal_bytes;
         if other.change.is_some_and(|change| change.estimate.abs() >= LEAST_GAIN) {
-            parts.push(format!("{} per UPDATE of other columns", words(other, "WAL")));
+            let words = format!("{} per UPDATE of other columns", words(other, "WAL"));
+            parts.push((part(other.change, ESTIMATE), words));
         }
         let cpu = &figures.costs.write_cpu_ns.figure;
         if goal.optimize == Optimize::Write
             && cpu.change.is_some_and(|change| change.estimate.abs() >= LEAST_GAIN)
         {
-            parts.push(format!("{} to compress it", words(cpu, "CPU time")));
+            let words = format!("{} to compress it", words(cpu, "CPU time"));
+            parts.push((part(cpu.change, ESTIMATE), words));
         }
-        parts.extend(self.change_of_scans());
-        parts.join(", ")
+        parts.extend(self.change_of_scans().map(|words| (self.heap_part, words)));
+        let (worse, better): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|(times, _)| *times > 1.0 + SAME);
+        let [better, worse] = [better, worse].map(|parts| {
+            let words: Vec<String> = parts.into_iter().map(|(_, words)| words).collect();
+            words.join(", ")
+        });
+        match (better.as_str(), worse.as_str()) {
+            (better, "") => format!(", with {better}"),
+            ("", worse) => format!(", at the price of {worse}"),
+            (better, worse) => format!(", with {better}. The price: {worse}"),
+        }
     }
 
     /// `12 % more buffers in scans of other columns`: if that is so without free space, and of the files as they are.
@@ -870,12 +887,15 @@ impl Described<'_> {
     }
 }
 
+/// What is said to be the same, as a part of today's.
+const SAME: f64 = 0.005;
+
 /// Free space that is mentioned, as a part of the files.
 const LOOSE: f64 = 0.02;
 
 /// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated. What the
 /// command leaves, if that is notably more, and most of the gain is in free space.
-fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
+pub(super) fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
     let before = total.today().min(on_disk);
     let after = total.value.estimate;
     let loose = if left <= after + before * LOOSE || left <= (after + on_disk) / 2.0 {
@@ -894,7 +914,7 @@ fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
 fn size_change(before: f64, after: f64, place: &str) -> String {
     let less = before - after;
     let part = less.abs() / before.max(1.0);
-    if part < 0.005 {
+    if part < SAME {
         return format!("as much{place}");
     }
     let direction = if less > 0.0 { "less" } else { "more" };
@@ -904,9 +924,9 @@ fn size_change(before: f64, after: f64, place: &str) -> String {
 /// `12 % less WAL`.
 fn words(figure: &Figure, what: &str) -> String {
     let part = part(figure.change, ESTIMATE) - 1.0;
-    if part.abs() < 0.005 && what == "buffers" {
+    if part.abs() < SAME && what == "buffers" {
         "as many buffers".to_owned()
-    } else if part.abs() < 0.005 {
+    } else if part.abs() < SAME {
         format!("the same {what}")
     } else if part >= 1.0 {
         format!("{:.1} times the {what}", 1.0 + part)

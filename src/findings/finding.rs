@@ -93,13 +93,17 @@ impl LookedAt {
 }
 
 impl Finding {
-    /// Takes over what the advice on its column says: the command, or that there is none better.
-    pub(crate) fn take_advice(&mut self, command: Option<String>) {
+    /// Takes over what the advice on its column says: the command and what it changes on disk, or that there is none
+    /// better.
+    pub(crate) fn take_advice(&mut self, command: Option<String>, change: Option<String>) {
         if let Some(command) = command {
             self.command = command;
             if self.code == Code::OlderSetting {
                 // which may be neither what they are stored by nor what is set
                 self.what.push_str("; the command stores them as suits them best");
+            }
+            if let Some(change) = change {
+                self.what.push_str(&format!("; with the command, {change}"));
             }
         } else {
             self.command.clear();

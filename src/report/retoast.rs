@@ -298,10 +298,8 @@ fn table_details(table: &TableReport, document: &mut Document) {
     // what a run took is in its last line too
     if !is_planned && !is_unchanged(table) && table.headed != Headed::Reindex {
         work_lines(table, document);
-    } else if is_planned && table.headed != Headed::Reindex {
-        let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
-        let found = table.common.rows.found;
-        document.unbroken(&format!("rows to {what}: {found} ({})", bytes_of_rows(table)));
+    } else if is_planned {
+        planned_size(table, document);
     }
     for pause in &table.common.effort.pauses {
         document.unbroken(&format!(
@@ -313,41 +311,59 @@ fn table_details(table: &TableReport, document: &mut Document) {
     }
     retoast_compact::lines(table, document);
     retoast_indexes::lines(table, document);
-    match &table.converted.plan {
-        Some(plan) => plan_lines(plan, document),
-        None if is_planned => {
-            for lock in locks(table) {
-                document.line(&format!("lock: {lock}"), 5);
-            }
-        }
-        None => {}
+    if let Some(plan) = &table.converted.plan {
+        plan_lines(plan, document);
     }
     let name = &table.subject.relation;
     if !is_planned && !is_unchanged(table) {
         document.gap();
         document.grid(&format!("Sizes of files: {name}"), &size_grid(table));
-    } else if is_planned {
-        let now = table.common.before;
-        let files = format!(
-            "on disk: {} (heap {}, TOAST {}, indexes {})",
-            size(now.sum()),
-            size(now.heap),
-            size(now.toast),
-            size(now.indexes)
-        );
-        document.line(&files, 5);
     }
     if scans(table).iter().any(|(_, forms)| !forms.is_empty()) {
         document.gap();
-        document.grid(&format!("Values by form and scan: {name}"), &forms_grid(table));
+        document.grid(&format!("Values by form, before and after: {name}"), &forms_grid(table));
     }
     left_lines(table, document);
     for note in &table.common.notes {
         document.line(&format!("note: {}", printable(note)), 6);
     }
-    if !is_planned {
+    if is_planned {
+        lock_lines(table, document);
+    } else {
         let net = net(&printable(&table.subject.relation), &[table]);
         document.line(&net, 0);
+    }
+}
+
+/// The sizes of the files, and how much a run would have to write anew.
+fn planned_size(table: &TableReport, document: &mut Document) {
+    let now = table.common.before;
+    let files = format!(
+        "on disk: {} (heap {}, TOAST {}, indexes {})",
+        size(now.sum()),
+        size(now.heap),
+        size(now.toast),
+        size(now.indexes)
+    );
+    document.line(&files, 5);
+    if table.headed != Headed::Reindex {
+        let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
+        let found = table.common.rows.found;
+        document.unbroken(&format!("rows to {what}: {found} ({})", bytes_of_rows(table)));
+    }
+}
+
+/// The locks that a run would take.
+fn lock_lines(table: &TableReport, document: &mut Document) {
+    let mut locks = compaction_locks(table);
+    if let Some(plan) = &table.converted.plan {
+        locks = plan.locks.iter().map(String::as_str).collect();
+    }
+    if !locks.is_empty() {
+        document.gap();
+    }
+    for lock in locks {
+        document.line(&format!("lock: {}", printable(lock)), 5);
     }
 }
 
@@ -407,7 +423,7 @@ fn left_lines(table: &TableReport, document: &mut Document) {
 }
 
 /// The locks of a planned compaction, and of planned rebuilds of indexes.
-fn locks(table: &TableReport) -> Vec<&'static str> {
+fn compaction_locks(table: &TableReport) -> Vec<&str> {
     let mut locks = Vec::new();
     if table.compaction.iter().any(|file| file.expected < file.before) {
         locks.extend([COMPACTION_LOCK, TRUNCATION_LOCK]);
@@ -596,10 +612,10 @@ fn size_grid(table: &TableReport) -> Grid {
         ),
     ];
     let mut sizes = Grid::new(&[
-        Head::text("part", 0),
-        Head::number("before", 0),
-        Head::number("peak", 1),
-        Head::number("after", 0),
+        Head::text("Part", 0),
+        Head::number("Before", 0),
+        Head::number("Peak", 1),
+        Head::number("After", 0),
     ]);
     for (part, before, peak, after) in parts {
         sizes.row(vec![part.into(), size(before), size(peak), size(after)]);
@@ -661,19 +677,19 @@ fn work_lines(table: &TableReport, document: &mut Document) {
     }
 }
 
-/// Values by form and scan.
+/// Values by form, before and after.
 fn forms_grid(table: &TableReport) -> Grid {
     let mut forms = Grid::new(&[
-        Head::text("scan", 0),
-        Head::text("column", 0),
-        Head::text("form", 0),
-        Head::text("method", 0),
-        Head::number("values", 0),
-        Head::number("stored", 1),
+        Head::text("When", 0),
+        Head::text("Column", 0),
+        Head::text("Form", 0),
+        Head::text("Method", 0),
+        Head::number("Values", 0),
+        Head::number("Stored", 1),
     ]);
-    for (scan, list) in scans(table) {
+    for ((_, list), when) in scans(table).into_iter().zip(["before", "planned", "after"]) {
         for form in list {
-            forms.row(form_cells(scan, form));
+            forms.row(form_cells(when, form));
         }
     }
     forms
@@ -691,9 +707,9 @@ fn scans(table: &TableReport) -> [(&'static str, &[FormReport]); 3] {
     ]
 }
 
-fn form_cells(scan: &str, form: &FormReport) -> Vec<String> {
+fn form_cells(when: &str, form: &FormReport) -> Vec<String> {
     vec![
-        scan.into(),
+        when.into(),
         form.column.clone(),
         form.form.clone(),
         form.method.clone().unwrap_or_default(),
@@ -801,7 +817,7 @@ fn compared(predicted: &Predicted) -> String {
 fn plan_lines(plan: &Plan, document: &mut Document) {
     let growth = plan.growth_bytes.all;
     let expected = format!(
-        "expected: {}; growth {} (at most {})",
+        "expected: {}; files grow meanwhile by {} (at most {})",
         expected_time(plan.seconds),
         size(growth.estimate),
         size(growth.high)
@@ -811,7 +827,6 @@ fn plan_lines(plan: &Plan, document: &mut Document) {
         document.line(&line, 5);
     }
     let parts = [
-        ("lock", &plan.locks),
         ("trigger that will fire", &plan.triggers_fire),
         ("trigger that will not fire", &plan.triggers_silent),
         ("replication", &plan.replication),

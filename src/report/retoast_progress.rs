@@ -208,7 +208,9 @@ impl ProgressMoment {
         let rows = counted(self.at.rows, "row");
         let rate = self.rows_per_second();
         let wal = size(self.figures.wal);
-        let mut text = if self.at.compacts.is_some() {
+        let mut text = if self.at.rows == 0 {
+            "no rows stored anew yet".to_owned()
+        } else if self.at.compacts.is_some() {
             let sizes = [self.figures.before, self.figures.now].map(|sizes| size(sizes.sum()));
             format!(
                 "{rows} moved ({rate:.0}/s), {} before, {} now, {wal} of WAL",
