@@ -32,6 +32,11 @@ impl Sizes {
         u32::try_from(self.heap / page.bytes() as u64).unwrap_or(u32::MAX)
     }
 
+    /// This part of the heap and the TOAST relation.
+    pub(crate) fn bytes_of(self, part: f64) -> u64 {
+        (self.heap.saturating_add(self.toast) as f64 * part) as u64
+    }
+
     /// The sum of all parts.
     pub fn sum(self) -> u64 {
         self.heap.saturating_add(self.toast).saturating_add(self.indexes)

@@ -71,6 +71,33 @@ fn an_open_snapshot_stops_the_growth_and_is_named() {
     assert_eq!(contents(&database, "t"), content);
 }
 
+/// Each start would add as many old row versions as the bound allows.
+#[test]
+fn the_bound_of_growth_holds_for_several_starts_together() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("starts");
+    let content = fresh(&database, 4000);
+    let before = size(&database);
+    let holder = Session::start(&database, "holder", HELD);
+    for start in 1..=4 {
+        let stopped = retoast(&database, &[&LZ4[..], &["--set", "max-wait=700ms"]].concat());
+        refused(&stopped, 4, "holder, in a transaction for ");
+        let grown = size(&database) - before;
+        assert!(grown < MOST, "start {start}: grown by {grown}\n{}", stopped.stderr);
+    }
+    drop(holder);
+    done(&retoast(&database, &LZ4));
+    assert_eq!((stored(&database).as_str(), contents(&database, "t")), ("4000", content));
+    // dead rows that nobody keeps are removed, not waited for
+    database.psql("UPDATE t SET v = v || '' WHERE id < 2000");
+    let holder = Session::start(&database, "holder", HELD);
+    let back = ["t", "-c", "v", "--toaster", "pglz", "--set", "max-wait=700ms"];
+    let stopped = retoast(&database, &back);
+    drop(holder);
+    let began = stored(&database);
+    assert!(began != "4000", "{began}: {}", stopped.stderr);
+}
+
 #[test]
 fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     let server = Server::start(&Options::default());

@@ -92,6 +92,8 @@ struct MeteredTable {
     beginning: Beginning,
     /// The maximum size of old row versions that are held back, in bytes.
     growth_limit: u64,
+    /// Those that were held back before the run.
+    held_before: u64,
 }
 
 /// The figures of the work on a table.
@@ -171,8 +173,8 @@ impl Meter {
         self.figures.wal =
             self.readings.lsn.saturating_sub(table.wal).saturating_sub(self.wal_of_others);
         self.readings.dead = self.garbage.total();
-        self.readings.held =
-            HeldBack { bytes: self.held().min(self.growth()), limit: table.growth_limit };
+        let most = self.growth().saturating_add(table.held_before);
+        self.readings.held = HeldBack { bytes: self.held().min(most), limit: table.growth_limit };
         self.record.add(self.point());
     }
 }
@@ -318,6 +320,7 @@ impl<'a> Throttle<'a> {
                 began: Instant::now(),
                 beginning,
                 growth_limit: growth_limit(before, self.options.max_bloat),
+                held_before: 0,
             }),
             figures: Figures { before, now: before, ..Figures::default() },
             readings,
@@ -422,6 +425,23 @@ impl<'a> Throttle<'a> {
         meter.figures.bytes += stored;
         meter.not_slept_for += took;
         meter.garbage.add(xid, dead);
+    }
+
+    /// Whether half of the old row versions that may be held back would be as large as this part of the table.
+    pub(crate) fn nears_limit(&self, part: f64) -> bool {
+        let meter = self.meter();
+        let limit = meter.table.as_ref().map_or(0, |table| table.growth_limit);
+        meter.figures.before.bytes_of(part) > limit / 2
+    }
+
+    /// Counts old row versions that this horizon holds back, as this part of the table, as if the run had left them.
+    pub(crate) fn count_held(&self, horizon: u32, part: f64) {
+        let mut meter = self.meter();
+        let held = meter.figures.before.bytes_of(part);
+        meter.garbage.add(horizon, held);
+        if let Some(table) = &mut meter.table {
+            table.held_before = held;
+        }
     }
 
     /// Whether a vacuum now would remove at least a quarter of the old row versions that batches have left. Call
@@ -907,8 +927,7 @@ impl Gate {
 
 /// The maximum size of old row versions held back, in bytes, beyond which the sweep waits.
 fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
-    let table = sizes.heap.saturating_add(sizes.toast) as f64;
-    ((table * max_bloat) as u64).max(GROWTH_FLOOR)
+    sizes.bytes_of(max_bloat).max(GROWTH_FLOOR)
 }
 
 /// How often the same reason to wait is reported.

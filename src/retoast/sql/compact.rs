@@ -48,11 +48,12 @@ pub(crate) fn left_dead() -> String {
             coalesce(sum(s.bytes), 0)::pg_catalog.float8 \
          FROM (SELECT pg_catalog.pg_stat_get_dead_tuples(r.oid) AS dead, \
                    pg_catalog.pg_stat_get_live_tuples(r.oid) AS live, \
-                   r.relpages * pg_catalog.current_setting('block_size')::pg_catalog.float8 AS bytes \
+                   greatest(r.relpages, 1) * pg_catalog.current_setting('block_size')::pg_catalog.float8 AS bytes \
                FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_class AS r ON r.oid = ANY (c.oid || {TOAST_RELATIONS}) \
                WHERE c.oid = $1 \
-                 AND pg_catalog.pg_stat_get_last_vacuum_time(r.oid) >= $2::pg_catalog.timestamptz) AS s"
+                 AND coalesce(pg_catalog.pg_stat_get_last_vacuum_time(r.oid), '-infinity') \
+                   >= $2::pg_catalog.timestamptz) AS s"
     )
 }
 

@@ -212,6 +212,7 @@ impl Conversion<'_> {
             return self.sweep(&mut scanner, report).await;
         }
         report.converted.predicted = self.predict(&mut scanner, report.common.before).await?;
+        self.count_held().await?;
         if self.choice.final_settings.is_none() {
             self.set_choice().await?;
         }

@@ -85,6 +85,33 @@ impl Conversion<'_> {
         Ok((done, times))
     }
 
+    /// Counts the old row versions that the table has before the run and that somebody keeps from being removed, as if the
+    /// run had left them: max-bloat limits what the files hold, also after several starts. A vacuum shows how many they
+    /// are. Waits if they are too many.
+    pub(super) async fn count_held(&self) -> Result<(), RetoastError> {
+        let session = self.guard.session;
+        let Some(holder) = session.throttle.horizon().await else { return Ok(()) };
+        let known = self.guard.left_dead(0, "-infinity").await?;
+        let Some(known) = known.filter(|known| session.throttle.nears_limit(known.part())) else {
+            return Ok(());
+        };
+        tracing::debug!("{}: {:.3} may be dead before the run", self.guard.name(), known.part());
+        session.pass(WorkKind::Vacuum, 0).await?;
+        let Some((_, sql)) = self.vacuum_of(0, Extent::Table, known.part()).await? else {
+            return Ok(());
+        };
+        let began = self.guard.server_time(0).await?;
+        if session.stopped() || self.unless_damaged(0, &sql).await? != Ok(true) {
+            return Ok(());
+        }
+        let of_toast = self.guard.ready.relation.toast.is_some();
+        let Some(left) = self.guard.left_dead_soon(&began, of_toast).await? else {
+            return Ok(());
+        };
+        session.throttle.count_held(holder.horizon, left.part());
+        session.pass(WorkKind::Vacuum, 0).await
+    }
+
     /// Whether a vacuum would remove enough dead rows, possibly after short queries that still see them have ended.
     /// Does not wait for these if that did not help the last time.
     pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, RetoastError> {

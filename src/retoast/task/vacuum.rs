@@ -39,12 +39,20 @@ pub(crate) enum Vacuumed {
 }
 
 /// What a VACUUM has left, by the statistics.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct LeftDead {
     /// The number of relations that have statistics.
     pub(crate) relations: i64,
     /// Bytes of dead row versions, and all bytes.
     pub(crate) dead: f64,
     pub(crate) all: f64,
+}
+
+impl LeftDead {
+    /// The part of all bytes that is dead.
+    pub(crate) fn part(self) -> f64 {
+        self.dead / self.all.max(1.0)
+    }
 }
 
 /// The parts of a table that the server cannot vacuum, with its messages.
@@ -185,15 +193,25 @@ impl Guard<'_> {
     /// available.
     async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, RetoastError> {
         let of_toast = self.ready.relation.toast.is_some() && vacuum != Vacuum::Rows;
+        let Some(left) = self.left_dead_soon(began, of_toast).await? else { return Ok(false) };
         let moved = self.session.throttle.still_dead() as f64;
+        let most = if moved > 0.0 { moved * MOST } else { left.all * MOST_OF_ALL };
+        Ok(left.dead > most)
+    }
+
+    /// What a VACUUM that began at `began` has left, once the statistics have it; `None` if they do not get it soon.
+    pub(crate) async fn left_dead_soon(
+        &self,
+        began: &str,
+        of_toast: bool,
+    ) -> Result<Option<LeftDead>, RetoastError> {
         for _ in 0..ASKED {
-            let Some(left) = self.left_dead(0, began).await? else { return Ok(false) };
+            let Some(left) = self.left_dead(0, began).await? else { break };
             if left.relations > i64::from(of_toast) {
-                let most = if moved > 0.0 { moved * MOST } else { left.all * MOST_OF_ALL };
-                return Ok(left.dead > most);
+                return Ok(Some(left));
             }
             self.session.sleep(ASK_EVERY).await;
         }
-        Ok(false)
+        Ok(None)
     }
 }
