@@ -208,7 +208,12 @@ impl CompactionReport {
             (false, false) => None,
         };
         let words = table_words(&table.schema, &table.name);
+        let gin: u64 = self.files.iter().map(|file| file.expected.gin_growth).sum();
         let command = match compact {
+            // what GIN indexes grow by is returned too
+            Some(files) if gin > self.heap_bytes + self.toast_bytes => {
+                format!("toastctl compact {words}{files} --reindex=all")
+            }
             Some(files) if self.indexes.is_empty() => format!("toastctl compact {words}{files}"),
             Some(files) => format!("toastctl compact {words}{files} --reindex"),
             None => format!("toastctl reindex {words}"),
@@ -273,11 +278,15 @@ impl CompactionReport {
 
 /// What is moved of a file; `None` if nothing is.
 fn moves(file: &FileCompaction) -> Option<String> {
-    let Expected { rows, values, wal_bytes: wal, .. } = &file.expected;
+    let Expected { rows, values, wal_bytes: wal, gin_growth, .. } = &file.expected;
+    let gin = match gin_growth {
+        0 => String::new(),
+        growth => format!(", GIN indexes may grow by {}", size(*growth)),
+    };
     let (number, what) = rows.map(|rows| (rows, "row")).or(values.map(|n| (n, "value")))?;
     let s = if number == 1 { "" } else { "s" };
     (number > 0).then(|| {
-        format!(" (moving {number} {what}{s}, WAL {} to {})", size(wal.low), size(wal.high))
+        format!(" (moving {number} {what}{s}, WAL {} to {}{gin})", size(wal.low), size(wal.high))
     })
 }
 
@@ -729,6 +738,7 @@ pub(super) mod tests {
                 values: Some(14_500),
                 moved_bytes: 60 << 20,
                 wal_bytes: interval::Range { low: 62 << 20, high: 130 << 20 },
+                gin_growth: 0,
                 estimated: true,
             },
         };

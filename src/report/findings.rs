@@ -234,7 +234,7 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> Vec<String
 
 /// What compaction would move, with `free` bytes free, and what it would return if that is more.
 fn moves(expected: &Expected, free: u64) -> String {
-    let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal, estimated } = *expected;
+    let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal, .. } = *expected;
     let gives = if gives_back > free + free / 20 {
         format!("returns {} once VACUUM has removed dead rows, and ", size(gives_back))
     } else {
@@ -248,9 +248,13 @@ fn moves(expected: &Expected, free: u64) -> String {
         (Some(rows), _) => counted(rows, "row"),
         (None, Some(values)) => counted(values, "value"),
     };
-    let about = if estimated { "about " } else { "" };
+    let about = if expected.estimated { "about " } else { "" };
+    let gin = match expected.gin_growth {
+        0 => String::new(),
+        growth => format!("; GIN indexes may grow by {}", size(growth)),
+    };
     format!(
-        "; compaction {gives}moves {about}{moved} ({}), WAL {} to {}",
+        "; compaction {gives}moves {about}{moved} ({}), WAL {} to {}{gin}",
         size(moved_bytes),
         size(wal.low),
         size(wal.high)
@@ -373,6 +377,8 @@ mod tests {
             values: Some(12_345),
             moved_bytes: 30 << 20,
             wal_bytes: Range { low: 33 << 20, high: 90 << 20 },
+            gin_growth: 0,
+            gin_growth: 0,
             estimated: false,
         };
         let more = moves(&expected, 40 << 20);

@@ -478,7 +478,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         };
         let wal = size(sum(tables, |table| table.common.effort.wal_bytes));
         net.push_str(&format!(
-            "{before} before, {after} now (heap, TOAST, indexes); {rows}in {time}, with {wal} of WAL; "
+            "{before} before, {after} now (heap, TOAST, indexes); {rows}in {time}, while the server wrote {wal} of WAL; "
         ));
     }
     let of_indexes = sum(tables, retoast_indexes::spare);
@@ -561,12 +561,8 @@ fn gives_back(tables: &[&TableReport]) -> String {
     let names = names.unwrap_or_default();
     let Some(&first) = names.first() else { return vacuum };
     let rewriters = if names.iter().all(|name| *name == first) { first } else { "VACUUM FULL" };
-    // nobody rewrites a table that only grows by it
-    let gives = tables.iter().map(|table| table.gains.rewrite_gives);
-    let gives =
-        gives.map(|gives| gives.map(|gives| if gives.high > 0 { gives } else { Gives::default() }));
-    let gives = gives.reduce(|all, one| Some(all?.plus(one?)));
-    let Some(gives) = gives.flatten() else {
+    let gives: Vec<_> = tables.iter().map(|table| table.gains.rewrite_gives).collect();
+    let Some(gives) = of_all(&gives) else {
         return format!("{vacuum}; what VACUUM FULL would return is not known");
     };
     match (amount(gives), at_end) {
@@ -581,6 +577,18 @@ fn gives_back(tables: &[&TableReport]) -> String {
         }
         (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}"),
     }
+}
+
+/// What rewriting tables gives back; nobody rewrites one that only grows by it.
+fn of_all(tables: &[Option<Gives>]) -> Option<Gives> {
+    let mut sum = Gives::default();
+    for table in tables {
+        let gives = (*table)?;
+        if gives.high > 0 {
+            sum = sum.plus(gives);
+        }
+    }
+    Some(sum)
 }
 
 /// In words; `None` if it is nothing.
@@ -661,7 +669,7 @@ fn work_lines(table: &TableReport, document: &mut Document) {
         _ => String::new(),
     };
     let work = format!(
-        "work: {} (longest {} ms{waited}), {}, {}{retries}, {} of WAL, {:.1} s",
+        "work: {} (longest {} ms{waited}), {}, {}{retries}, {} of the server's WAL, {:.1} s",
         counted(table.common.effort.batches, "transaction"),
         table.common.effort.longest_batch_ms,
         counted(table.common.effort.scans, "scan"),
@@ -852,6 +860,13 @@ mod tests {
         assert_eq!(said(95 << 20, 100 << 20, false), "about 98 MB from heap and TOAST");
         assert_eq!(said(50 << 20, 100 << 20, false), "50 MB to 100 MB from heap and TOAST");
         assert_eq!(said(-8192, 100 << 20, false), "up to 100 MB from heap and TOAST");
+        let gives = |low, high| Some(Gives { low, high, compresses: false });
+        // the second one would only grow
+        assert_eq!(
+            of_all(&[gives(1 << 20, 2 << 20), gives(-9 << 20, -8 << 20)]),
+            gives(1 << 20, 2 << 20)
+        );
+        assert_eq!(of_all(&[gives(1 << 20, 2 << 20), None]), None);
         let text = "at least 50 MB from heap and TOAST, and more if it can compress values that are stored uncompressed";
         assert_eq!(said(50 << 20, 100 << 20, true), text);
     }

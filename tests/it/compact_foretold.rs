@@ -1,12 +1,13 @@
 //! What `inspect`, `advise-threshold` and `--dry-run` say of `compact` before the work, beside what then
 //! happens.
 
+use crate::support::reports::inspect::Finding;
 use crate::support::reports::retoast::{CompactedFile, IndexEnd, IndexReport, Table};
 use crate::support::reports::{Printed, Range, advise as advise_report};
 use crate::support::retoast::{done, retoast, said_by_inspect};
 use crate::support::server::{Database, Options, Server};
 use crate::support::tables::{NOISE, table};
-use crate::support::verbs::{advise, advised};
+use crate::support::verbs::{advise, advised, relation};
 
 const PAGE: f64 = 8192.0;
 /// What a checkpoint, autovacuum or the transactions' own records may add to the WAL.
@@ -125,6 +126,36 @@ fn what_compaction_gives_back_moves_and_writes_is_foretold() {
         INSERT INTO t SELECT i, noise(i, 1 + i % 6), i FROM generate_series(1, 60000) i;";
     both("heap_random", rows, RANDOM);
     foretold("heap_range", rows, "DELETE FROM t WHERE id <= 30000");
+    both("heap_gin", GIN, RANDOM);
+}
+
+/// Rows of 30 keys each in a GIN index.
+const GIN: &str = "CREATE TABLE t (id int PRIMARY KEY, tags int[], n int);
+    INSERT INTO t SELECT i, ARRAY(SELECT abs(hashint4(i * 20 + k) % 3000) FROM generate_series(1, 30) AS k), i
+        FROM generate_series(1, 60000) AS i;
+    CREATE INDEX gin ON t USING gin (tags);";
+
+#[test]
+fn where_a_gin_index_would_grow_by_what_compaction_returns_it_is_rebuilt_too() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("gin");
+    for sql in [GIN, RANDOM, "VACUUM ANALYZE t"] {
+        database.psql(sql);
+    }
+    let told = relation(&database, &["t"]);
+    let is_free = |finding: &&Printed<Finding>| finding.code.name() == "free-space";
+    let found = told.findings().iter().find(is_free).unwrap_or_else(|| panic!("{told}"));
+    let said = found.compaction.unwrap();
+    assert!(found.command.ends_with(" --files heap --reindex=all"), "{}", found.command);
+    let size = |what: &str| -> u64 { database.psql(&format!("SELECT {what}")).parse().unwrap() };
+    let (all, gin) = (size("pg_total_relation_size('t')"), size("pg_relation_size('gin')"));
+    done(&retoast(&database, &["compact", "t", "--files", "heap"]));
+    let grown = size("pg_relation_size('gin')") - gin;
+    assert!(grown > said.gives_back / 3 && grown < said.gin_growth, "{grown}: {found}");
+    done(&retoast(&database, &["compact", "t", "--files", "heap", "--reindex=all"]));
+    assert!(size("pg_total_relation_size('t')") + said.gives_back < all);
+    let then = relation(&database, &["t"]);
+    assert!(then.findings().iter().find(is_free).is_none(), "{then}");
 }
 
 #[test]

@@ -42,6 +42,26 @@ fn nice_sleeps_in_proportion() {
     assert!(slept <= all && slept > 0.3 * all, "{table}");
 }
 
+#[test]
+fn wal_that_others_write_while_a_run_waits_is_not_counted() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("wal");
+    fresh(&database);
+    let pulled = brake(&database);
+    let running = Running::sweep(&database, &pulled);
+    running.says("(--throttle-query)");
+    let noise = "CREATE TABLE others AS SELECT i, repeat(md5(i::text), 40) AS v FROM generate_series(1, 60000) AS i";
+    let before = database.psql("SELECT pg_current_wal_insert_lsn()");
+    database.psql(noise);
+    let of_others = format!("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{before}')");
+    let of_others: u64 = database.psql(&of_others).parse().unwrap();
+    release(&database);
+    let table = running.ends_after("throttle_query");
+    let size: u64 = database.psql("SELECT pg_total_relation_size('t')").parse().unwrap();
+    assert!(of_others > 70 << 20, "{of_others}");
+    assert!((size / 2..of_others / 2).contains(&table.wal_bytes), "{size}, {of_others}: {table}");
+}
+
 /// The query of the manual for this.
 fn manuals(what: &str) -> String {
     let items = THROTTLE_QUERIES;

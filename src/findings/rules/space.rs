@@ -55,6 +55,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
                 values: None,
                 moved_bytes: index.fresh,
                 wal_bytes: Range { low: index.wal, high: index.wal },
+                gin_growth: 0,
                 estimated: false,
             }),
             ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
@@ -164,8 +165,14 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     } else {
         return None;
     };
-    let (what, command, compaction) = if may_compact(facts, name) {
+    let returns_less = file.compaction.is_some_and(|expected| {
+        expected.gives_back < expected.gin_growth.saturating_add(facts.worth)
+    });
+    let (what, command, compaction) = if may_compact(facts, name) && !returns_less {
         (what, facts.table.compact(name), file.compaction)
+    } else if may_compact(facts, name) && facts.server.rebuilds_indexes {
+        // what GIN indexes grow by is returned too
+        (what, format!("{} --reindex=all", facts.table.compact(name)), file.compaction)
     } else if facts.server.truncates {
         (what, facts.table.vacuum_full(), None)
     } else {

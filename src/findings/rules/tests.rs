@@ -8,8 +8,9 @@ use crate::findings::targets::TargetFacts;
 use crate::usage::upkeep::{Threshold, ToastVacuum, Upkeep};
 use toast_format::fill::deaths::Deaths;
 use toast_format::fill::meter::FileFill;
+use toast_format::fill::moves::Expected;
 use toast_format::model::estimate::BlocksRead;
-use toast_format::model::interval::Interval;
+use toast_format::model::interval::{Interval, Range};
 
 const SERVER: ServerFacts = ServerFacts {
     truncates: true,
@@ -225,6 +226,38 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     };
     assert_eq!(codes(&dead(2.4e5)), [""; 0]);
     assert_eq!(codes(&dead(2.6e5)), ["dead-rows"]);
+}
+
+/// Each row that moves has new entries in GIN indexes.
+#[test]
+fn where_gin_indexes_may_grow_by_what_compaction_returns_they_are_rebuilt_too() {
+    let of = |gin_growth| {
+        let free = Interval::exact(f64::from(80 << 20));
+        let expected = Expected {
+            gives_back: 80 << 20,
+            rows: Some(1000),
+            values: None,
+            moved_bytes: 1 << 20,
+            wal_bytes: Range { low: 1 << 20, high: 2 << 20 },
+            gin_growth,
+            estimated: false,
+        };
+        let heap = FileFill {
+            deaths: Deaths::default(),
+            bytes: 100 << 20,
+            drawn: BlocksRead { read: 12_800, total: 12_800 },
+            dead: Interval::default(),
+            dead_bytes: Interval::default(),
+            tuples: Interval::exact(1e6),
+            spare: free,
+            spare_vacuumed: free,
+            compaction: Some(expected),
+        };
+        let facts = Facts { heap: Some(heap), bytes: 100 << 20, ..facts() };
+        found(&facts)[0].command.clone()
+    };
+    assert_eq!(of(40 << 20), "toastctl compact public.t --files heap");
+    assert_eq!(of(90 << 20), "toastctl compact public.t --files heap --reindex=all");
 }
 
 /// Compaction is refused there, and VACUUM FULL damages values.

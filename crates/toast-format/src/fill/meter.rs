@@ -4,7 +4,7 @@
 use super::dead_values::DeadValues;
 use super::deaths::Deaths;
 use super::lengths::Growth;
-use super::moves::{Expected, Moved, RelatedFiles, wal};
+use super::moves::{Expected, Moved, RelatedFiles, gin_growth, wal};
 use super::packing::{Sample, chunks_of};
 use super::room::{Front, MOST_KEPT, Room, taken};
 use crate::disk::{BlockNumber, HeapTuple, ItemPointer, PageSize};
@@ -405,6 +405,7 @@ impl FileMeter {
                 values: (!is_rows).then_some(moved.moved),
                 moved_bytes: moved.bytes,
                 wal_bytes: wal(self.page, &moved, live, related),
+                gin_growth: gin_growth(&moved, live, related),
                 estimated: !drawn.is_all(),
             }
         });

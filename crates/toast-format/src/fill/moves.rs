@@ -76,6 +76,9 @@ pub struct Expected {
     pub moved_bytes: u64,
     /// WAL written: the lower figure is without full-page images, the upper one with an image of each page touched.
     pub wal_bytes: Range,
+    /// Bytes by which GIN indexes may grow, because each moved row has new entries in them.
+    #[serde(default)]
+    pub gin_growth: u64,
     /// Whether a sample of the file's blocks stands for all.
     pub estimated: bool,
 }
@@ -89,6 +92,7 @@ impl Expected {
             values: sum_of_known(self.values, more.values),
             moved_bytes: self.moved_bytes + more.moved_bytes,
             wal_bytes: self.wal_bytes.plus(more.wal_bytes),
+            gin_growth: self.gin_growth + more.gin_growth,
             estimated: self.estimated || more.estimated,
         }
     }
@@ -99,6 +103,13 @@ fn sum_of_known(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
         return None;
     }
     Some(sum.unwrap_or(0) + more.unwrap_or(0))
+}
+
+/// Bytes by which GIN indexes grow at most, if the file has `live` live tuples: the entries of the rows moved, on pages that
+/// were full and are split.
+pub fn gin_growth(moved: &Moved, live: u64, related: &RelatedFiles) -> u64 {
+    let part = (2.0 * moved.tuples as f64 / (live as f64).max(1.0)).min(1.0);
+    (related.gin_bytes as f64 * part) as u64
 }
 
 /// The WAL written by moving this, if the file has `live` live tuples.
