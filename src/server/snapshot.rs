@@ -1,6 +1,10 @@
 //! A read-only transaction with a fixed snapshot, for everything that is read.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use futures_util::future;
+use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -103,6 +107,20 @@ pub async fn end(client: &Client) -> Result<(), LiveError> {
 /// Ends the transaction after an error.
 pub async fn abandon(client: &Client) -> Result<(), LiveError> {
     Ok(client.batch_execute("ROLLBACK").await?)
+}
+
+/// How long a statement may still take before it is cancelled, which the server logs as an error.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// Ends the transaction, and a statement under way whose answer nobody waits for any more.
+pub async fn cut_short(connection: &Connection) -> Result<(), LiveError> {
+    let mut abandoned = pin!(abandon(connection.client()));
+    if let Ok(done) = timeout(MOMENT, &mut abandoned).await {
+        return done;
+    }
+    // if cancelling fails, the statement ends by itself
+    let _ = connection.canceller().cancel().await;
+    abandoned.await
 }
 
 /// Does `work` in the transaction that the connection is in, and abandons that.

@@ -58,6 +58,11 @@ const REFUSED: [&[&str]; 4] = [
     &["advise-threshold", "secret"],
 ];
 
+/// Whether an alarm would react to the line.
+fn is_loud(line: &str) -> bool {
+    ["ERROR:", "WARNING:", "FATAL:", "PANIC:"].iter().any(|level| line.contains(level))
+}
+
 #[test]
 fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
     let server = Server::start(&Options::default().set("autovacuum", "off").set("fsync", "off"));
@@ -73,9 +78,7 @@ fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
             let (verb, rest) = arguments.split_first().unwrap();
             let done = run(toastctl().args([verb, "-d", url]).args(rest));
             let log = server.log();
-            let lines = log[before..].lines().filter(|line| {
-                ["ERROR:", "WARNING:", "FATAL:", "PANIC:"].iter().any(|level| line.contains(level))
-            });
+            let lines = log[before..].lines().filter(|line| is_loud(line));
             loud.extend(lines.map(|line| {
                 format!("{who}, {} (exit {:?}): {line}", arguments.join(" "), done.code)
             }));
@@ -95,5 +98,29 @@ fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
     try_all("owner", &database.url_of(&owner), &READING);
     try_all("owner", &database.url_of(&owner), &WRITING);
     try_all("superuser", &database.url(), &WRITING);
+    assert!(loud.is_empty(), "{loud:#?}");
+}
+
+/// A look that is given up in the middle leaves no ROLLBACK behind for a transaction that has ended.
+#[test]
+fn an_overview_whose_time_is_up_leaves_no_warning_in_the_log() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("short_of_time");
+    let tables: String = (1..=8)
+        .map(|n| {
+            let filled = TABLES.split_once("CREATE INDEX").unwrap().1.split_once(';').unwrap().1;
+            let filled = filled.split_once("CREATE MATERIALIZED").unwrap().0;
+            let made = "CREATE TABLE docs (id int PRIMARY KEY, kind text, doc jsonb, body text);
+                ALTER TABLE docs ALTER body SET STORAGE external;";
+            format!("{made}{filled}").replace("docs", &format!("docs_{n}"))
+        })
+        .collect();
+    database.psql(&format!("{tables} ANALYZE"));
+    for tenths in 1..=30 {
+        let time = format!("{}ms", tenths * 40);
+        run(toastctl().args(["inspect", "-d", &database.url(), "--max-time", &time]));
+    }
+    let log = server.log();
+    let loud: Vec<&str> = log.lines().filter(|line| is_loud(line)).collect();
     assert!(loud.is_empty(), "{loud:#?}");
 }

@@ -268,8 +268,7 @@ async fn database_bytes(
     match timeout(time.mul_f64(PART_FOR_DATABASE), asked).await {
         Ok(bytes) => bytes,
         Err(_) => {
-            let _ = connection.canceller().cancel().await;
-            snapshot::abandon(connection.client()).await?;
+            snapshot::cut_short(connection).await?;
             Ok(None)
         }
     }
@@ -353,8 +352,7 @@ impl Worker {
             Some(deadline) => match timeout_at(deadline, asked).await {
                 Ok(described) => described.unwrap_or_default(),
                 Err(_) => {
-                    let _ = connection.canceller().cancel().await;
-                    let _ = snapshot::abandon(connection.client()).await;
+                    let _ = snapshot::cut_short(connection).await;
                     Vec::new()
                 }
             },
@@ -420,9 +418,8 @@ fn sorted(failed: Failed) -> RelationOutcome {
 
 /// Ends what runs on the connection, and reports which session keeps the relation locked, if one does.
 async fn time_up(connection: &Connection, listed: &Listed) -> RelationOutcome {
-    let _ = connection.canceller().cancel().await;
     let why = async {
-        snapshot::abandon(connection.client()).await.ok()?;
+        snapshot::cut_short(connection).await.ok()?;
         let message = Message::error("time was up").about(&listed.name);
         Some(locks::explained(connection, listed.oid, message).await)
     };

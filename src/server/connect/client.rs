@@ -180,6 +180,10 @@ impl Client {
         if sql.starts_with("BEGIN") {
             self.in_transaction.store(true, Relaxed);
         }
+        // the server ends the transaction also if nobody waits for its answer any more
+        if ["COMMIT", "ROLLBACK"].contains(&sql) {
+            self.in_transaction.store(false, Relaxed);
+        }
         let done = work.await;
         if done.is_ok() && ["COMMIT", "ROLLBACK"].iter().any(|end| sql.ends_with(end)) {
             self.in_transaction.store(false, Relaxed);
