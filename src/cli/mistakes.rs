@@ -44,136 +44,106 @@ const OTHER_VERBS: [(&[&str], &str); 8] = [
     (&["version"], "toastctl -V prints the version."),
 ];
 
-/// Options that other tools or verbs have. Without a verb, the hint is for all that do not have the option. VERB in a hint
-/// stands for the verb that was given.
-const OTHER_OPTIONS: [(&str, &[&str], &str); 87] = [
-    ("--storage", &["retoast"], "--toaster takes storages too, as in --toaster external."),
+/// Options that other tools or verbs have, and verbs that lack them; without verbs, all that do not have the option. VERB
+/// in a hint stands for the verb that was given.
+const OTHER_OPTIONS: [(&[&str], &[&str], &str); 49] = [
+    (&["--storage"], &["retoast"], "--toaster takes storages too, as in --toaster external."),
     (
-        "--compression",
+        &["--compression"],
         &["retoast"],
         "--toaster takes compression methods too, as in --toaster lz4.",
     ),
     (
-        "--compression",
+        &["--compression"],
         &["advise-threshold"],
         "--method compares compression methods: --method lz4.",
     ),
     (
-        "--toaster",
+        &["--toaster"],
         &["compact", "reindex"],
         "toastctl retoast TABLE -c COLUMN --toaster STORAGE converts values, and --compact and --reindex follow it.",
     ),
     (
-        "--policy",
+        &["--policy"],
         &["compact", "reindex"],
         "toastctl retoast TABLE -c COLUMN --policy POLICY converts values.",
     ),
     (
-        "--emit",
+        &["--emit"],
         &WRITERS,
         "--dry-run shows the statements, and advise-threshold --emit sql prints them.",
     ),
-    ("--table", &[], "Tables are named without an option: toastctl VERB TABLE."),
-    ("--tabel", &[], "Tables are named without an option: toastctl VERB TABLE."),
-    ("-t", &[], "Tables are named without an option: toastctl VERB TABLE."),
-    ("-s", &SELECTING, "-n SCHEMA selects the tables of a schema."),
-    ("-s", &[], OF_SCHEMA),
-    ("-n", &WRITERS, "--dry-run prints the plan; tables of a schema are named 'SCHEMA.*'."),
-    ("-n", &NOT_SELECTING, OF_SCHEMA),
-    ("--schema", &[], OF_SCHEMA),
-    ("-S", &SELECTING, "-n SCHEMA selects the tables of a schema."),
-    ("-S", &[], OF_SCHEMA),
-    ("-x", &WITH_DETAILS, "--details prints everything about each table."),
-    ("-A", &[], "--format csv prints CSV."),
-    ("-c", &["value"], OF_ROW),
-    ("--column", &["value"], OF_ROW),
-    ("-c", &WHOLE, "VERB takes whole tables."),
-    ("--column", &WHOLE, "VERB takes whole tables."),
-    ("--set", &[], "--set is for retoast, compact and reindex: toastctl help settings."),
-    ("-a", &OF_DATABASES, "--all is for all databases of the server."),
-    ("-l", &[], LISTS),
-    ("--list", &[], LISTS),
-    ("--database", &[], "-d names the database."),
-    ("--output", &[], "Results are on standard output: > FILE saves them."),
-    ("-o", &[], "Results are on standard output: > FILE saves them."),
-    ("--where", &["value"], OF_ROW),
-    ("--json", &[], "--format json prints JSON."),
-    ("--csv", &[], "--format csv prints CSV."),
-    ("--html", &[], "--format html prints a page."),
-    ("-f", &OF_FILES, READS_FILE),
-    ("-f", &[], "toastctl runs no SQL; > FILE saves results."),
-    ("--file", &["compact"], "--files chooses files: --files heap, or --files toast."),
-    ("--file", &OF_FILES, READS_FILE),
-    ("--file", &[], "toastctl runs no SQL; > FILE saves results."),
-    ("--dry-run", &READERS, READS),
+    (&["-s", "-S"], &SELECTING, "-n SCHEMA selects the tables of a schema."),
+    (&["-n"], &WRITERS, "--dry-run prints the plan; tables of a schema are named 'SCHEMA.*'."),
+    (&["-n"], &NOT_SELECTING, OF_SCHEMA),
+    (&["-x"], &WITH_DETAILS, "--details prints everything about each table."),
+    (&["-c", "--column", "--where"], &["value"], OF_ROW),
+    (&["-c", "--column"], &WHOLE, "VERB takes whole tables."),
+    (&["-a", "--all-databases"], &OF_DATABASES, "--all is for all databases of the server."),
+    (&["-f", "--file"], &OF_FILES, READS_FILE),
+    (&["--file"], &["compact"], "--files chooses files: --files heap, or --files toast."),
+    (&["--dry-run"], &READERS, READS),
     (
-        "--full",
+        &["--full"],
         &["compact"],
         "compact returns what VACUUM FULL would, while others read and write.",
     ),
-    ("--all-databases", &OF_DATABASES, "--all is for all databases of the server."),
-    ("--force", &[], ASKS),
-    ("--yes", &[], ASKS),
-    ("-y", &[], ASKS),
-    ("--repair", &["check"], REPAIRS),
-    ("--fix", &["check"], REPAIRS),
+    (&["--repair", "--fix"], &["check"], REPAIRS),
     (
-        "--lz4",
+        &["--lz4"],
         &["retoast", "advise-threshold"],
         "--toaster lz4 chooses it, as in retoast TABLE -c COLUMN --toaster lz4.",
     ),
     (
-        "--verify",
+        &["--verify"],
         &["check"],
         "toastctl check verifies values; retoast compares row hashes before each commit anyway.",
     ),
-    ("--relation-file", &SERVER_ONLY, FILES),
-    ("--toast-file", &SERVER_ONLY, FILES),
-    ("--pageinspect", &SERVER_ONLY, FILES),
-    ("--jobs", &["compact", "reindex"], JOBS),
-    ("-j", &["compact", "reindex"], JOBS),
-    ("--wait-timeout", &WRITERS, WAITS),
-    ("-T", &WRITERS, NOT_EXCLUDED),
-    ("-T", &NOT_SELECTING, ONLY_NAMED),
-    ("-T", &[], EXCLUDES),
-    ("--exclude-table", &WRITERS, NOT_EXCLUDED),
-    ("--exclude-table", &NOT_SELECTING, ONLY_NAMED),
-    ("--exclude-table", &[], EXCLUDES),
-    ("--exclude", &WRITERS, NOT_EXCLUDED),
-    ("--exclude", &NOT_SELECTING, ONLY_NAMED),
-    ("-N", &WRITERS, NOT_EXCLUDED),
-    ("-N", &NOT_SELECTING, ONLY_NAMED),
-    ("--exclude-schema", &WRITERS, NOT_EXCLUDED),
-    ("--exclude-schema", &NOT_SELECTING, ONLY_NAMED),
-    ("-D", &SERVER_ONLY, FILES),
-    ("-D", &[], DATA_DIRECTORY),
-    ("--pgdata", &SERVER_ONLY, FILES),
-    ("--pgdata", &[], DATA_DIRECTORY),
-    ("--data-directory", &SERVER_ONLY, FILES),
-    ("--data-directory", &[], DATA_DIRECTORY),
     (
-        "--maintenance-db",
+        &["--relation-file", "--toast-file", "--pageinspect", "-D", "--pgdata", "--data-directory"],
+        &SERVER_ONLY,
+        FILES,
+    ),
+    (&["--jobs", "-j"], &["compact", "reindex"], JOBS),
+    (&["--wait-timeout"], &WRITERS, WAITS),
+    (&["-T", "--exclude-table", "--exclude", "-N", "--exclude-schema"], &WRITERS, NOT_EXCLUDED),
+    (&["-T", "--exclude-table", "--exclude", "-N", "--exclude-schema"], &NOT_SELECTING, ONLY_NAMED),
+    (
+        &["--maintenance-db"],
         &OF_DATABASES,
         "--all connects to postgres first, or to the database of a connection string: -d dbname=NAME.",
     ),
+    (&["-k"], &WRITERS, RIGHTS),
+    (&["--concurrently"], &["reindex"], "reindex always rebuilds concurrently."),
+    (&["--concurrently"], &["retoast", "compact"], "VERB always lets others read and write."),
+    (&["--heapallindexed", "--parent-check", "--rootdescend"], &["check"], INDEXES),
+    (&["--undo"], &["compact", "reindex"], "VERB changes no settings: there is nothing to undo."),
     (
-        "--install-missing",
+        &["--table", "--tabel", "-t"],
+        &[],
+        "Tables are named without an option: toastctl VERB TABLE.",
+    ),
+    (&["-s", "--schema", "-S"], &[], OF_SCHEMA),
+    (&["-A", "--csv"], &[], "--format csv prints CSV."),
+    (&["--set"], &[], "--set is for retoast, compact and reindex: toastctl help settings."),
+    (&["-l", "--list"], &[], LISTS),
+    (&["--database"], &[], "-d names the database."),
+    (&["--output", "-o"], &[], "Results are on standard output: > FILE saves them."),
+    (&["--json"], &[], "--format json prints JSON."),
+    (&["--html", "-H"], &[], "--format html prints a page."),
+    (&["-f", "--file"], &[], "toastctl runs no SQL; > FILE saves results."),
+    (&["--force", "--yes", "-y"], &[], ASKS),
+    (&["-T", "--exclude-table"], &[], EXCLUDES),
+    (&["-D", "--pgdata", "--data-directory"], &[], DATA_DIRECTORY),
+    (
+        &["--install-missing"],
         &[],
         "toastctl creates no extension: toastctl help permissions says who can create pageinspect.",
     ),
-    ("-F", &[], "--format chooses the format: --format csv, or --format json."),
-    ("-H", &[], "--format html prints a page."),
-    ("-X", &[], "toastctl reads no psqlrc: leave out -X."),
-    ("-z", &[], "Statistics are refreshed by ANALYZE, in psql."),
-    ("--analyze", &[], "Statistics are refreshed by ANALYZE, in psql."),
-    ("--no-superuser-check", &[], RIGHTS),
-    ("-k", &WRITERS, RIGHTS),
-    ("--concurrently", &["reindex"], "reindex always rebuilds concurrently."),
-    ("--concurrently", &["retoast", "compact"], "VERB always lets others read and write."),
-    ("--heapallindexed", &["check"], INDEXES),
-    ("--parent-check", &["check"], INDEXES),
-    ("--rootdescend", &["check"], INDEXES),
-    ("--undo", &["compact", "reindex"], "VERB changes no settings: there is nothing to undo."),
+    (&["-F"], &[], "--format chooses the format: --format csv, or --format json."),
+    (&["-X"], &[], "toastctl reads no psqlrc: leave out -X."),
+    (&["-z", "--analyze"], &[], "Statistics are refreshed by ANALYZE, in psql."),
+    (&["--no-superuser-check"], &[], RIGHTS),
 ];
 
 /// Verbs that have `--details`.
@@ -418,9 +388,9 @@ fn shown<'a>(words: impl Iterator<Item = &'a String>) -> String {
 
 /// What to write instead of an option that a verb does not have.
 fn unknown_option(option: &str, verb: &str, words: &[String]) -> Option<String> {
-    let found = OTHER_OPTIONS
-        .iter()
-        .find(|(name, verbs, _)| *name == option && (verbs.is_empty() || verbs.contains(&verb)));
+    let found = OTHER_OPTIONS.iter().find(|(names, verbs, _)| {
+        names.contains(&option) && (verbs.is_empty() || verbs.contains(&verb))
+    });
     if let Some((_, _, hint)) = found {
         let verb = if verb.is_empty() { "inspect" } else { verb };
         return Some(hint.replace("VERB", verb));
@@ -463,7 +433,10 @@ mod tests {
         let mut wrong = Vec::new();
         for verb in root.get_subcommands() {
             let name = verb.get_name();
-            for (option, verbs, _) in OTHER_OPTIONS {
+            let each = OTHER_OPTIONS.iter().flat_map(|(options, verbs, _)| {
+                options.iter().map(move |option| (*option, *verbs))
+            });
+            for (option, verbs) in each {
                 let has_option = verb.get_arguments().any(|known| {
                     known.get_long().is_some_and(|long| option == format!("--{long}"))
                         || known.get_short().is_some_and(|short| option == format!("-{short}"))
