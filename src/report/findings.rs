@@ -378,7 +378,6 @@ mod tests {
             moved_bytes: 30 << 20,
             wal_bytes: Range { low: 33 << 20, high: 90 << 20 },
             gin_growth: 0,
-            gin_growth: 0,
             estimated: false,
         };
         let more = moves(&expected, 40 << 20);
