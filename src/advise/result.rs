@@ -476,10 +476,22 @@ pub struct PluggableReport {
 impl Report {
     /// `12 MB less on disk (9 %)`: what the recommended settings change in the files. `None` if none are recommended.
     pub(crate) fn change_on_disk(&self) -> Option<String> {
-        let chosen = self.candidates.iter().skip(1).find(|c| c.marks.recommended)?;
-        let total = &chosen.figures.files.total_bytes;
+        let chosen = self.recommended()?;
         let left = chosen.after_command_bytes.estimate as f64;
+        let total = &chosen.figures.files.total_bytes;
         Some(change_of_space(total, self.files.total_bytes as f64, left))
+    }
+
+    /// The bytes that files would have less with the recommended settings. `None` if none are recommended.
+    pub(crate) fn saves_on_disk(&self) -> Option<Interval> {
+        let total = &self.recommended()?.figures.files.total_bytes;
+        let before = total.today().min(self.files.total_bytes as f64);
+        let Interval { estimate, low, high } = total.value;
+        Some(Interval { estimate: before - estimate, low: before - high, high: before - low })
+    }
+
+    fn recommended(&self) -> Option<&CandidateReport> {
+        self.candidates.iter().skip(1).find(|candidate| candidate.marks.recommended)
     }
 }
 

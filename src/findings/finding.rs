@@ -93,17 +93,34 @@ impl LookedAt {
 }
 
 impl Finding {
-    /// Takes over what the advice on its column says: the command and what it changes on disk, or that there is none
-    /// better.
-    pub(crate) fn take_advice(&mut self, command: Option<String>, change: Option<String>) {
+    /// Takes over what the advice on its column says: the command, which saves so many bytes on disk, in words too, or
+    /// that there is none better.
+    pub(crate) fn take_advice(
+        &mut self,
+        command: Option<String>,
+        saves: Option<Interval>,
+        change: Option<String>,
+    ) {
         if let Some(command) = command {
             self.command = command;
-            if self.code == Code::OlderSetting {
-                // which may be neither what they are stored by nor what is set
-                self.what.push_str("; the command stores them as suits them best");
-            }
-            if let Some(change) = change {
-                self.what.push_str(&format!("; with the command, {change}"));
+            match (self.code, saves, change) {
+                (Code::NoCompression, Some(saves), _) => {
+                    let what = "less on disk with the command".to_owned();
+                    let counted = Finding::new(self.code, &self.relation, saves, Unit::Bytes);
+                    let Finding { value, low, high, .. } = counted;
+                    *self = Finding { value, low, high, what, ..self.clone() };
+                }
+                (Code::OlderSetting, _, change) => {
+                    // which may be neither what they are stored by nor what is set
+                    self.what.push_str("; the command stores them as suits them best");
+                    if let Some(change) = change {
+                        self.what.push_str(&format!(", with {change}"));
+                    }
+                }
+                (_, _, Some(change)) => {
+                    self.what.push_str(&format!("; with the command, {change}"))
+                }
+                (_, _, None) => {}
             }
         } else {
             self.command.clear();

@@ -152,7 +152,8 @@ impl Inspector {
             if let Some(Some(advice)) = advised.get(&column)
                 && advice.recommendation.compares()
             {
-                finding.take_advice(advice.recommendation.line(), advice.change_on_disk());
+                let command = advice.recommendation.line();
+                finding.take_advice(command, advice.saves_on_disk(), advice.change_on_disk());
             }
         }
         rank(&mut found.findings);

@@ -148,7 +148,7 @@ const EXCLUDED: &str = "Excluded, since it";
 const COSTS: [&str; 2] = ["Buffers", "CPU/read"];
 
 /// What stands below the table where nothing more is explained.
-const BRIEFLY: &str = "> recommended; * no other is better in everything; --details explains.";
+const BRIEFLY: &str = "> recommended; * unbeaten; --details explains.";
 
 /// What those titles of the table mean that were not explained before.
 fn terms(left_out: &[&'static str], told: &mut HashSet<String>) -> Vec<&'static str> {

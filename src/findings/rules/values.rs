@@ -150,7 +150,7 @@ pub(super) fn uncompressed(
     {
         return None;
     }
-    let what = format!("of the values would be saved by {}, as set", column.method.name());
+    let what = format!("would be saved by {}, as set", column.method.name());
     let command = facts.advise(column);
     Some(finding(facts, column, Code::NoCompression, bytes, Unit::Bytes, &what, command))
 }
