@@ -1,6 +1,7 @@
 //! The settings that are compared for a column, and the tables under them; which columns; and why there is no advice.
 
 use super::tally::{OtherValues, Variant};
+use crate::message::Message;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::Compression;
@@ -23,6 +24,9 @@ pub(crate) enum AdviseError {
     /// What was asked for does not fit this table: what, why, and perhaps a hint.
     #[error("{0}")]
     Unfit(String),
+    /// The relation does not have a column that was named.
+    #[error("{0}")]
+    NoColumn(Message),
     /// Every combination of settings that was asked for contradicts itself; the first one's reason.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -68,6 +72,9 @@ impl From<&AdviseError> for Failed {
                 Failed::new(Kind::Incomplete, format!("CPU times cannot be calibrated: {why}"))
                     .placed(relation)
                     .hint("Leave --calibrate=always away.")
+            }
+            AdviseError::NoColumn(message) => {
+                Failed { kind: Kind::Incomplete, message: message.clone() }
             }
             AdviseError::ExactOnStandby => Failed::new(Kind::Incomplete, error.to_string())
                 .hint("Leave --exact away, or connect to the primary."),
@@ -312,7 +319,7 @@ pub(crate) fn named_columns(
     for name in names {
         let mut columns = relation.desc.attributes.iter().enumerate();
         let why = match columns.find(|(_, column)| !column.dropped && column.name == *name) {
-            None => "does not exist".to_owned(),
+            None => return Err(AdviseError::NoColumn(relation.no_such_column(name))),
             Some((_, column)) if column.is_virtual => VIRTUAL.to_owned(),
             Some((_, column)) if column.length != Length::Varlena => format!(
                 "has type {}, whose values have a fixed length and are never toasted",

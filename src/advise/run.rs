@@ -279,7 +279,8 @@ async fn advise_on<R, O: Sink<R> + ?Sized>(
     if fitting == 0 && !named {
         let what =
             if advisor.options.columns.is_empty() { meant.what } else { "one of these columns" };
-        return Err(Failed::new(Kind::Usage, format!("no table that is named has {what}")).into());
+        let text = format!("no table that is named has {what}");
+        return Err(Failed::new(Kind::Incomplete, text).into());
     }
     Ok(())
 }

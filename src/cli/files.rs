@@ -163,6 +163,13 @@ impl File<'_> {
                 );
                 Failure::usage(text).hint(COLUMNS)
             }
+            Some(Misfit::Flavor { failed, rows }) => {
+                let text = format!(
+                    "{heap}: --flavor {} does not fit: {failed} of {rows} rows cannot be read with it",
+                    self.flavor.name()
+                );
+                Failure::usage(text).hint("Leave --flavor away: the layout that is detected fits.")
+            }
             Some(Misfit::ToastRelation) => {
                 let text = format!("{heap}: its rows are those of a TOAST relation");
                 Failure::usage(text)

@@ -85,7 +85,7 @@ impl RetoastOutput {
         let ended = worst.map_or(exit, |worst| worst.max(exit));
         report.exit_code = ended.code();
         let is_empty = report.tables.is_empty() && report.departure.is_none();
-        let printed = if is_empty && self.ui.format != Format::Json {
+        let printed = if is_empty && !matches!(self.ui.format, Format::Json | Format::Jsonl) {
             Ok(())
         } else {
             print(&self.ui, &report)

@@ -172,6 +172,9 @@ pub(crate) async fn value(
         }
         ValueRowPlace::Key(key) => row_by_key(inspector, table, &found, key).await?,
     };
+    if !relation.desc.attributes.iter().any(|other| !other.dropped && other.name == column) {
+        return Err(Failed { kind: Kind::Incomplete, message: relation.no_such_column(column) });
+    }
     match inspector.value(&relation, column, ctid).await {
         Ok(anatomy) => Ok(anatomy),
         Err(error) => Err(failed(inspector, &relation, error).await),
@@ -204,8 +207,9 @@ async fn row_by_key(
                 let name = relation.display_name();
                 return Err(Failed::at(&name, selected.oid, &error, &inspector.connections).await);
             }
-            Err(KeyError::Unusable { text, columns }) => {
-                let failed = Failed::new(Kind::Usage, text);
+            Err(KeyError::Unusable { is_missing, text, columns }) => {
+                let kind = if is_missing { Kind::Incomplete } else { Kind::Usage };
+                let failed = Failed::new(kind, text);
                 return Err(failed.hint(if columns.is_empty() {
                     "toastctl value TABLE lists its values; one is named by its place, as in 'TABLE.COLUMN@(0,1)'."
                         .to_owned()

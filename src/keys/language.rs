@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::advise::candidate::AdviseError;
+use crate::message::Message;
 use crate::server::catalog::VIRTUAL;
 use crate::server::{Client, LiveError, Relation};
 use toast_format::disk::element_parts::{CompositeField, ElementShape, walk_array, walk_row};
@@ -177,7 +178,8 @@ pub(super) fn chosen(
     for name in names {
         let unfit = |why: &str| AdviseError::column(name, relation, why, &allowed());
         let Some((index, attribute)) = columns().find(|(_, column)| column.name == *name) else {
-            return Err(unfit("does not exist"));
+            let text = format!("column \"{name}\" of relation \"{relation}\" does not exist");
+            return Err(AdviseError::NoColumn(Message::error(text).hint(allowed())));
         };
         if attribute.is_virtual {
             return Err(unfit(VIRTUAL));

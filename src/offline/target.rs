@@ -36,6 +36,9 @@ pub enum Misfit {
     Column { name: String, failed: usize, rows: usize },
     /// They are those of a TOAST relation.
     ToastRelation,
+    /// So many of the rows that were read cannot be read with the layout of custom pointers that was given, and all of
+    /// them with the one that is detected.
+    Flavor { failed: usize, rows: usize },
 }
 
 /// How rows are read with columns that are said to be theirs.
@@ -77,6 +80,11 @@ impl ColumnFit {
             Some(error) => *self.failed.entry(error.index).or_default() += 1,
             None => {}
         }
+    }
+
+    /// Rows that could not be read, apart from those with more attributes.
+    fn unread(&self) -> usize {
+        self.failed.values().sum::<usize>() + self.lost
     }
 
     fn add_as_chunk(&mut self, block: BlockNumber, tuple: &HeapTuple<'_>, id_type: ValueIdType) {
@@ -235,9 +243,15 @@ impl FileTarget<'_> {
     /// damaged. Blocks that cannot be read are left to whoever reads all of them.
     pub fn misfit(&self) -> Option<Misfit> {
         let fit = self.fit(self.heap)?;
+        if self.flavor != CustomFlavor::Auto && fit.unread() > 0 {
+            let detected = FileTarget { flavor: CustomFlavor::Auto, ..*self }.fit(self.heap)?;
+            if detected.unread() == 0 {
+                return Some(Misfit::Flavor { failed: fit.unread(), rows: fit.rows });
+            }
+        }
         let failed: usize = fit.failed.values().sum();
         let longer: usize = fit.longer.values().sum();
-        if fit.are_chunks() && (failed + fit.lost + longer) * 2 > fit.rows {
+        if fit.are_chunks() && (fit.unread() + longer) * 2 > fit.rows {
             return Some(Misfit::ToastRelation);
         }
         if let Some((&attributes, &most)) = fit.longer.iter().max_by_key(|(_, rows)| **rows)

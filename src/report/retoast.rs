@@ -41,6 +41,10 @@ pub fn write(
         }
         Format::Html => page(report, out)?,
         Format::Json => json(report, out)?,
+        // a run that was refused has no table to name its errors
+        Format::Jsonl if report.tables.is_empty() && report.departure.is_none() => {
+            json_line(report.schema, report, out)?;
+        }
         Format::Jsonl => {
             for table in &report.tables {
                 json_line(report.schema, table, out)?;

@@ -49,7 +49,9 @@ fn file_lines(file: &FileReport, document: &mut Document) {
     } else if file.before == 0 {
         line(format!("compact: {name}: empty"));
     } else if file.rows_moved == 0 && file.after == file.before {
-        line(format!("compact: {name}: {}, no row was worth moving", size(file.before)));
+        let ended_early = matches!(file.ended, FileEnd::Held | FileEnd::Stopped | FileEnd::Failed);
+        let moved = if ended_early { "no row was moved" } else { "no row was worth moving" };
+        line(format!("compact: {name}: {}, {moved}", size(file.before)));
     } else {
         line(format!(
             "compact: {name}: {} became {} ({} expected), {} moved in {}",
@@ -182,6 +184,9 @@ mod tests {
             ..FileReport::new(CompactedFile::Toast, 491 << 20)
         };
         assert_eq!(text(&unread).trim_end(), "compact: TOAST: 491 MB, not examined");
+        // it waited for others before it moved anything
+        let waited = FileReport { after: 491 << 20, rows_moved: 0, ..file(FileEnd::Stopped) };
+        assert!(text(&waited).starts_with("compact: TOAST: 491 MB, no row was moved\n"));
     }
 
     #[test]

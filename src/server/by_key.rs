@@ -30,6 +30,8 @@ pub(crate) enum KeyError {
     Live(LiveError),
     /// These columns cannot be used; a hint is separate.
     Unusable {
+        /// Whether the relation has none of that name.
+        is_missing: bool,
         text: String,
         /// Columns that can be used, such as those of the primary key.
         columns: Vec<String>,
@@ -138,7 +140,7 @@ async fn find(
                 relation.display_name(),
                 indexed.type_name
             );
-            return Err(KeyError::Unusable { text, columns: Vec::new() });
+            return Err(KeyError::Unusable { is_missing: false, text, columns: Vec::new() });
         }
         conditions.push(format!(
             "r.{} OPERATOR({}) ${}",
@@ -204,5 +206,5 @@ fn unusable(relation: &Relation, column: &str, columns: &[IndexedColumn]) -> Key
         columns.iter().filter(|found| found.is_primary).map(|found| found.name.clone()).collect();
     let leading = columns.iter().find(|found| found.leads).map(|found| found.name.clone());
     let columns = if primary.is_empty() { leading.into_iter().collect() } else { primary };
-    KeyError::Unusable { text, columns }
+    KeyError::Unusable { is_missing: !exists, text, columns }
 }

@@ -493,12 +493,13 @@ pub(crate) async fn begin_reading(
     Err(LiveError::OwnerCode(BUSY.into()))
 }
 
-/// Like [`lock`], for a relation whose rows are read: the user must be allowed to read a column, or it was dropped.
+/// Like [`lock`], for a relation whose rows are read: the user must be allowed to read all of it, or it was dropped. The
+/// server gives nobody who may read some columns only the places of rows.
 async fn lock_for_rows(
     connection: &Connection,
     relation: &Relation,
 ) -> Result<Option<Lock>, LiveError> {
-    let sql = "SELECT pg_catalog.has_any_column_privilege($1::pg_catalog.oid, 'SELECT')";
+    let sql = "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT')";
     let client = connection.client();
     connection
         .reading(async || {

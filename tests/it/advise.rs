@@ -287,7 +287,7 @@ fn bad_input_is_told_what_is_allowed() {
         HINT:  Columns that can be toasted are "v".
         2: toastctl: error: column "w" of relation "public.t" has type tsquery, which has no storage but plain
         HINT:  Columns that can be toasted are "v".
-        2: toastctl: error: column "nothing" of relation "public.t" does not exist
+        1: toastctl: error: column "nothing" of relation "public.t" does not exist
         HINT:  Columns that can be toasted are "v".
         2: toastctl: error: policy "best" needs storage extended or main, not external
         2: toastctl: error: relation "public.narrow" has no column that can be toasted

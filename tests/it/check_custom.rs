@@ -311,3 +311,26 @@ fn values_on_which_the_server_is_known_to_fail_are_found() {
         report.findings.iter().map(|finding| (&*finding.code, finding.item)).collect();
     assert_eq!(found, [("TC095", Some(4))], "{report}");
 }
+
+#[test]
+fn a_flavor_that_does_not_fit_is_no_damage() {
+    for (name, columns) in [
+        ("jsonb_toaster/bytea_fresh", "id int4, b bytea"),
+        ("jsonb_toaster/json_talk", "id int4, js jsonb"),
+    ] {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures").join(name);
+        for flavor in ["16-bit", "head-only", "auto"] {
+            let mut command = toastctl();
+            command.current_dir(&dir).args(["check", "--relation-file", "heap.bin"]);
+            command.args(["--toast-file", "toast.bin", "--columns", columns, "--flavor", flavor]);
+            let found = run(&mut command);
+            if flavor == "auto" {
+                assert_eq!(found.code, Some(0), "{name}: {}{}", found.stdout, found.stderr);
+                continue;
+            }
+            let said = format!("--flavor {flavor} does not fit: ");
+            assert_eq!((found.code, found.stdout.as_str()), (Some(2), ""), "{name} {flavor}");
+            assert!(found.stderr.contains(&said), "{name}: {}", found.stderr);
+        }
+    }
+}

@@ -426,7 +426,7 @@ fn what_has_no_keys_is_refused_by_its_type() {
     }
     for (arguments, code, words) in [
         (&["u"][..], 2, "has no column of type jsonb, json or hstore"),
-        (&["t", "-c", "none"], 2, "column \"none\" of relation \"public.t\" does not exist"),
+        (&["t", "-c", "none"], 1, "column \"none\" of relation \"public.t\" does not exist"),
         (&[], 2, "no table was given"),
         (&["t", "--format", "csv"], 2, "--format csv is not available for keys"),
         (&["t", "--depth", "0"], 2, "--depth"),

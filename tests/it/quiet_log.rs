@@ -88,6 +88,9 @@ fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
     try_all("reader", &database.url_of(&reader), &READING);
     database.psql("CREATE TABLE secret AS SELECT * FROM docs; ANALYZE secret");
     try_all("reader", &database.url_of(&reader), &REFUSED);
+    database.psql(&format!("GRANT SELECT (id, doc) ON secret TO {reader}"));
+    try_all("reader of two columns", &database.url_of(&reader), &REFUSED);
+    try_all("reader of two columns", &database.url_of(&reader), &[&["inspect"]]);
     database.psql("CREATE EXTENSION pageinspect");
     try_all("superuser", &database.url(), &READING);
     for table in

@@ -212,7 +212,7 @@ fn one_value_of_a_live_table_is_taken_apart() {
         assert!(run.code.is_some_and(|code| code == 1 || code == 2), "{:?}", run.code);
     };
     refused("p@(0,1)", "the table or the column is missing");
-    refused("t.q@(0,1)", "there is no column \"q\"");
+    refused("t.q@(0,1)", "column \"q\" of relation \"public.t\" does not exist");
     refused("t.p@(90000,1)", "there is no block 90000");
     refused("t.p@(0,2000)", "block 0, item 2000: the line pointer does not exist");
     refused("nothing.p@(0,1)", "nothing");

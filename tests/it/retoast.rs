@@ -275,7 +275,7 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
     refused(&to("vw", "v"), 1, "name the tables that it reads");
     refused(&to("pg_catalog.pg_proc", "prosrc"), 1, "system catalog");
     refused(&to("ruled", "v"), 1, "rule \"r\"");
-    refused(&to("t", "nothing"), 2, "column \"nothing\" of relation \"public.t\" does not exist");
+    refused(&to("t", "nothing"), 1, "column \"nothing\" of relation \"public.t\" does not exist");
     refused(&to("t", "id"), 2, "never toasted");
     let unknown = retoast(&database, &["t", "-c", "v", "--toaster", "zstd"]);
     refused(

@@ -67,7 +67,7 @@ fn what_is_not_one_row_is_explained() {
             "no btree index of public.orders begins with column \"doc\": the whole table would have to be read\nHINT:  Rows can be found by id.",
         ),
         ("bare.doc@id=1", 2, "the whole table would have to be read"),
-        ("orders.doc@nr=1", 2, "column \"nr\" of relation \"public.orders\" does not exist"),
+        ("orders.doc@nr=1", 1, "column \"nr\" of relation \"public.orders\" does not exist"),
         ("orders.doc@id=x", 1, "invalid input syntax for type integer: \"x\""),
         ("orders.doc@id=1'; DROP TABLE orders; --", 1, "invalid input syntax for type integer"),
         ("orders.doc@id", 2, "expected a row at the end, as in @id=42 or @(12,3)"),

@@ -840,3 +840,47 @@ fn missing_rights_are_one_message_and_an_empty_database_is_called_that() {
                 HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.\n";
     assert_eq!((check.code, check.stderr.as_str()), (Some(1), said));
 }
+
+#[test]
+fn a_table_or_column_that_does_not_exist_has_one_exit_code_in_all_verbs() {
+    let database = with_pageinspect("missing");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, doc jsonb); INSERT INTO t VALUES (1, 'x', '{}')",
+    );
+    let to = |table: &'static str, column: &'static str| {
+        ["retoast", table, "-c", column, "--toaster", "external"]
+    };
+    let cases: [&[&str]; 15] = [
+        &["inspect", "none"],
+        &["inspect", "t", "-c", "none"],
+        &["inspect", "-c", "none"],
+        &["inspect", "t", "-c", "none", "--explain"],
+        &["check", "none"],
+        &["value", "none"],
+        &["value", "t.none@id=1"],
+        &["value", "t.v@none=1"],
+        &["keys", "none"],
+        &["keys", "t", "-c", "none"],
+        &["advise-threshold", "none"],
+        &["advise-threshold", "t", "-c", "none"],
+        &["compact", "none"],
+        &["reindex", "none"],
+        &["retoast", "none", "--toaster", "external", "-c", "v", "--dry-run"],
+    ];
+    let retoast: [&[&str]; 3] = [&to("none", "v"), &to("t", "none"), &to("public.*", "none")];
+    for arguments in cases.iter().chain(&retoast) {
+        let (verb, rest) = arguments.split_first().unwrap();
+        let found = run(toastctl().args([verb, "-d", &database.url()]).args(rest));
+        assert_eq!(found.code, Some(1), "{arguments:?}: {}{}", found.stdout, found.stderr);
+        assert!(found.stderr.contains("none"), "{arguments:?}: {}", found.stderr);
+    }
+    for format in ["json", "jsonl"] {
+        let url = database.url();
+        let found =
+            run(toastctl()
+                .args([&["compact", "none", "-d", &url, "--format"][..], &[format]].concat()));
+        let document: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+        let error = document["errors"][0].as_str().unwrap();
+        assert!(error.contains("does not exist") && document["exit_code"] == 1, "{document}");
+    }
+}

@@ -178,14 +178,10 @@ pub const EXIT_CODES: Topic = Topic {
         (
             "1",
             "Something could not be read or done; the messages name table, block and item, or the \
-             server's error. Fix the cause and run the command again. retoast also uses it for \"not verified\": \
+             server's error; a table or column does not exist. Fix the cause and run the command again. retoast also uses it for \"not verified\": \
              --target and main (before 17 also plain and policies) can be verified only with pageinspect.",
         ),
-        (
-            "2",
-            "Bad arguments or bad input; nothing was done. The HINT says what is possible. A table or column \
-             that does not exist is 1 or 2, depending on the verb.",
-        ),
+        ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
         (
             "3",
             "The connection could not be made, or was lost. Run the command again when the server is back.",

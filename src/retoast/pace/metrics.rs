@@ -71,7 +71,7 @@ pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
 
 /// The sizes of a table's heap, its TOAST relation and all indexes.
 pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
-    sizes_of(connection, &[oid]).await?.remove(&oid).ok_or_else(|| no_relation(oid))
+    sizes_of(connection, &[oid]).await?.remove(&oid).ok_or(LiveError::Changed)
 }
 
 /// Like [`sizes`], but `None` if the relation is locked.
@@ -118,11 +118,7 @@ pub(crate) async fn sizes_of(
 pub async fn heap(client: &Client, oid: Oid) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_relation_size(oid) FROM pg_catalog.pg_class WHERE oid = $1";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
-    unsigned(rows.first().ok_or_else(|| no_relation(oid))?, 0)
-}
-
-fn no_relation(oid: Oid) -> LiveError {
-    LiveError::NoSuchRelation { name: quote_identifier(&oid.0.to_string()), hint: String::new() }
+    unsigned(rows.first().ok_or(LiveError::Changed)?, 0)
 }
 
 /// The number of a table's file, which changes when the table is rewritten.

@@ -38,7 +38,7 @@ pub(crate) async fn targets(
             .enumerate()
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
-            return Err(RetoastError::Usage(relation.no_such_column(wanted)));
+            return Err(RetoastError::EndsRun(relation.no_such_column(wanted)));
         };
         if targets.iter().any(|target| target.index == index) {
             continue;

@@ -459,7 +459,7 @@ impl TablesRun<'_, '_> {
                 [] => "none of the matching tables can be processed",
                 _ => "none of the named tables has these columns",
             };
-            return Err(RetoastError::usage(text));
+            return Err(RetoastError::end_run(text));
         }
         Ok((tables, refused))
     }
