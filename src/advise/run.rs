@@ -242,6 +242,10 @@ async fn advise_on<R, O: Sink<R> + ?Sized>(
             output.failed(failed.hint(table));
             return Ok(());
         }
+        if let Some(failed) = relation.out_of_reach() {
+            output.failed(failed);
+            return Ok(());
+        }
         let columns = match how {
             How::Named => advisor.options.columns.clone(),
             How::Matched | How::Inherited { .. } => {

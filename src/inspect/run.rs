@@ -184,7 +184,7 @@ pub(crate) async fn value(
 async fn described(inspector: &Inspector, table: &str, oid: Oid) -> Result<Relation, Failed> {
     let leader = inspector.leader()?;
     match leader.reading(async || catalog::describe(leader.client(), oid).await).await {
-        Ok(Some(relation)) => Ok(relation),
+        Ok(Some(relation)) => relation.out_of_reach().map_or(Ok(relation), Err),
         Ok(None) => Err(Failed::new(Kind::Incomplete, "the table is gone")),
         Err(error) => Err(Failed::at(table, oid, &error, &inspector.connections).await),
     }
@@ -278,6 +278,10 @@ impl RelationReader<'_> {
                 Some(rows) => Some(&mut **rows),
                 None => None,
             };
+            if let Some(failed) = relation.out_of_reach() {
+                output.failed(failed);
+                return Ok(());
+            }
             if found.len() == 1 {
                 self.check_columns(&relation)?;
             }

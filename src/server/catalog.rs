@@ -13,6 +13,7 @@ use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, letter_in, numbers};
 use crate::message::Message;
+use crate::server::sink::{Failed, Kind};
 use toast_format::codec::Method;
 use toast_format::disk::desc::MissingValue;
 use toast_format::disk::types::SENT_AS_STORED;
@@ -117,6 +118,8 @@ pub struct Relation {
     pub is_heap: bool,
     /// Name of its access method.
     pub access_method: String,
+    /// Whether it is unlogged and the server a standby, which has none of its rows.
+    pub is_out_of_reach: bool,
     /// Bytes of its main fork.
     pub bytes: u64,
     /// Bytes of all its indexes.
@@ -157,6 +160,13 @@ impl Relation {
             gin_bytes: self.gin_bytes,
             table: Some((self.bytes, self.index_bytes)),
         }
+    }
+
+    /// The failure to read it where the server has none of its rows.
+    pub(crate) fn out_of_reach(&self) -> Option<Failed> {
+        let text = "the table is unlogged, and has no rows on a standby";
+        let failed = Failed::new(Kind::Incomplete, text).placed(&self.display_name());
+        self.is_out_of_reach.then_some(failed)
     }
 
     /// Why its pages cannot be decoded; `None` if they can.
@@ -333,7 +343,8 @@ pub(crate) async fn describe_all(
                     (SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(x.oid)), 0)::pg_catalog.int8 \
                      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
                      JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
-                     WHERE i.indrelid = c.oid AND m.amname = 'gin') \
+                     WHERE i.indrelid = c.oid AND m.amname = 'gin'), \
+                    c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery() \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -388,6 +399,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         // TOAST relations of old clusters have no access method in the catalog.
         is_heap: access_method == "heap" || access_method.is_empty(),
         access_method,
+        is_out_of_reach: row.try_get(17)?,
         bytes: count_in(row, 4)?,
         index_bytes: count_in(row, 5)?,
         gin_bytes: count_in(row, 16)?,

@@ -638,6 +638,22 @@ fn a_standby_and_an_unlogged_table_after_a_crash_give_no_alarm() {
     let there = standby.database(database.name());
     let (found, lines) = check(&there, &["--deep"]);
     assert_eq!((found.code, lines.len()), (Some(0), 0), "{}{}", found.stdout, found.stderr);
+    let readers: [&[&str]; 6] = [
+        &["inspect", "u"],
+        &["inspect", "t", "u"],
+        &["inspect", "u", "--explain"],
+        &["value", "u.v@(0,1)"],
+        &["keys", "u", "-c", "v"],
+        &["advise-threshold", "u"],
+    ];
+    for arguments in readers {
+        let (verb, rest) = arguments.split_first().unwrap();
+        let found = run(toastctl().args([verb, "-d", &there.url()]).args(rest));
+        let said = "public.u: the table is unlogged, and has no rows on a standby";
+        assert!(found.stderr.contains(said), "{arguments:?}: {}", found.stderr);
+        assert_eq!(found.code, Some(1), "{arguments:?}");
+    }
+    assert!(!standby.log().contains("ERROR:"), "{}", standby.log());
     drop(there);
     drop(standby);
     let (found, _) = check(&database, &["--deep"]);

@@ -19,12 +19,14 @@ const TABLES: &str = "
     INSERT INTO parts SELECT id, body FROM docs WHERE id < 1000;
     CREATE UNLOGGED TABLE unlogged_docs AS SELECT * FROM docs LIMIT 100;
     CREATE TABLE plain (id int, price numeric);
+    CREATE DOMAIN labels AS text[];
+    CREATE TABLE labelled AS SELECT id, ARRAY[body, kind]::labels AS tags FROM docs;
     CREATE TABLE empty (id int, body text);
     CREATE VIEW shown AS SELECT id, body FROM docs;
     ANALYZE;";
 
 /// Each verb as its reader or planner.
-const READING: [&[&str]; 16] = [
+const READING: [&[&str]; 17] = [
     &["inspect"],
     &["inspect", "docs"],
     &["inspect", "docs", "--explain"],
@@ -38,6 +40,7 @@ const READING: [&[&str]; 16] = [
     &["value", "summary.body"],
     &["advise-threshold", "docs"],
     &["advise-threshold", "parts"],
+    &["advise-threshold", "labelled"],
     &["retoast", "docs", "--toaster", "external", "--dry-run"],
     &["compact", "docs", "--dry-run"],
     &["reindex", "docs", "--dry-run"],

@@ -387,6 +387,9 @@ impl Worker {
                 return sorted(Failed::at(&listed.name, listed.oid, &error, connections).await);
             }
         };
+        if let Some(failed) = relation.out_of_reach() {
+            return RelationOutcome::Failed(failed);
+        }
         if relation.is_heap
             && let Some(why) = inspector.why_no_pages(&relation)
             && !self.explained.swap(true, Ordering::Relaxed)
