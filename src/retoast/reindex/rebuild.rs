@@ -16,7 +16,7 @@ use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::result::{IndexEnd, IndexReport};
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
-use crate::retoast::task::watched::{StatementKind, is_of_statement, with_lock_timeout};
+use crate::retoast::task::watched::{GaveUp, StatementKind, is_of_statement, with_lock_timeout};
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
 use crate::server::{Connection, LiveError, holders, indexes};
@@ -39,12 +39,11 @@ const LOCKED_FOR: Duration = Duration::from_secs(2);
 /// How long dropping invalid indexes may be repeated after a stop was requested.
 const AFTER_STOP: Duration = Duration::from_secs(3);
 
-/// The result of a statement about an index.
-enum Ran {
-    Done,
-    /// It was not completed, for this reason.
-    Not(String),
-}
+/// Why a statement was not done if others kept a lock.
+const LOCKED: &str = "a lock was not granted in time";
+
+/// A statement that was done, or why it was not.
+type Ran = Result<(), String>;
 
 impl Reindexing<'_> {
     /// Rebuilds an index for which a fresh one takes about `bytes` bytes.
@@ -79,11 +78,11 @@ impl Reindexing<'_> {
             if let Some(checkpoint) = self.checkpoint {
                 checkpoint.rebuild_begins(table, &index.quoted())?;
             }
-            self.rebuilds.begin(&index.quoted());
+            self.rebuilds.0.lock().insert(index.quoted());
             let patience = StatementKind::Rebuild(self.patience());
             let ran = self.run_watched(session.connection(0), &index.rebuild(), patience).await;
             let rest = match &ran {
-                Ok(Ran::Done) => Ok(Vec::new()),
+                Ok(Ok(())) => Ok(Vec::new()),
                 Ok(_) => self.clean(session.connection(0), index, self.may_clean()).await,
                 // the session may have ended
                 Err(_) => self.clean(session.reader(), index, self.may_clean()).await,
@@ -92,7 +91,7 @@ impl Reindexing<'_> {
                 self.rebuild_ended(index)?;
             }
             let reason = match ran {
-                Ok(Ran::Done) => {
+                Ok(Ok(())) => {
                     self.guard.session.throttle.patience.reset_wait();
                     index_report.after = self.bytes_of(index).await?;
                     index_report.ended = IndexEnd::Rebuilt;
@@ -100,7 +99,7 @@ impl Reindexing<'_> {
                     index_report.command = None;
                     return Ok(());
                 }
-                Ok(Ran::Not(reason)) => reason,
+                Ok(Err(reason)) => reason,
                 Err(error) => {
                     index_report.reason = Some("an error ended it".to_owned());
                     if let Some(left) = rest.iter().flatten().next() {
@@ -147,9 +146,7 @@ impl Reindexing<'_> {
                 return Ok(());
             }
             Ok((Tried::Stopped, _)) => RUN_STOPPED.to_owned(),
-            Ok((Tried::TooLong(_) | Tried::NoLock, _)) => {
-                "a lock was not granted in time".to_owned()
-            }
+            Ok((Tried::TooLong(_) | Tried::NoLock, _)) => LOCKED.to_owned(),
             Err(LiveError::Server(error)) => match error.as_db_error() {
                 Some(said) if *said.code() == SqlState::QUERY_CANCELED => format!(
                     "readers and writers of out-of-line values would have waited for more than {seconds} s"
@@ -168,7 +165,7 @@ impl Reindexing<'_> {
         if let Some(checkpoint) = self.checkpoint {
             checkpoint.rebuild_ended(self.guard.ready.relation.oid.0, &index.quoted())?;
         }
-        self.rebuilds.end(&index.quoted());
+        self.rebuilds.0.lock().remove(&index.quoted());
         Ok(())
     }
 
@@ -183,7 +180,7 @@ impl Reindexing<'_> {
         let mut index_report = false;
         loop {
             for one in self.left_of(connection, index).await? {
-                let Some(reason) = self.drop_left(connection, &one).await? else { continue };
+                let Err(reason) = self.drop_left(connection, &one).await? else { continue };
                 if !std::mem::replace(&mut index_report, true) {
                     let index = one.quoted();
                     self.guard.note(&format!("index {index} was not dropped: {reason}"));
@@ -216,21 +213,13 @@ impl Reindexing<'_> {
 
     /// Drops an invalid index; returns why that was not possible, if it was not. No wait lasts long enough for the
     /// server to check for deadlocks, even if this program is killed.
-    async fn drop_left(
-        &self,
-        connection: &Connection,
-        left: &Index,
-    ) -> Result<Option<String>, RetoastError> {
+    async fn drop_left(&self, connection: &Connection, left: &Index) -> Result<Ran, RetoastError> {
         let patience = self.before_deadlocks(connection).await?;
-        let ran = if self.builder(left.table).await?.is_some() {
-            self.drop_behind(connection, left, patience).await?
+        if self.builder(left.table).await?.is_some() {
+            self.drop_behind(connection, left, patience).await
         } else {
-            self.run_watched(connection, &left.drop(), StatementKind::Drop(patience)).await?
-        };
-        Ok(match ran {
-            Ran::Done => None,
-            Ran::Not(reason) => Some(reason),
-        })
+            self.run_watched(connection, &left.drop(), StatementKind::Drop(patience)).await
+        }
     }
 
     /// Drops an index while other sessions build indexes of the table one after another.
@@ -300,12 +289,12 @@ impl Reindexing<'_> {
             ended = Some(done.or(last));
         }
         Ok(match ended {
-            None | Some(Ok(())) => Ran::Done,
+            None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
                 Some(_) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
-                    Ran::Not("a lock was not granted in time".to_owned())
+                    Err(LOCKED.to_owned())
                 }
-                Some(message) => Ran::Not(message),
+                Some(message) => Err(message),
                 None => return Err(error.into()),
             },
         })
@@ -319,18 +308,12 @@ impl Reindexing<'_> {
         patience: StatementKind,
     ) -> Result<Ran, RetoastError> {
         match self.guard.run_watched(connection, sql, patience).await {
-            Ok(Ok(())) => Ok(Ran::Done),
-            Ok(Err(why)) => Ok(Ran::Not(why.text())),
             Err(RetoastError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
-                let message = error.as_db_error().map(|said| said.message().to_owned());
-                Ok(Ran::Not(match error.code() {
-                    Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                        "a lock was not granted in time".to_owned()
-                    }
-                    _ => message.unwrap_or_default(),
-                }))
+                let said = error.as_db_error().map(|said| said.message().to_owned());
+                let is_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+                Ok(Err(if is_locked { LOCKED.to_owned() } else { said.unwrap_or_default() }))
             }
-            Err(error) => Err(error),
+            ran => Ok(ran?.map_err(GaveUp::text)),
         }
     }
 

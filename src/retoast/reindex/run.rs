@@ -131,14 +131,9 @@ impl Reindexing<'_> {
             if self.guard.session.stopped() {
                 return Ok(());
             }
-            let mut index_report = examine_index(
-                session.reader(),
-                session.pages,
-                session.server.page_size,
-                self.request,
-                index,
-            )
-            .await?;
+            let page = session.server.page_size;
+            let fresh = index_scan::fresh(session.reader(), session.pages, page, index).await?;
+            let mut index_report = index_report(self.request, page, index, &fresh);
             let left = indexes.iter().find(|one| {
                 one.ended == IndexEnd::Invalid
                     && invalid.iter().any(|i| i.quoted() == one.index && i.is_left_of(index))
@@ -177,7 +172,7 @@ impl Reindexing<'_> {
             let Some(base) = valid.iter().find(|base| base.quoted() == index_report.index) else {
                 continue;
             };
-            if !self.rebuilds.has(&index_report.index)
+            if !self.rebuilds.0.lock().contains(&index_report.index)
                 || !self
                     .clean(self.guard.session.connection(0), base, Duration::ZERO)
                     .await?
@@ -224,7 +219,7 @@ impl Reindexing<'_> {
         index_report.command = Some(index.drop());
         let table = self.guard.ready.relation.oid.0;
         let name = base.quoted();
-        let is_ours = self.rebuilds.has(&name)
+        let is_ours = self.rebuilds.0.lock().contains(&name)
             || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
         if !is_ours {
             index_report.reason = Some(
@@ -254,20 +249,15 @@ impl Reindexing<'_> {
 
     /// Whether the table or its TOAST relation has many dead rows, according to the server's statistics.
     async fn has_dead_rows(&self) -> Result<bool, RetoastError> {
-        let rows = self
-            .guard
-            .session
-            .writer()
-            .query_typed(
-                &format!(
-                    "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
-                            pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
-                     FROM pg_catalog.pg_class AS c, \
-                     LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS o WHERE c.oid = $1"
-                ),
-                &[(&self.guard.ready.relation.oid.0, Type::OID)],
-            )
-            .await?;
+        let sql = format!(
+            "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
+                    pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
+             FROM pg_catalog.pg_class AS c, \
+             LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS o WHERE c.oid = $1"
+        );
+        let oid = self.guard.ready.relation.oid.0;
+        let writer = self.guard.session.writer();
+        let rows = writer.query_typed(&sql, &[(&oid, Type::OID)]).await?;
         let mut any = false;
         for row in rows {
             let dead: Option<f64> = row.try_get(0)?;
@@ -278,52 +268,6 @@ impl Reindexing<'_> {
         }
         Ok(any)
     }
-}
-
-/// What to do about an index, given the size of a fresh one.
-fn sized_index_report(
-    request: Reindex,
-    page: PageSize,
-    index: &Index,
-    fresh: &Fresh,
-) -> IndexReport {
-    let ended = index_end(request, index.bytes, fresh.bytes());
-    let reason = match fresh {
-        Fresh::NotKnown(reason) => Some(reason.clone()),
-        Fresh::Locked => Some("it is locked by other sessions".to_owned()),
-        Fresh::Bytes(_) => None,
-    };
-    let ended = match (ended, fresh) {
-        (IndexEnd::NotKnown, Fresh::Locked) => IndexEnd::Left,
-        _ => ended,
-    };
-    let rebuild = matches!(ended, IndexEnd::Bloated | IndexEnd::Planned);
-    IndexReport {
-        index: index.quoted(),
-        ended,
-        before: index.bytes,
-        expected: fresh.bytes(),
-        wal_expected: if rebuild {
-            fresh.bytes().map(|bytes| build_wal(page, bytes, index.entries.fillfactor))
-        } else {
-            None
-        },
-        after: None,
-        reason,
-        command: rebuild.then(|| index.rebuild()),
-    }
-}
-
-/// Determines what to do about a valid index.
-async fn examine_index(
-    connection: &Connection,
-    pages: Option<&Pageinspect>,
-    page: PageSize,
-    request: Reindex,
-    index: &Index,
-) -> Result<IndexReport, LiveError> {
-    let fresh = index_scan::fresh(connection, pages, page, index).await?;
-    Ok(index_report(request, page, index, &fresh))
 }
 
 /// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
@@ -341,47 +285,52 @@ pub(crate) async fn bloated(
     Ok(reports.filter(|index| index.ended == IndexEnd::Bloated).collect())
 }
 
-/// The report on a valid index.
+/// The report on a valid index, given the size of a fresh one: what to do about it.
 fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
-    let mut index_report = sized_index_report(request, page, index, fresh);
-    if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) =
-        (index_report.ended, index.refused())
-    {
-        index_report.ended = IndexEnd::Refused;
-        index_report.reason = Some(reason.to_owned());
-        index_report.command = None;
-        index_report.wal_expected = None;
+    let mut ended = index_end(request, index.bytes, fresh.bytes());
+    let mut reason = match fresh {
+        Fresh::NotKnown(reason) => Some(reason.clone()),
+        Fresh::Locked => Some("it is locked by other sessions".to_owned()),
+        Fresh::Bytes(_) => None,
+    };
+    let mut command = None;
+    let mut wal_expected = None;
+    match (ended, index.refused()) {
+        (IndexEnd::NotKnown, _) if matches!(fresh, Fresh::Locked) => ended = IndexEnd::Left,
+        (IndexEnd::Planned | IndexEnd::Bloated, Some(refused)) => {
+            ended = IndexEnd::Refused;
+            reason = Some(refused.to_owned());
+        }
+        (IndexEnd::Planned | IndexEnd::Bloated, None) => {
+            command = Some(index.rebuild());
+            let is_large = fresh.bytes().unwrap_or(index.bytes) > LOCKED_BYTES;
+            if ended == IndexEnd::Planned && index.of_toast && is_large {
+                ended = IndexEnd::Refused;
+                let why = "it is large, and readers and writers of out-of-line values wait while the index of a TOAST \
+                           relation is rebuilt";
+                reason = Some(why.to_owned());
+            } else {
+                let fillfactor = index.entries.fillfactor;
+                wal_expected = fresh.bytes().map(|bytes| build_wal(page, bytes, fillfactor));
+            }
+        }
+        _ => {}
     }
-    let large = index_report.expected.unwrap_or(index.bytes) > LOCKED_BYTES;
-    if index_report.ended == IndexEnd::Planned && index.of_toast && large {
-        index_report.ended = IndexEnd::Refused;
-        index_report.wal_expected = None;
-        index_report.reason = Some(
-            "it is large, and readers and writers of out-of-line values wait while the index of a TOAST relation is \
-             rebuilt"
-                .to_owned(),
-        );
+    IndexReport {
+        index: index.quoted(),
+        ended,
+        before: index.bytes,
+        expected: fresh.bytes(),
+        wal_expected,
+        after: None,
+        reason,
+        command,
     }
-    index_report
 }
 
 /// The indexes, by quoted names, whose rebuilds were begun and may have left an invalid index.
 #[derive(Debug, Default)]
-pub struct Rebuilds(Mutex<BTreeSet<String>>);
-
-impl Rebuilds {
-    pub(super) fn begin(&self, index: &str) {
-        self.0.lock().insert(index.to_owned());
-    }
-
-    pub(super) fn end(&self, index: &str) {
-        self.0.lock().remove(index);
-    }
-
-    pub(super) fn has(&self, index: &str) -> bool {
-        self.0.lock().contains(index)
-    }
-}
+pub struct Rebuilds(pub(super) Mutex<BTreeSet<String>>);
 
 /// What to do about an index of this size, if a fresh one would have `fresh` bytes.
 pub(crate) fn index_end(request: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
