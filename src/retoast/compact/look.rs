@@ -2,83 +2,31 @@
 //! which rows these values belong to.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::retoast::compact::part::PiecesBehind;
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
-use crate::retoast::sql::{Target, compact};
+use crate::retoast::preflight::ready::PreparedTable;
+use crate::retoast::sql::compact;
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::Session;
-use crate::server::chunks::{address, transaction};
+use crate::server::chunks::address;
 use crate::server::pages::Pages;
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
 use toast_format::codec::Method;
 use toast_format::disk::tuple::infomask;
 use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
-use toast_format::disk::{
-    Attribute, BlockNumber, Datum, HeapTuple, ItemPointer, Oid, Storage, Varlena, Walk,
-};
+use toast_format::disk::{BlockNumber, Datum, HeapTuple, ItemPointer, Oid, Storage, Varlena, Walk};
 use toast_format::fill::lengths::{Growth, Limits, RowLength, length};
 use toast_format::fill::packing::{Sample, chunks_of};
 use toast_format::fill::room::{Room, taken};
 use toast_format::heap::scan::each_tuple;
 use toast_format::model::pages::CHUNK_OVERHEAD;
 use toast_format::model::{TupleTarget, Visibility};
-
-/// A row with values to move.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct RowToMove {
-    pub(super) ctid: ItemPointer,
-    /// The last block of their chunks.
-    pub(super) block: u32,
-    /// The places of their target columns; none for values of dropped columns, which any update removes.
-    pub(super) columns: Vec<u16>,
-    /// Whether a value would change its form if its column stored it again, so that it must pass through a temporary
-    /// table.
-    pub(super) by_copy: bool,
-    /// Bytes of its values, decompressed or as stored, whichever is more.
-    bytes: u64,
-    /// Bytes of its values as stored, and the number of their chunks.
-    stored: u64,
-    chunks: u64,
-    width: u16,
-}
-
-impl Piece for RowToMove {
-    fn key(&self) -> (u32, u16) {
-        (self.ctid.block.0, self.ctid.item)
-    }
-    fn rows(&self) -> u64 {
-        1
-    }
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-    fn stored(&self) -> u64 {
-        self.stored
-    }
-    fn tuples(&self) -> u64 {
-        self.chunks
-    }
-    fn versions(&self) -> u64 {
-        u64::from(self.width)
-    }
-}
-
-/// The rows to which values belong.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Owners {
-    pub(super) rows: Vec<RowToMove>,
-    /// The number of values found, including those that cannot be moved.
-    pub(super) values: u64,
-    /// Values of columns that no update stores out of line again.
-    pub(super) fixed: u64,
-    /// Values that will take the form that their column's settings determine.
-    pub(super) by_setting: u64,
-}
 
 /// What happens to a value's form when it is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,100 +63,82 @@ struct ExternalValue {
     bytes: u64,
 }
 
-impl Owners {
-    /// Records a row with these external values.
-    fn add(
-        &mut self,
-        ctid: ItemPointer,
-        width: u16,
-        values: &[ExternalValue],
-        behind: &HashMap<u32, u32>,
-        targets: &[Target],
-        columns: &[Attribute],
-    ) {
-        let mut row = RowToMove { ctid, width, ..RowToMove::default() };
-        let mut moves = false;
-        for value in values {
-            let Some(&block) = behind.get(&value.number) else { continue };
-            self.values += 1;
-            let place = targets.iter().position(|target| target.index == value.column);
-            if let (Some(place), Some(column)) = (place, columns.get(value.column)) {
-                let target = targets.get(place);
-                let method = target.map_or(Method::Pglz, |target| target.method);
-                match form_after_move(column.storage, method, value.method) {
-                    FormAfterMove::BySetting => {}
-                    // generated values are computed, so they cannot be passed as stored
-                    FormAfterMove::ByCopy if target.is_some_and(|target| target.base.is_some()) => {
-                        self.by_setting += 1;
-                    }
-                    FormAfterMove::ByCopy => row.by_copy = true,
-                    FormAfterMove::TriedAgain => self.by_setting += 1,
-                }
-                row.columns.extend(u16::try_from(place));
-            } else if !value.dropped {
-                self.fixed += 1;
-                continue;
-            }
-            moves = true;
-            row.block = row.block.max(block);
-            row.bytes += value.bytes;
-            row.stored += value.stored;
-            row.chunks += value.chunks;
-        }
-        if moves {
-            self.rows.push(row);
-        }
-    }
-}
-
 /// Finds rows of a table.
 #[derive(Clone, Copy)]
 pub(super) struct TableRows<'a>(pub(super) Guard<'a>);
 
 impl TableRows<'_> {
-    /// The rows to which these values belong; `None` if a stop is requested.
+    /// Enters the rows to which these values belong, by the last block of each; `None` if a stop is requested.
     pub(super) async fn owners(
         &self,
         toast: Oid,
-        behind: &Behind,
-    ) -> Result<Option<Owners>, RetoastError> {
-        let mut owners = Owners::default();
-        if behind.values.is_empty() {
-            return Ok(Some(owners));
+        behind: &HashMap<u32, u32>,
+        found: &mut PiecesBehind,
+    ) -> Result<Option<()>, RetoastError> {
+        if behind.is_empty() {
+            return Ok(Some(()));
         }
-        let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
+        let PreparedTable { relation, targets, .. } = self.0.ready;
+        let Some(blocks) = self.0.blocks(relation.oid).await? else { return Ok(None) };
         for some in ranges(0..blocks, CHUNK) {
-            match self.0.session.pages {
-                Some(_) => {
-                    let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
-                    each_row(&pages, |ctid, tuple, length| {
-                        if tuple.infomask & infomask::HASEXTERNAL != 0 {
-                            let values = self.values_of(tuple, toast);
-                            let (targets, columns) = self.columns();
-                            owners.add(ctid, length, &values, &behind.values, targets, columns);
-                        }
-                    });
-                }
-                None => {
-                    let sql = compact::owners(
-                        &self.0.ready.relation.quoted(),
-                        &self.0.ready.targets,
-                        &some,
-                    );
-                    let Some(rows) = self.0.read(&sql).await? else { return Ok(None) };
-                    for row in &rows {
-                        let (ctid, values) = self.values_by_functions(row)?;
-                        let (targets, columns) = self.columns();
-                        owners.add(ctid, 0, &values, &behind.values, targets, columns);
+            if self.0.session.pages.is_some() {
+                let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
+                each_row(&pages, |ctid, tuple, length| {
+                    if tuple.infomask & infomask::HASEXTERNAL != 0 {
+                        self.enter(ctid, length, &self.values_of(tuple, toast), behind, found);
                     }
+                });
+            } else {
+                let sql = compact::owners(&relation.quoted(), targets, &some);
+                let Some(rows) = self.0.read(&sql).await? else { return Ok(None) };
+                for row in &rows {
+                    let (ctid, values) = self.values_by_functions(row)?;
+                    self.enter(ctid, 0, &values, behind, found);
                 }
             }
         }
-        Ok(Some(owners))
+        Ok(Some(()))
     }
 
-    fn columns(&self) -> (&[Target], &[Attribute]) {
-        (&self.0.ready.targets, &self.0.ready.relation.desc.attributes)
+    /// Enters a row with these external values.
+    fn enter(
+        &self,
+        ctid: ItemPointer,
+        width: u16,
+        values: &[ExternalValue],
+        behind: &HashMap<u32, u32>,
+        found: &mut PiecesBehind,
+    ) {
+        let PreparedTable { relation, targets, .. } = self.0.ready;
+        let versions = u64::from(width);
+        let mut row = Piece { ctid, rows: 1, versions, ..Piece::default() };
+        for value in values {
+            let Some(&block) = behind.get(&value.number) else { continue };
+            found.without_row = found.without_row.saturating_sub(1);
+            let place = targets.iter().position(|target| target.index == value.column);
+            let target = place.and_then(|place| targets.get(place));
+            let column = relation.desc.attributes.get(value.column);
+            if let (Some(target), Some(column)) = (target, column) {
+                match form_after_move(column.storage, target.method, value.method) {
+                    FormAfterMove::BySetting => {}
+                    // generated values are computed, so they cannot be passed as stored
+                    FormAfterMove::ByCopy if target.base.is_some() => found.by_setting += 1,
+                    FormAfterMove::ByCopy => row.by_copy = true,
+                    FormAfterMove::TriedAgain => found.by_setting += 1,
+                }
+                row.columns.extend(place.and_then(|place| u16::try_from(place).ok()));
+            } else if !value.dropped {
+                found.fixed += 1;
+                continue;
+            }
+            row.last_block = row.last_block.max(block);
+            row.bytes += value.bytes;
+            row.stored += value.stored;
+            row.tuples += value.chunks;
+        }
+        if row.tuples > 0 {
+            found.pieces.push(row);
+        }
     }
 
     /// How full the table is; `None` if a stop is requested.
@@ -417,49 +347,25 @@ fn each_row(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u16
 
 /// A row at `row` with chunks up to this block.
 #[cfg(test)]
-pub(super) fn row_to_move(block: u32, row: (u32, u16)) -> RowToMove {
+pub(super) fn row_to_move(block: u32, row: (u32, u16)) -> Piece {
     let ctid = ItemPointer { block: BlockNumber(row.0), item: row.1 };
-    RowToMove {
+    Piece {
         ctid,
-        block,
+        rows: 1,
+        last_block: block,
         columns: vec![0],
-        by_copy: false,
         bytes: 2_000,
         stored: 2_000,
-        chunks: 2,
-        width: 60,
+        tuples: 2,
+        versions: 60,
+        ..Piece::default()
     }
 }
 
 /// The number of blocks that one statement covers.
-const SOME: u32 = 4096;
-/// The maximum number of values moved in one round, because they are kept in memory.
-const MOST_VALUES: usize = 2_000_000;
+pub(super) const SOME: u32 = 4096;
 /// The number of places in the file at which the sizes of values are sampled.
 const SAMPLES: u32 = 16;
-
-/// Values with chunks behind the end.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Behind {
-    /// The last block of each, by the value's number in the TOAST relation.
-    pub(super) values: HashMap<u32, u32>,
-    /// The number of blocks up to the last one with a live chunk, or up to the end if there is none behind it.
-    pub(super) last: u32,
-    /// Whether these are all.
-    pub(super) all: bool,
-    /// How many of the values found were stored by other sessions since the work began.
-    pub(super) of_others: u64,
-}
-
-/// The transactions of the compaction.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Own<'a> {
-    /// Those whose values are left out.
-    pub(super) own: &'a HashSet<u32>,
-    pub(super) ever: &'a HashSet<u32>,
-    /// The next transaction ID at the first look: values stored from then on were not behind the end at first.
-    pub(super) since: &'a str,
-}
 
 /// Divides these blocks into ranges of at most `of` blocks, in order.
 pub(super) fn ranges(blocks: Range<u32>, of: u32) -> Vec<Range<u32>> {
@@ -487,7 +393,7 @@ fn around(blocks: &[u32], of: u32) -> Vec<Range<u32>> {
     all
 }
 
-fn unsigned(number: i64) -> u32 {
+pub(super) fn unsigned(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -537,40 +443,6 @@ pub(super) async fn toast_room(
     }
     room.holds(sample);
     Ok(Some(room))
-}
-
-/// The values with chunks in block `end` or behind it; if there are too many, only the last ones. Values stored by
-/// the transactions `all.own` are left out.
-pub(super) async fn values_behind(
-    guard: &Guard<'_>,
-    toast: Oid,
-    name: &str,
-    end: u32,
-    all: Own<'_>,
-) -> Result<Option<Behind>, RetoastError> {
-    let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
-    let mut behind = Behind { last: end, all: true, ..Behind::default() };
-    for some in ranges(end..blocks, SOME).into_iter().rev() {
-        if behind.values.len() >= MOST_VALUES {
-            behind.all = false;
-            break;
-        }
-        let sql = compact::values(name, &some, Some(all.since));
-        let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
-        for row in &rows {
-            let value: u32 = row.try_get(0)?;
-            let block: i64 = row.try_get(1)?;
-            let xmin: &str = row.try_get(2)?;
-            let (block, xid, is_recent) =
-                (unsigned(block), transaction(xmin)?, row.try_get::<_, bool>(4)?);
-            behind.last = behind.last.max(block.saturating_add(1));
-            behind.of_others += u64::from(is_recent && !all.ever.contains(&xid));
-            if !all.own.contains(&xid) {
-                behind.values.entry(value).or_insert(block);
-            }
-        }
-    }
-    Ok(Some(behind))
 }
 
 /// The next transaction ID when this was first called; `None` if a stop is requested.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::retoast::compact::look::{TableRows, first_look, ranges};
+use crate::retoast::compact::look::{SOME, TableRows, first_look, ranges, unsigned};
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
@@ -23,51 +23,10 @@ use crate::server::chunks::{address, transaction};
 use toast_format::disk::Oid;
 use toast_format::fill::room::Room;
 
-/// The number of blocks that one statement covers.
-const SOME: u32 = 4096;
 /// The maximum number of versions of a row in one transaction, which is more than fit on a page of 32 kB.
 const MOST_TURNS: usize = 1200;
 /// The maximum number of updates sent together.
 const TOGETHER: usize = 32;
-
-/// The maximum distance between consecutive pages that one transaction empties: rows that go to a page between them
-/// must not be moved again.
-const NEAR: u32 = 32;
-/// One transaction empties one in `PARTS` of the pages that are left, but may always empty `FEW`. If there are few
-/// rows on each page, rows too wide for the room in front then go to pages that are emptied later, and not to others
-/// of the same transaction.
-const PARTS: usize = 8;
-const FEW: usize = 16;
-
-/// A page whose rows must be moved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FullPage {
-    block: u32,
-    rows: u32,
-    /// The page size, which is about what is written until the page is full.
-    bytes: u64,
-}
-
-impl Piece for FullPage {
-    fn key(&self) -> (u32, u16) {
-        (self.block, 0)
-    }
-    fn rows(&self) -> u64 {
-        u64::from(self.rows)
-    }
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-    fn versions(&self) -> u64 {
-        self.bytes
-    }
-    fn follows(&self, before: &FullPage) -> bool {
-        self.block.abs_diff(before.block) <= NEAR
-    }
-    fn most_of(left: usize) -> usize {
-        (left / PARTS).max(FEW)
-    }
-}
 
 pub(super) struct HeapFile<'a> {
     guard: Guard<'a>,
@@ -98,8 +57,6 @@ impl<'a> HeapFile<'a> {
 }
 
 impl File for HeapFile<'_> {
-    type Piece = FullPage;
-
     fn relation(&self) -> Oid {
         self.guard.ready.relation.oid
     }
@@ -116,22 +73,19 @@ impl File for HeapFile<'_> {
         TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind<FullPage>>, RetoastError> {
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>, RetoastError> {
         let guard = self.guard;
         let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
         let bytes = guard.session.server.page_size.bytes() as u64;
         let Some(since) = first_look(&guard, &self.since).await? else { return Ok(None) };
-        let mut found = PiecesBehind { last: end, all: true, ..PiecesBehind::default() };
+        let mut found = PiecesBehind::new(end);
         for some in ranges(end..blocks, SOME) {
             let sql = compact::rows_by_block(&guard.ready.relation.quoted(), &some, &since);
             let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
             let mut blocks: BTreeMap<u32, u32> = BTreeMap::new();
             for row in &rows {
-                let block: i64 = row.try_get(0)?;
-                let count: i64 = row.try_get(1)?;
-                let block = u32::try_from(block).unwrap_or(u32::MAX);
-                let rows = u32::try_from(count).unwrap_or(0);
-                let of_block = blocks.entry(block).or_default();
+                let rows = unsigned(row.try_get(1)?);
+                let of_block = blocks.entry(unsigned(row.try_get(0)?)).or_default();
                 *of_block = of_block.saturating_add(rows);
                 let recent: Option<&str> = row.try_get(2)?;
                 let xid = recent.map(transaction).transpose()?;
@@ -141,18 +95,14 @@ impl File for HeapFile<'_> {
             }
             for (block, rows) in blocks {
                 found.last = found.last.max(block.saturating_add(1));
-                found.pieces.push(FullPage { block, rows, bytes });
+                found.pieces.push(Piece::page(block, rows, bytes));
             }
         }
-        found.pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.block));
+        found.pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.ctid.block));
         Ok(Some(found))
     }
 
-    async fn move_pieces(
-        &self,
-        pieces: &[FullPage],
-        verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
+    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd, RetoastError> {
         self.stayed.set(0);
         self.gave_up.set(false);
         let done = self
@@ -182,21 +132,20 @@ impl HeapFile<'_> {
     async fn try_batch(
         &self,
         opening: &Opening<'_>,
-        pieces: &[FullPage],
+        pieces: &[Piece],
         verify: bool,
     ) -> Result<BatchEnd, RetoastError> {
         let guard = &self.guard;
         let client = opening.client();
         let table = guard.ready.relation.quoted();
-        let blocks = pieces.iter().map(|piece| piece.block);
+        let blocks = pieces.iter().map(|piece| piece.ctid.block.0);
         let first = blocks.clone().min().unwrap_or(0);
         let end = blocks.max().unwrap_or(0).saturating_add(1);
         let from = format!("({first},0)");
         let to = format!("({end},0)");
         let types: &[Type] = &[Type::TEXT, Type::TEXT];
-        let shift = compact::shift(&table, &self.touch);
-        let again = compact::shift_again(&table, &self.touch);
-        let statements = guard.statements(0, &[(&shift, types), (&again, types)]).await?;
+        let shift = guard.statement(0, &compact::shift(&table, &self.touch), types).await?;
+        let again = guard.statement(0, &compact::shift_again(&table, &self.touch), types).await?;
         opening.send().await?;
         guard.still_has(&self.files).await?;
         guard.ready.code.approve_repeated_updates(client, &guard.ready.relation).await?;
@@ -215,9 +164,7 @@ impl HeapFile<'_> {
         let mut staying: Vec<String>;
         loop {
             // statements after the first no longer find rows that have left the range
-            let statement = statements.get(turns.min(1));
-            let statement =
-                statement.ok_or_else(|| LiveError::Unexpected("no statement".into()))?;
+            let statement = if turns == 0 { &shift } else { &again };
             let sent = join_all((0..together).map(|_| client.query(statement, &range))).await;
             turns += together;
             staying = Vec::new();
@@ -280,17 +227,16 @@ mod tests {
 
     #[test]
     fn pages_far_from_each_other_are_emptied_one_after_the_other() {
-        let page = |block| FullPage { block, rows: 13, bytes: 8192 };
+        let page = |block| Piece::page(block, 13, 8192);
         let pace = super::super::rounds::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
-        let pages: Vec<FullPage> = [939, 938, 930, 612, 611].map(page).to_vec();
+        let pages: Vec<Piece> = [939, 938, 930, 612, 611].map(page).to_vec();
         assert_eq!(pace.share(&pages), 3);
         assert_eq!(pace.share(&pages[3..]), 2);
     }
 
     #[test]
     fn what_finds_no_room_in_front_has_pages_to_go_to_that_are_emptied_later() {
-        let pages: Vec<FullPage> =
-            (0..400).rev().map(|block| FullPage { block, rows: 1, bytes: 8192 }).collect();
+        let pages: Vec<Piece> = (0..400).rev().map(|block| Piece::page(block, 1, 8192)).collect();
         let mut pace = super::super::rounds::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
         pace.took(&pages, std::time::Duration::from_millis(100));
         assert_eq!(pace.share(&pages), 50);

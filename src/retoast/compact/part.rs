@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use crate::retoast::compact::rounds::{Action, Event, Pace, Piece, RoundTuning, Rounds};
+use crate::retoast::compact::rounds::{Action, Event, Pace, Piece, Rounds};
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::WorkKind;
@@ -14,7 +14,7 @@ use crate::retoast::result::{Common, CompactedFile, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{BatchEnd, Guard};
 use crate::retoast::task::session::millis;
-use toast_format::disk::Oid;
+use toast_format::disk::{ItemPointer, Oid};
 use toast_format::fill::moves::{Moved, wal};
 use toast_format::fill::room::{Layout, Room};
 use toast_format::model::Range;
@@ -26,10 +26,10 @@ const GROWTH: u32 = 100;
 const LEAST_GROWTH: u32 = 8;
 
 /// What is stored behind the end of a file.
-#[derive(Debug)]
-pub(super) struct PiecesBehind<P> {
+#[derive(Debug, Default)]
+pub(super) struct PiecesBehind {
     /// What can be moved, in the order in which to move it.
-    pub(super) pieces: Vec<P>,
+    pub(super) pieces: Vec<Piece>,
     /// The number of blocks up to the last one with something live.
     pub(super) last: u32,
     /// Whether these are all the pieces.
@@ -44,18 +44,15 @@ pub(super) struct PiecesBehind<P> {
     pub(super) of_others: u64,
 }
 
-impl<P> Default for PiecesBehind<P> {
-    fn default() -> PiecesBehind<P> {
-        let pieces = Vec::new();
-        let all = true;
-        PiecesBehind { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0, of_others: 0 }
+impl PiecesBehind {
+    /// Nothing found yet in block `end` and behind it.
+    pub(super) fn new(end: u32) -> PiecesBehind {
+        PiecesBehind { last: end, all: true, ..PiecesBehind::default() }
     }
 }
 
 /// A file, and how to find and move what it contains. `None` results mean that a stop was requested.
 pub(super) trait File {
-    type Piece: Piece + Clone;
-
     /// The relation whose main fork the file is.
     fn relation(&self) -> Oid;
     /// The generated columns that are computed again when something is moved.
@@ -65,13 +62,9 @@ pub(super) trait File {
     /// Determines how full the file is.
     async fn room(&self) -> Result<Option<Room>, RetoastError>;
     /// Finds what is stored in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind<Self::Piece>>, RetoastError>;
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>, RetoastError>;
     /// Moves these pieces in one transaction.
-    async fn move_pieces(
-        &self,
-        pieces: &[Self::Piece],
-        verify: bool,
-    ) -> Result<BatchEnd, RetoastError>;
+    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd, RetoastError>;
     /// The number of rows that the last transaction has updated but that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
@@ -93,7 +86,7 @@ pub(super) struct CompactionOfFile<'r, 'a, F> {
 }
 
 impl<F: File> CompactionOfFile<'_, '_, F> {
-    /// Compacts the file, or predicts the result of doing so. `versions`: see [`RoundTuning`].
+    /// Compacts the file, or predicts the result of doing so. `versions`: see [`Rounds`].
     pub(super) async fn run(
         mut self,
         versions: Option<u64>,
@@ -105,7 +98,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     async fn compact(&mut self, versions: Option<u64>) -> Result<(), RetoastError> {
         let tuning = self.guard.session.options.tuning;
         let pace = Pace::new(tuning.batch, tuning.batch_bytes);
-        let mut rounds = Rounds::new(RoundTuning { pace, versions });
+        let mut rounds = Rounds::new(pace, versions);
         self.file_report.files = Some(self.file.files().clone());
         let done = if self.guard.session.options.dry_run {
             self.foresee().await
@@ -116,8 +109,8 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         file_report.rounds += rounds.counts.rounds;
         file_report.rows_left = rounds.rows_left();
         file_report.rows_locked = rounds.rows_locked();
-        file_report.rows_of_others = rounds.rows_of_others();
-        file_report.held_back = rounds.is_held_back();
+        file_report.rows_of_others = rounds.obstacles.of_others;
+        file_report.held_back = rounds.obstacles.held_back;
         report.effort.retries += rounds.counts.retries;
         report.effort.longest_batch_ms =
             report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
@@ -190,11 +183,11 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     }
 
     /// The WAL written by moving these pieces from behind the end of the file.
-    fn wal_of(&self, room: &Room, end: u32, pieces: &[F::Piece]) -> Range {
+    fn wal_of(&self, room: &Room, end: u32, pieces: &[Piece]) -> Range {
         let page = self.guard.session.server.page_size;
-        let rows = pieces.iter().map(Piece::rows).sum();
-        let tuples: u64 = pieces.iter().map(Piece::tuples).sum();
-        let stored: u64 = pieces.iter().map(Piece::stored).sum();
+        let rows = pieces.iter().map(|piece| piece.rows).sum();
+        let tuples: u64 = pieces.iter().map(|piece| piece.tuples).sum();
+        let stored: u64 = pieces.iter().map(|piece| piece.stored).sum();
         let relation = &self.guard.ready.relation;
         let is_toast = self.file_report.file == CompactedFile::Toast;
         let toast = if is_toast { relation.toast.as_ref() } else { None };
@@ -218,7 +211,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         wal(page, &moved, live, &related)
     }
 
-    async fn steps(&mut self, rounds: &mut Rounds<F::Piece>) -> Result<FileEnd, RetoastError> {
+    async fn steps(&mut self, rounds: &mut Rounds) -> Result<FileEnd, RetoastError> {
         let guard = self.guard;
         let session = guard.session;
         let mut limit = u32::MAX;
@@ -243,7 +236,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                     let Some(found) = self.file.find(end).await? else { continue };
                     self.is_still_there().await?;
                     self.record(&found);
-                    rounds.written_by_others(found.of_others);
+                    rounds.obstacles.of_others = found.of_others;
                     let PiecesBehind { pieces, last, all, .. } = found;
                     Event::Found { pieces, last, all }
                 }
@@ -270,7 +263,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                 }
                 Action::Shrink => {
                     guard.vacuum_now(Vacuum::Shrink, self.report).await?;
-                    rounds.held_back(!session.throttle.vacuum_pays());
+                    rounds.obstacles.held_back = !session.throttle.vacuum_pays();
                     let vacuumed = self.vacuumed().await?;
                     if let Event::Vacuumed(blocks) = vacuumed {
                         limit = most_blocks(blocks);
@@ -279,12 +272,12 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                 }
             };
             rounds.note(event, rand::rng().random());
-            rounds.beside_others(session.throttle.others_are_active());
+            rounds.pace.others = session.throttle.others_are_active();
             self.report_progress(rounds);
         }
     }
 
-    fn report_progress(&self, rounds: &Rounds<F::Piece>) {
+    fn report_progress(&self, rounds: &Rounds) {
         let (read, blocks) = rounds.position();
         let advance = Advance {
             scan: rounds.counts.rounds,
@@ -298,7 +291,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         self.guard.session.listener.progress(&self.guard.name(), &advance);
     }
 
-    async fn vacuumed(&mut self) -> Result<Event<F::Piece>, RetoastError> {
+    async fn vacuumed(&mut self) -> Result<Event, RetoastError> {
         if let Some(sizes) = self.guard.sizes_now().await? {
             self.report.is_larger(sizes);
         }
@@ -307,14 +300,14 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
     }
 
-    async fn move_batch(&mut self, pieces: &[F::Piece]) -> Result<Event<F::Piece>, RetoastError> {
+    async fn move_batch(&mut self, pieces: &[Piece]) -> Result<Event, RetoastError> {
         let CompactionOfFile { guard, file, report, file_report } = self;
         let verify = guard.verifies(report.effort.batches, &file.computed());
         let started = Instant::now();
         Ok(match file.move_pieces(pieces, verify).await? {
             BatchEnd::Stored { rows, verified, xid } => {
                 let took = started.elapsed();
-                let bytes = pieces.iter().map(Piece::bytes).sum();
+                let bytes = pieces.iter().map(|piece| piece.bytes).sum();
                 guard.session.throttle.batch_done(took, bytes, bytes, xid);
                 if rows > 0 {
                     guard.session.throttle.patience.reset_wait();
@@ -328,14 +321,14 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
             BatchEnd::Busy => Event::Busy,
             BatchEnd::Refused(reason) => {
                 if let [piece] = pieces {
-                    file_report.rows_refused += piece.rows();
-                    let (block, item) = piece.key();
-                    let mut row = reason.row(format!("({block},{item})"));
+                    file_report.rows_refused += piece.rows;
+                    let ItemPointer { block, item } = piece.ctid;
+                    let mut row = reason.row(piece.ctid.to_string());
                     if item == 0 {
                         row.ctid.clear();
                         row.reason = format!("a row of block {block}: {}", row.reason);
                     }
-                    guard.set_aside(piece.rows(), row, report);
+                    guard.set_aside(piece.rows, row, report);
                 }
                 Event::Refused
             }
@@ -343,13 +336,13 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     }
 
     /// Records what was found behind the end.
-    fn record(&mut self, found: &PiecesBehind<F::Piece>) {
+    fn record(&mut self, found: &PiecesBehind) {
         let CompactionOfFile { report, file_report, .. } = self;
         // a later round, with another end, may find more than the first one
-        let behind: u64 = found.pieces.iter().map(Piece::rows).sum();
+        let behind: u64 = found.pieces.iter().map(|piece| piece.rows).sum();
         let more = (file_report.rows_moved + behind).saturating_sub(file_report.rows_found);
         if more > 0 {
-            let stored: u64 = found.pieces.iter().map(Piece::stored).sum();
+            let stored: u64 = found.pieces.iter().map(|piece| piece.stored).sum();
             let bytes = (stored as f64 * more.min(behind) as f64 / behind.max(1) as f64) as u64;
             file_report.rows_found += more;
             file_report.bytes_found += bytes;

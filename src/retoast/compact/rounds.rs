@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
 use crate::retoast::result::FileEnd;
+use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::fill::room::Layout;
 use toast_format::model::pages::{least_gain, truncated_for};
 
@@ -38,22 +39,13 @@ const MOST_PIECES: usize = 10_000;
 const MOST_IN_VAIN: u32 = 3;
 const LESS: f64 = 0.25;
 
-/// The parameters of a compaction.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RoundTuning {
-    pub(crate) pace: Pace,
-    /// Bytes of old row versions in the table beyond which it is vacuumed without its TOAST relation, while values of
-    /// the latter are moved; `None` if nothing may be vacuumed in the meantime.
-    pub(crate) versions: Option<u64>,
-}
-
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event<P> {
+pub(crate) enum Event {
     /// It is known how full the file is.
     Looked(Layout),
     /// What can be moved from behind the end. `last` is the number of blocks up to the last one with something live;
     /// `all` is whether the pieces are all that is there.
-    Found { pieces: Vec<P>, last: u32, all: bool },
+    Found { pieces: Vec<Piece>, last: u32, all: bool },
     /// So many rows were moved, and others updated that found no room elsewhere; the rest were locked or no longer
     /// existed.
     Moved { rows: u64, stayed: u64, took: Duration },
@@ -71,13 +63,13 @@ pub(crate) enum Event<P> {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Action<P> {
+pub(crate) enum Action {
     /// Determine how full the file is.
     Look,
     /// Find what is stored in this block and behind it.
     Find(u32),
     /// Move these pieces in one transaction.
-    Move(Vec<P>),
+    Move(Vec<Piece>),
     /// Vacuum the table without its TOAST relation.
     VacuumRows,
     Shrink,
@@ -87,8 +79,9 @@ pub(crate) enum Action<P> {
     Finish(FileEnd),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
+    #[default]
     Looking,
     /// The first vacuum, before anything is moved.
     Tidying,
@@ -124,12 +117,12 @@ struct Trend {
     guesses: bool,
 }
 
-#[derive(Debug, Clone)]
-struct Pass<P> {
-    queue: VecDeque<P>,
+#[derive(Debug, Clone, Default)]
+struct Pass {
+    queue: VecDeque<Piece>,
     /// The number of pieces in the queue when the pass began.
     queued: usize,
-    under_way: Vec<P>,
+    under_way: Vec<Piece>,
     /// If a batch was refused or could not get its locks, the sizes of the batches in which its pieces are tried
     /// again, in reverse order.
     halves: Vec<usize>,
@@ -141,15 +134,15 @@ struct Pass<P> {
 
 /// What is in the way.
 #[derive(Debug, Clone, Default)]
-struct Obstacles {
+pub(crate) struct Obstacles {
     /// Rows that other sessions had locked or changed in the last complete pass.
     locked: u64,
     /// Rows of the pieces that were refused.
     refused: u64,
     /// Rows behind the end that other sessions have written since the work began.
-    of_others: u64,
+    pub(crate) of_others: u64,
     /// Whether the last vacuum had to leave old row versions that other sessions still see.
-    held_back: bool,
+    pub(crate) held_back: bool,
 }
 
 /// How often something was tried in a row.
@@ -163,9 +156,12 @@ struct Tries {
 }
 
 /// The state of one file's compaction.
-#[derive(Debug, Clone)]
-pub(crate) struct Rounds<P> {
-    tuning: RoundTuning,
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rounds {
+    pub(crate) pace: Pace,
+    /// Bytes of old row versions in the table beyond which it is vacuumed without its TOAST relation, while values of
+    /// the latter are moved; `None` if nothing may be vacuumed in the meantime.
+    most_versions: Option<u64>,
     phase: Phase,
     layout: Layout,
     /// The block at which the file should end after the round.
@@ -173,9 +169,9 @@ pub(crate) struct Rounds<P> {
     tidied: bool,
     round: Option<Round>,
     trend: Trend,
-    pass: Pass<P>,
-    refused: HashSet<(u32, u16)>,
-    obstacles: Obstacles,
+    pass: Pass,
+    refused: HashSet<ItemPointer>,
+    pub(crate) obstacles: Obstacles,
     tries: Tries,
     /// The number of blocks up to the last one with something live, as last found.
     last: u32,
@@ -194,38 +190,10 @@ pub(crate) struct RoundCounts {
     pub(crate) longest: Duration,
 }
 
-impl<P: Piece + Clone> Rounds<P> {
-    pub(crate) fn new(tuning: RoundTuning) -> Rounds<P> {
-        Rounds {
-            tuning,
-            phase: Phase::Looking,
-            layout: Layout { blocks: 0, last: 0, end: 0, least_end: 0 },
-            aim: 0,
-            tidied: false,
-            round: None,
-            trend: Trend { part: 1.0, ..Trend::default() },
-            pass: Pass {
-                queue: VecDeque::new(),
-                queued: 0,
-                under_way: Vec::new(),
-                halves: Vec::new(),
-                moved: 0,
-                found: 0,
-                locked: 0,
-            },
-            refused: HashSet::new(),
-            obstacles: Obstacles::default(),
-            tries: Tries::default(),
-            last: 0,
-            versions: 0,
-            sleep: None,
-            counts: RoundCounts::default(),
-        }
-    }
-
-    /// Sets whether other sessions are active, in which case batches take a tenth of their time.
-    pub(crate) fn beside_others(&mut self, others: bool) {
-        self.tuning.pace.beside_others(others);
+impl Rounds {
+    pub(crate) fn new(pace: Pace, most_versions: Option<u64>) -> Rounds {
+        let trend = Trend { part: 1.0, ..Trend::default() };
+        Rounds { pace, most_versions, trend, ..Rounds::default() }
     }
 
     /// Rows behind the end that were found last and not moved.
@@ -236,26 +204,6 @@ impl<P: Piece + Clone> Rounds<P> {
     /// Of the rows left, those that other sessions had locked or have changed.
     pub(crate) fn rows_locked(&self) -> u64 {
         self.obstacles.locked.max(self.pass.locked).min(self.rows_left())
-    }
-
-    /// Rows behind the end that other sessions have written since the work began.
-    pub(crate) fn rows_of_others(&self) -> u64 {
-        self.obstacles.of_others
-    }
-
-    /// Whether the last vacuum had to leave old row versions that other sessions still see.
-    pub(crate) fn is_held_back(&self) -> bool {
-        self.obstacles.held_back
-    }
-
-    /// Sets how many of the rows found other sessions have written. Call before `Event::Found`.
-    pub(crate) fn written_by_others(&mut self, rows: u64) {
-        self.obstacles.of_others = rows;
-    }
-
-    /// Sets whether the last vacuum had to leave old row versions that other sessions still see.
-    pub(crate) fn held_back(&mut self, is: bool) {
-        self.obstacles.held_back = is;
     }
 
     /// The block that rows must not reach, if the round only tries whether there is room in front of it.
@@ -278,7 +226,7 @@ impl<P: Piece + Clone> Rounds<P> {
         (all.saturating_sub(left), all)
     }
 
-    pub(crate) fn next_action(&mut self) -> Action<P> {
+    pub(crate) fn next_action(&mut self) -> Action {
         if !matches!(self.phase, Phase::Ended(_))
             && let Some((time, why)) = self.sleep.take()
         {
@@ -289,13 +237,13 @@ impl<P: Piece + Clone> Rounds<P> {
             Phase::Tidying | Phase::Shrinking => Action::Shrink,
             Phase::Finding => Action::Find(self.aim),
             Phase::Moving => {
-                if self.tuning.versions.is_some_and(|limit| self.versions > limit) {
+                if self.most_versions.is_some_and(|limit| self.versions > limit) {
                     return Action::VacuumRows;
                 }
                 let pieces = self.pass.queue.make_contiguous();
                 let share = match self.pass.halves.pop() {
                     Some(half) => half.min(pieces.len()),
-                    None => self.tuning.pace.share(pieces),
+                    None => self.pace.share(pieces),
                 };
                 let least = least_gain(self.layout.blocks);
                 let is_least = self.round.is_some_and(|round| round.wanted <= least);
@@ -308,7 +256,7 @@ impl<P: Piece + Clone> Rounds<P> {
     }
 
     /// Takes an event. `jitter` is between 0 and 1.
-    pub(crate) fn note(&mut self, event: Event<P>, jitter: f64) {
+    pub(crate) fn note(&mut self, event: Event, jitter: f64) {
         if matches!(self.phase, Phase::Ended(_)) {
             return;
         }
@@ -320,10 +268,10 @@ impl<P: Piece + Clone> Rounds<P> {
                 self.tries.busy = 0;
                 self.counts.longest = self.counts.longest.max(took);
                 let pieces = std::mem::take(&mut self.pass.under_way);
-                self.tuning.pace.took(&pieces, took);
-                self.versions += pieces.iter().map(Piece::versions).sum::<u64>();
+                self.pace.took(&pieces, took);
+                self.versions += pieces.iter().map(|piece| piece.versions).sum::<u64>();
                 self.pass.moved += rows;
-                let all = pieces.iter().map(Piece::rows).sum::<u64>();
+                let all = pieces.iter().map(|piece| piece.rows).sum::<u64>();
                 self.pass.locked += all.saturating_sub(rows + stayed);
                 self.go_on();
             }
@@ -337,15 +285,15 @@ impl<P: Piece + Clone> Rounds<P> {
                     self.pass.halves.push(pieces.len());
                     self.first_again(pieces);
                 } else {
-                    self.pass.locked += pieces.iter().map(Piece::rows).sum::<u64>();
+                    self.pass.locked += pieces.iter().map(|piece| piece.rows).sum::<u64>();
                 }
                 self.go_on();
             }
             Event::Refused => {
                 let pieces = std::mem::take(&mut self.pass.under_way);
                 if let [piece] = pieces.as_slice() {
-                    self.refused.insert(piece.key());
-                    self.obstacles.refused += piece.rows();
+                    self.refused.insert(piece.ctid);
+                    self.obstacles.refused += piece.rows;
                 } else {
                     let first = pieces.len() / 2;
                     self.pass.halves.extend([pieces.len() - first, first]);
@@ -366,7 +314,7 @@ impl<P: Piece + Clone> Rounds<P> {
         }
     }
 
-    fn first_again(&mut self, pieces: Vec<P>) {
+    fn first_again(&mut self, pieces: Vec<Piece>) {
         for piece in pieces.into_iter().rev() {
             self.pass.queue.push_front(piece);
         }
@@ -440,15 +388,15 @@ impl<P: Piece + Clone> Rounds<P> {
         true
     }
 
-    fn found(&mut self, mut pieces: Vec<P>, last: u32, all: bool) {
-        pieces.retain(|piece| !self.refused.contains(&piece.key()));
+    fn found(&mut self, mut pieces: Vec<Piece>, last: u32, all: bool) {
+        pieces.retain(|piece| !self.refused.contains(&piece.ctid));
         let before = std::mem::replace(&mut self.last, last);
         if let Some(round) = &mut self.round {
             round.partial |= !all;
         }
         let moved = std::mem::take(&mut self.pass.moved);
         let locked = std::mem::take(&mut self.pass.locked);
-        let rows = pieces.iter().map(Piece::rows).sum();
+        let rows = pieces.iter().map(|piece| piece.rows).sum();
         let found_before = std::mem::replace(&mut self.pass.found, rows);
         if self.tries.passes == 0 {
             let before = self.trend.found.replace(self.pass.found);
@@ -545,36 +493,74 @@ const ROW: u64 = 400;
 /// The cost of what the first transaction moves.
 const FIRST: f64 = 200_000.0;
 
-/// Something that is moved as a whole.
-pub(crate) trait Piece {
-    /// Its address, which identifies it.
-    fn key(&self) -> (u32, u16);
-    /// The number of its rows.
-    fn rows(&self) -> u64;
-    /// The number of bytes written to move it.
-    fn bytes(&self) -> u64;
+/// The maximum distance between consecutive pages that one transaction empties: rows that go to a page between them
+/// must not be moved again.
+const NEAR: u32 = 32;
+/// One transaction empties one in `PARTS` of the pages that are left, but may always empty `FEW`. If there are few
+/// rows on each page, rows too wide for the room in front then go to pages that are emptied later, and not to others
+/// of the same transaction.
+const PARTS: usize = 8;
+const FEW: usize = 16;
+
+/// Something that is moved as a whole: all rows of a page, or a row with the values behind the end of the TOAST relation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The row's address; of a page, the block and no item.
+    pub(crate) ctid: ItemPointer,
+    pub(crate) rows: u64,
+    /// The number of bytes written to move it: of a page, about its size; of values, decompressed or as stored, whichever
+    /// is more.
+    pub(crate) bytes: u64,
     /// The number of bytes that it occupies as stored.
-    fn stored(&self) -> u64 {
-        self.bytes()
-    }
+    pub(crate) stored: u64,
     /// The number of tuples that it has in the file.
-    fn tuples(&self) -> u64 {
-        self.rows()
-    }
+    pub(crate) tuples: u64,
     /// Bytes of old row versions that moving it leaves in the table.
-    fn versions(&self) -> u64;
-    /// Whether it may share a transaction with the piece before it.
-    fn follows(&self, _before: &Self) -> bool {
-        true
+    pub(crate) versions: u64,
+    /// The last block of the values' chunks.
+    pub(crate) last_block: u32,
+    /// The places of the values' target columns; none for values of dropped columns, which any update removes.
+    pub(crate) columns: Vec<u16>,
+    /// Whether a value would change its form if its column stored it again, so that it must pass through a temporary
+    /// table.
+    pub(crate) by_copy: bool,
+}
+
+impl Piece {
+    /// A page with so many rows, of this size.
+    pub(crate) fn page(block: u32, rows: u32, bytes: u64) -> Piece {
+        let rows = u64::from(rows);
+        let ctid = ItemPointer { block: BlockNumber(block), item: 0 };
+        Piece {
+            ctid,
+            rows,
+            bytes,
+            stored: bytes,
+            tuples: rows,
+            versions: bytes,
+            ..Piece::default()
+        }
     }
-    /// How many of the `left` pieces one transaction may move.
-    fn most_of(left: usize) -> usize {
-        left
+
+    fn is_page(&self) -> bool {
+        self.ctid.item == 0
+    }
+
+    /// Whether it may share a transaction with the piece before it.
+    fn follows(&self, before: &Piece) -> bool {
+        !self.is_page() || self.ctid.block.0.abs_diff(before.ctid.block.0) <= NEAR
     }
 }
 
+/// How many of these pieces one transaction may move.
+fn most_of(pieces: &[Piece]) -> usize {
+    let is_pages = pieces.first().is_some_and(Piece::is_page);
+    let most = if is_pages { (pieces.len() / PARTS).max(FEW) } else { pieces.len() };
+    most.min(MOST_PIECES)
+}
+
 /// How fast pieces are moved.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
     /// The intended duration of a transaction.
     batch: Duration,
@@ -582,25 +568,21 @@ pub(crate) struct Pace {
     most_bytes: u64,
     /// The cost moved per millisecond, smoothed.
     speed: Option<f64>,
-    others: bool,
+    /// Whether other sessions are active, in which case batches take a tenth of their time.
+    pub(crate) others: bool,
 }
 
-fn cost(piece: &impl Piece) -> u64 {
-    piece.bytes().saturating_add(piece.rows().saturating_mul(ROW))
+fn cost(piece: &Piece) -> u64 {
+    piece.bytes.saturating_add(piece.rows.saturating_mul(ROW))
 }
 
 impl Pace {
     pub(crate) fn new(batch: Duration, most_bytes: u64) -> Pace {
-        Pace { batch, most_bytes, speed: None, others: false }
-    }
-
-    /// Sets whether other sessions are active.
-    pub(crate) fn beside_others(&mut self, others: bool) {
-        self.others = others;
+        Pace { batch, most_bytes, ..Pace::default() }
     }
 
     /// How many of the pieces one transaction takes: at least one, unless there are none.
-    pub(crate) fn share<P: Piece>(&self, pieces: &[P]) -> usize {
+    pub(crate) fn share(&self, pieces: &[Piece]) -> usize {
         let ms = self.batch.as_secs_f64() * 1000.0;
         let mut most = self.speed.map_or(FIRST, |speed| speed * ms);
         if self.others {
@@ -609,10 +591,10 @@ impl Pace {
         let mut costs = 0u64;
         let mut bytes = 0u64;
         let mut share = 0;
-        let mut before: Option<&P> = None;
-        for piece in pieces.iter().take(P::most_of(pieces.len()).min(MOST_PIECES)) {
+        let mut before: Option<&Piece> = None;
+        for piece in pieces.iter().take(most_of(pieces)) {
             costs = costs.saturating_add(cost(piece));
-            bytes = bytes.saturating_add(piece.bytes());
+            bytes = bytes.saturating_add(piece.bytes);
             let follows = before.is_none_or(|before| piece.follows(before));
             if !follows || costs as f64 > most || bytes > self.most_bytes {
                 break;
@@ -624,7 +606,7 @@ impl Pace {
     }
 
     /// Records how long it took to move these pieces.
-    pub(crate) fn took<P: Piece>(&mut self, pieces: &[P], time: Duration) {
+    pub(crate) fn took(&mut self, pieces: &[Piece], time: Duration) {
         let ms = (time.as_secs_f64() * 1000.0).max(0.05);
         let now = pieces.iter().map(cost).sum::<u64>() as f64 / ms;
         self.speed = Some(smoothed(self.speed, now));
@@ -638,25 +620,9 @@ mod tests;
 mod pace_tests {
     use super::*;
 
-    struct Row(u64);
-
-    impl Piece for Row {
-        fn key(&self) -> (u32, u16) {
-            (0, 1)
-        }
-        fn rows(&self) -> u64 {
-            1
-        }
-        fn bytes(&self) -> u64 {
-            self.0
-        }
-        fn versions(&self) -> u64 {
-            40
-        }
-    }
-
-    fn rows(count: usize, bytes: u64) -> Vec<Row> {
-        (0..count).map(|_| Row(bytes)).collect()
+    fn rows(count: usize, bytes: u64) -> Vec<Piece> {
+        let ctid = ItemPointer { block: BlockNumber(0), item: 1 };
+        vec![Piece { ctid, rows: 1, bytes, versions: 40, ..Piece::default() }; count]
     }
 
     #[test]
@@ -665,7 +631,7 @@ mod pace_tests {
         assert_eq!(pace.share(&rows(1_000, 1_600)), 100);
         pace.took(&rows(100, 1_600), Duration::from_millis(10));
         assert_eq!(pace.share(&rows(5_000, 1_600)), 1_000);
-        pace.beside_others(true);
+        pace.others = true;
         assert_eq!(pace.share(&rows(5_000, 1_600)), 100);
     }
 

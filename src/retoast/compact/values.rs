@@ -1,14 +1,12 @@
 //! The TOAST relation's file: a transaction that stores values again, so that their chunks go to the front.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use futures_util::future::join;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::retoast::compact::look::{
-    Own, RowToMove, TableRows, first_look, toast_room, values_behind,
-};
+use crate::retoast::compact::look::{SOME, TableRows, first_look, ranges, toast_room, unsigned};
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
 use crate::retoast::error::RetoastError;
@@ -17,10 +15,13 @@ use crate::retoast::sql;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
-use crate::server::{Client, LiveError};
+use crate::server::Client;
+use crate::server::chunks::transaction;
 use toast_format::disk::Oid;
 use toast_format::fill::room::Room;
 
+/// The maximum number of values moved in one round, because they are kept in memory.
+const MOST_VALUES: usize = 2_000_000;
 /// Before an update, old versions are pruned unless the rows' pages span more than `PRUNED_PAGES` pages and more than
 /// `PRUNED_PER_ROW` pages per row.
 const PRUNED_PAGES: u32 = 64;
@@ -73,8 +74,6 @@ impl<'a> ToastFile<'a> {
 }
 
 impl File for ToastFile<'_> {
-    type Piece = RowToMove;
-
     fn relation(&self) -> Oid {
         self.toast
     }
@@ -95,35 +94,22 @@ impl File for ToastFile<'_> {
         toast_room(&self.guard, self.toast, &self.name).await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind<RowToMove>>, RetoastError> {
-        let own = self.own.borrow().clone();
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>, RetoastError> {
         let Some(since) = first_look(&self.guard, &self.since).await? else { return Ok(None) };
-        let all = Own { own: &own, ever: &self.ever_own.borrow().clone(), since: &since };
-        let behind = values_behind(&self.guard, self.toast, &self.name, end, all).await?;
-        let Some(behind) = behind else { return Ok(None) };
-        let Some(owners) = TableRows(self.guard).owners(self.toast, &behind).await? else {
+        let mut found = PiecesBehind::new(end);
+        let Some(values) = self.values_behind(&since, &mut found).await? else { return Ok(None) };
+        found.without_row = values.len() as u64;
+        let rows = TableRows(self.guard);
+        let entered = rows.owners(self.toast, &values, &mut found).await?;
+        if entered.is_none() {
             return Ok(None);
-        };
-        let mut pieces = owners.rows;
-        sort(&mut pieces);
-        let values = behind.values.len() as u64;
-        Ok(Some(PiecesBehind {
-            pieces,
-            last: behind.last,
-            all: behind.all,
-            fixed: owners.fixed,
-            without_row: values.saturating_sub(owners.values),
-            by_setting: owners.by_setting,
-            of_others: behind.of_others,
-        }))
+        }
+        sort(&mut found.pieces);
+        Ok(Some(found))
     }
 
-    async fn move_pieces(
-        &self,
-        pieces: &[RowToMove],
-        verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
-        let (copied, forced): (Vec<&RowToMove>, Vec<&RowToMove>) =
+    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd, RetoastError> {
+        let (copied, forced): (Vec<&Piece>, Vec<&Piece>) =
             pieces.iter().partition(|piece| piece.by_copy);
         let mut sum: Option<(u64, u64, u32)> = None;
         for (rows, by_copy) in [(forced, false), (copied, true)] {
@@ -152,21 +138,55 @@ const LARGE: u64 = 512 << 10;
 
 /// Sorts by parts of the file, the last part first; within a part, in the order of the rows in the table, so that the
 /// old version of one row makes room for the new version of the next.
-fn sort(pieces: &mut [RowToMove]) {
+fn sort(pieces: &mut [Piece]) {
     const PARTS: u32 = 16;
-    let least = pieces.iter().map(|piece| piece.block).min().unwrap_or(0);
-    let most = pieces.iter().map(|piece| piece.block).max().unwrap_or(0);
+    let least = pieces.iter().map(|piece| piece.last_block).min().unwrap_or(0);
+    let most = pieces.iter().map(|piece| piece.last_block).max().unwrap_or(0);
     let part = ((most - least) / PARTS).max(1);
     pieces.sort_unstable_by_key(|piece| {
-        let large = piece.bytes() >= LARGE;
-        (!large, std::cmp::Reverse((piece.block - least) / part), piece.key())
+        let large = piece.bytes >= LARGE;
+        (!large, std::cmp::Reverse((piece.last_block - least) / part), piece.ctid)
     });
 }
 
 impl ToastFile<'_> {
+    /// The last block of each value with chunks in block `found.last` or behind it, by the value's number in the TOAST
+    /// relation; if there are too many, only of the last ones. Values stored by transactions of this compaction since the
+    /// last look are left out. `None` if a stop is requested.
+    async fn values_behind(
+        &self,
+        since: &str,
+        found: &mut PiecesBehind,
+    ) -> Result<Option<HashMap<u32, u32>>, RetoastError> {
+        let Some(blocks) = self.guard.blocks(self.toast).await? else { return Ok(None) };
+        let mut values: HashMap<u32, u32> = HashMap::new();
+        for some in ranges(found.last..blocks, SOME).into_iter().rev() {
+            if values.len() >= MOST_VALUES {
+                found.all = false;
+                break;
+            }
+            let sql = compact::values(&self.name, &some, Some(since));
+            let Some(rows) = self.guard.read(&sql).await? else { return Ok(None) };
+            let own = self.own.borrow();
+            let ever_own = self.ever_own.borrow();
+            for row in &rows {
+                let value: u32 = row.try_get(0)?;
+                let block = unsigned(row.try_get(1)?);
+                let xid = transaction(row.try_get(2)?)?;
+                let is_recent: bool = row.try_get(4)?;
+                found.last = found.last.max(block.saturating_add(1));
+                found.of_others += u64::from(is_recent && !ever_own.contains(&xid));
+                if !own.contains(&xid) {
+                    values.entry(value).or_insert(block);
+                }
+            }
+        }
+        Ok(Some(values))
+    }
+
     async fn batch(
         &self,
-        rows: &[&RowToMove],
+        rows: &[&Piece],
         by_copy: bool,
         verify: bool,
     ) -> Result<BatchEnd, RetoastError> {
@@ -197,7 +217,7 @@ impl ToastFile<'_> {
     async fn try_batch(
         &self,
         opening: &Opening<'_>,
-        rows: &[&RowToMove],
+        rows: &[&Piece],
         targets: &[Target],
         by_copy: bool,
         verify: bool,
@@ -211,7 +231,7 @@ impl ToastFile<'_> {
             compact::move_values(&table, targets, &self.touch)
         };
         let types = vec![Type::TEXT_ARRAY; compact::parameters(targets)];
-        let statements = guard.statements(0, &[(&sql, &types)]).await?;
+        let moves = guard.statement(0, &sql, &types).await?;
         opening.send().await?;
         // if the table was rewritten, other rows are at these addresses, and other values in front
         let (same, pruned) = join(guard.still_has(&self.files), self.prune(client, rows)).await;
@@ -236,12 +256,9 @@ impl ToastFile<'_> {
                 client.execute_typed(&fill, &typed).await?;
             }
         }
-        let Some(moves) = statements.first() else {
-            return Err(LiveError::Unexpected("no statement".to_owned()).into());
-        };
         let parameters: Vec<&(dyn ToSql + Sync)> =
             lists.iter().map(|list| list as &(dyn ToSql + Sync)).collect();
-        let stored = client.query(moves, &parameters).await?;
+        let stored = client.query(&moves, &parameters).await?;
         let stored = Stored::read(&stored)?;
         let mut verified = 0;
         if let Some((ctids, hashes)) = before {
@@ -253,7 +270,7 @@ impl ToastFile<'_> {
     }
 
     /// Prunes the rows' pages to make room for new versions, unless the rows are too far apart.
-    async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), RetoastError> {
+    async fn prune(&self, client: &Client, rows: &[&Piece]) -> Result<(), RetoastError> {
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let first = blocks.clone().min().unwrap_or(0);
         let last = blocks.max().unwrap_or(0);
@@ -273,7 +290,7 @@ impl ToastFile<'_> {
 
     /// The parameters of the statements: the rows' addresses, and for each column those of the rows whose value
     /// moves.
-    fn lists(&self, rows: &[&RowToMove]) -> Vec<Vec<String>> {
+    fn lists(&self, rows: &[&Piece]) -> Vec<Vec<String>> {
         let mut lists = vec![rows.iter().map(|row| row.ctid.to_string()).collect::<Vec<_>>()];
         for &at in self.used.borrow().iter() {
             let target = self.guard.ready.targets.get(at);
@@ -312,7 +329,7 @@ mod tests {
         let mover = |block, row| super::super::look::row_to_move(block, (row, 1));
         let mut pieces = vec![mover(0, 1), mover(1600, 9), mover(1590, 2), mover(800, 5)];
         sort(&mut pieces);
-        let order: Vec<u32> = pieces.iter().map(|piece| piece.block).collect();
+        let order: Vec<u32> = pieces.iter().map(|piece| piece.last_block).collect();
         assert_eq!(order, [1600, 1590, 800, 0]);
     }
 }

@@ -206,29 +206,31 @@ impl Conversion<'_> {
     }
 
     async fn statements(&self, job: usize) -> Result<BatchStatements, RetoastError> {
-        let table = self.guard.ready.relation.quoted();
-        let targets = &self.guard.ready.targets;
+        const ADDRESSES: &[Type] = &[Type::TEXT_ARRAY];
+        let guard = &self.guard;
+        let table = guard.ready.relation.quoted();
+        let targets = &guard.ready.targets;
         let prune = sql::prune(&table);
-        let lock = self.needs_versions().then(|| by_policy::lock(&table));
         let (update, parameters) = match &self.choice.judge {
-            Judge::Forms(_) => (sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
+            Judge::Forms(_) => (sql::update(&table, targets), ADDRESSES.to_vec()),
             Judge::Policy(rule) => (
                 by_policy::update(&table, targets, &rule.methods),
                 vec![Type::INT2_ARRAY; targets.len()],
             ),
         };
-        let look = self.dead_entries.visit_statement();
-        let mut texts: Vec<(&str, &[Type])> =
-            vec![(&prune, &[Type::TEXT, Type::TEXT]), (&update, &parameters)];
-        texts.extend(
-            [&lock, &look].into_iter().flatten().map(|sql| (&**sql, &[Type::TEXT_ARRAY][..])),
-        );
-        let mut parsed = self.guard.statements(job, &texts).await?.into_iter();
+        let mut lock = None;
+        if self.needs_versions() {
+            lock = Some(guard.statement(job, &by_policy::lock(&table), ADDRESSES).await?);
+        }
+        let mut look = None;
+        if let Some(sql) = self.dead_entries.visit_statement() {
+            look = Some(guard.statement(job, &sql, ADDRESSES).await?);
+        }
         Ok(BatchStatements {
-            prune: next_statement(&mut parsed)?,
-            update: next_statement(&mut parsed)?,
-            lock: if lock.is_some() { Some(next_statement(&mut parsed)?) } else { None },
-            look: if look.is_some() { Some(next_statement(&mut parsed)?) } else { None },
+            prune: guard.statement(job, &prune, &[Type::TEXT, Type::TEXT]).await?,
+            update: guard.statement(job, &update, &parameters).await?,
+            lock,
+            look,
         })
     }
 
@@ -419,13 +421,6 @@ impl Conversion<'_> {
             Decision::Depends(_) => None,
         }
     }
-}
-
-fn next_statement(parsed: &mut impl Iterator<Item = Statement>) -> Result<Statement, LiveError> {
-    let Some(statement) = parsed.next() else {
-        return Err(LiveError::Unexpected("a batch without its statements".to_owned()));
-    };
-    Ok(statement)
 }
 
 /// The code by which the UPDATE learns how to store a value.

@@ -397,7 +397,7 @@ impl Conversion<'_> {
         };
         let bloat = options.tuning.max_bloat;
         let mut statements = vec![
-            self.guard.planned_begin(),
+            self.guard.begin_sql(self.guard.ready.replica_role),
             sql::update(&ready.relation.quoted(), &ready.targets),
             "COMMIT".to_owned(),
         ];

@@ -300,29 +300,20 @@ impl<'a> Guard<'a> {
         who.map_or_else(|| why.to_string(), |who| format!("{why}: {who}"))
     }
 
-    fn settings(&self) -> BatchSettings {
+    /// The statements that begin a transaction and lock the table.
+    pub(crate) fn begin_sql(&self, replica_role: bool) -> String {
         let Session { options, idle_limit, .. } = self.session;
         let PreparedTable { relation, code, .. } = self.ready;
-        BatchSettings {
+        let settings = BatchSettings {
             lock_timeout_ms: millis(options.lock_timeout),
-            replica_role: self.ready.replica_role,
+            replica_role,
             idle_ms: millis(*idle_limit),
             schema: code.holds_schema().then(|| relation.schema.clone()),
             types: code.held_types().to_vec(),
             role: code.role().map(str::to_owned),
-        }
-    }
-
-    /// The statements that begin a transaction, with the table's lock.
-    pub(crate) fn begin_sql(&self, settings: &BatchSettings) -> String {
-        let lock =
-            sql::lock(&self.ready.relation.quoted(), self.ready.code.blocks_create_statistics());
-        format!("{}; {lock}", sql::begin(settings))
-    }
-
-    /// The statements that begin a transaction, as shown in a plan.
-    pub(crate) fn planned_begin(&self) -> String {
-        self.begin_sql(&self.settings())
+        };
+        let lock = sql::lock(&relation.quoted(), code.blocks_create_statistics());
+        format!("{}; {lock}", sql::begin(&settings))
     }
 
     /// How a writing transaction begins. Triggers are disabled only if the table has any, because the setting makes the
@@ -330,12 +321,12 @@ impl<'a> Guard<'a> {
     pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, RetoastError> {
         let (sql, check) = {
             let known = self.known.lock();
-            let mut settings = self.settings();
-            settings.replica_role &=
-                known.now.as_ref().is_none_or(Definition::has_triggers_or_rules);
+            let now = known.now.as_ref();
+            let replica_role =
+                self.ready.replica_role && now.is_none_or(Definition::has_triggers_or_rules);
             let PreparedTable { relation, targets, .. } = self.ready;
-            let check = check(&relation.quoted(), relation.oid, targets, known.now.as_ref());
-            (self.begin_sql(&settings), check)
+            let check = check(&relation.quoted(), relation.oid, targets, now);
+            (self.begin_sql(replica_role), check)
         };
         let connection = self.session.connection(job);
         // The check reads only catalogs, which no session locks for long.
@@ -403,18 +394,20 @@ impl<'a> Guard<'a> {
         Ok(done)
     }
 
-    /// The prepared statements of batches, parsed once on each connection. They are parsed while the table's lock is
-    /// held: parsing takes a lock too, and this limits how long it may wait.
-    pub(crate) async fn statements(
+    /// A prepared statement of batches, parsed once on each connection. It is parsed while the table's lock is held:
+    /// parsing takes a lock too, and this limits how long it may wait.
+    pub(crate) async fn statement(
         &self,
         job: usize,
-        texts: &[(&str, &[Type])],
-    ) -> Result<Vec<Statement>, RetoastError> {
+        sql: &str,
+        types: &[Type],
+    ) -> Result<Statement, RetoastError> {
         let connection = self.session.connection(job);
-        if texts.iter().all(|(sql, _)| connection.knows(sql)) {
-            parse(connection, texts).await
+        let parse = async || Ok(connection.prepared(sql, types).await?);
+        if connection.knows(sql) {
+            parse().await
         } else {
-            self.in_opening(job, async |_| parse(connection, texts).await).await
+            self.in_opening(job, async |_| parse().await).await
         }
     }
 
@@ -822,14 +815,4 @@ pub(crate) fn subject(
         places_are_chosen: ready.places_are_chosen(server),
         has_toasters: server.has_toasters,
     }
-}
-async fn parse(
-    connection: &Connection,
-    texts: &[(&str, &[Type])],
-) -> Result<Vec<Statement>, RetoastError> {
-    let mut parsed = Vec::with_capacity(texts.len());
-    for (sql, types) in texts {
-        parsed.push(connection.prepared(sql, types).await?);
-    }
-    Ok(parsed)
 }

@@ -38,7 +38,7 @@ pub struct Room {
 }
 
 /// The blocks that a relation has, and those that it needs if what is behind the end is moved to the front.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The current number of blocks.
     pub blocks: u32,

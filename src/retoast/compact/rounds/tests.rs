@@ -1,45 +1,30 @@
 use super::*;
 
-#[derive(Debug, Clone, PartialEq)]
-struct Row(u32);
-
-impl Piece for Row {
-    fn key(&self) -> (u32, u16) {
-        (self.0, 1)
-    }
-    fn rows(&self) -> u64 {
-        1
-    }
-    fn bytes(&self) -> u64 {
-        2_000
-    }
-    fn versions(&self) -> u64 {
-        100
-    }
+fn row(block: u32) -> Piece {
+    let ctid = ItemPointer { block: BlockNumber(block), item: 1 };
+    Piece { ctid, rows: 1, bytes: 2_000, versions: 100, ..Piece::default() }
 }
 
-type Machine = Rounds<Row>;
-
-fn machine(versions: Option<u64>) -> Machine {
+fn machine(versions: Option<u64>) -> Rounds {
     let pace = Pace::new(Duration::from_millis(100), 1 << 20);
-    Rounds::new(RoundTuning { pace, versions })
+    Rounds::new(pace, versions)
 }
 
 fn layout(blocks: u32, end: u32) -> Layout {
     Layout { blocks, last: blocks, end, least_end: end }
 }
 
-fn note(machine: &mut Machine, event: Event<Row>) -> Action<Row> {
+fn note(machine: &mut Rounds, event: Event) -> Action {
     machine.note(event, 0.5);
     machine.next_action()
 }
 
-fn moved(rows: u64) -> Event<Row> {
+fn moved(rows: u64) -> Event {
     Event::Moved { rows, stayed: 0, took: Duration::from_millis(10) }
 }
 
 /// A machine that has looked and vacuumed: 1,000 blocks, of which 500 would suffice.
-fn begun(versions: Option<u64>) -> Machine {
+fn begun(versions: Option<u64>) -> Rounds {
     let mut machine = machine(versions);
     assert_eq!(machine.next_action(), Action::Look);
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Shrink);
@@ -47,8 +32,8 @@ fn begun(versions: Option<u64>) -> Machine {
     machine
 }
 
-fn found(numbers: &[u32], last: u32) -> Event<Row> {
-    Event::Found { pieces: numbers.iter().map(|&n| Row(n)).collect(), last, all: true }
+fn found(numbers: &[u32], last: u32) -> Event {
+    Event::Found { pieces: numbers.iter().map(|&n| row(n)).collect(), last, all: true }
 }
 
 #[test]
@@ -72,7 +57,7 @@ fn where_the_first_vacuum_has_truncated_enough_it_looks_again() {
 #[test]
 fn a_round_moves_what_stands_behind_the_end_then_vacuums_and_looks() {
     let mut machine = begun(None);
-    assert_eq!(note(&mut machine, found(&[9, 8], 1000)), Action::Move(vec![Row(9), Row(8)]));
+    assert_eq!(note(&mut machine, found(&[9, 8], 1000)), Action::Move(vec![row(9), row(8)]));
     assert_eq!(note(&mut machine, moved(2)), Action::Find(500));
     assert_eq!(note(&mut machine, found(&[], 500)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(505)), Action::Look);
@@ -110,9 +95,9 @@ fn a_refused_batch_is_halved_and_what_is_refused_alone_is_not_tried_again() {
     let mut machine = begun(None);
     note(&mut machine, found(&[3, 2, 1], 1000));
     assert_eq!(machine.position(), (3, 3));
-    assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![Row(3)]));
+    assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![row(3)]));
     assert_eq!(machine.position(), (1, 3));
-    assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![Row(2), Row(1)]));
+    assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![row(2), row(1)]));
     assert_eq!(note(&mut machine, moved(2)), Action::Find(500));
     assert_eq!(note(&mut machine, found(&[3], 1000)), Action::Shrink);
 }
@@ -146,7 +131,7 @@ fn little_at_the_very_end_that_stands_in_the_way_of_a_lot_is_moved_by_another_ro
     assert_eq!(note(&mut machine, found(&[], 1000)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
-    assert_eq!(note(&mut machine, found(&[1], 1000)), Action::Move(vec![Row(1)]));
+    assert_eq!(note(&mut machine, found(&[1], 1000)), Action::Move(vec![row(1)]));
     assert_eq!(machine.counts.rounds, 2);
 }
 
@@ -158,7 +143,7 @@ fn a_lock_timeout_is_waited_out() {
         note(&mut machine, Event::Busy),
         Action::Sleep(Duration::from_millis(100), Wait::LockTimeout)
     );
-    assert_eq!(machine.next_action(), Action::Move(vec![Row(1)]));
+    assert_eq!(machine.next_action(), Action::Move(vec![row(1)]));
     assert_eq!(machine.counts.retries, 1);
 }
 
@@ -183,8 +168,8 @@ fn without_room_in_front_the_round_ends_and_a_stop_ends_all() {
 #[test]
 fn of_too_much_a_part_is_moved_and_the_next_round_goes_on() {
     let mut machine = begun(None);
-    let part = Event::Found { pieces: vec![Row(9)], last: 1000, all: false };
-    assert_eq!(note(&mut machine, part.clone()), Action::Move(vec![Row(9)]));
+    let part = Event::Found { pieces: vec![row(9)], last: 1000, all: false };
+    assert_eq!(note(&mut machine, part.clone()), Action::Move(vec![row(9)]));
     assert_eq!(note(&mut machine, moved(1)), Action::Find(500));
     assert_eq!(note(&mut machine, part), Action::Shrink);
     machine.note(Event::Vacuumed(990), 0.5);
@@ -197,11 +182,7 @@ fn of_too_much_a_part_is_moved_and_the_next_round_goes_on() {
 
 /// Carries on until the machine looks again; whatever it finds behind the end finds no room. Returns the ends that
 /// were requested.
-fn without_room(
-    machine: &mut Machine,
-    mut action: Action<Row>,
-    blocks: u32,
-) -> (Vec<u32>, Action<Row>) {
+fn without_room(machine: &mut Rounds, mut action: Action, blocks: u32) -> (Vec<u32>, Action) {
     let mut ends = Vec::new();
     for _ in 0..100 {
         action = match action {
@@ -242,14 +223,14 @@ fn rows_of_others_at_the_end_are_in_the_way_and_no_proof() {
     let mut machine = begun(None);
     let mut action = Action::Find(500);
     let end = loop {
-        machine.written_by_others(1);
+        machine.obstacles.of_others = 1;
         match without_room(&mut machine, action, 1000).1 {
             Action::Look => action = note(&mut machine, Event::Looked(layout(1000, 500))),
             Action::Finish(end) => break end,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!((end, machine.rows_of_others()), (FileEnd::GainedTooLittle, 1));
+    assert_eq!((end, machine.obstacles.of_others), (FileEnd::GainedTooLittle, 1));
 }
 
 #[test]
@@ -259,7 +240,7 @@ fn what_is_not_known_is_tried_with_the_least_and_then_more() {
     machine.next_action();
     assert_eq!(note(&mut machine, doubtful(1000)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Find(938));
-    assert_eq!(note(&mut machine, found(&[9], 1000)), Action::Move(vec![Row(9)]));
+    assert_eq!(note(&mut machine, found(&[9], 1000)), Action::Move(vec![row(9)]));
     assert_eq!(note(&mut machine, moved(1)), Action::Find(938));
     assert_eq!(note(&mut machine, found(&[], 938)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(938)), Action::Look);
@@ -275,10 +256,10 @@ fn rows_that_stay_are_not_called_locked() {
     assert_eq!(note(&mut machine, stayed(1)), Action::Find(500));
     let wait = note(&mut machine, found(&[9, 8], 1000));
     assert!(matches!(wait, Action::Sleep(_, Wait::RowsToMoveLocked)), "{wait:?}");
-    assert_eq!(machine.next_action(), Action::Move(vec![Row(9), Row(8)]));
+    assert_eq!(machine.next_action(), Action::Move(vec![row(9), row(8)]));
     assert_eq!(note(&mut machine, stayed(2)), Action::Find(500));
     assert_eq!((machine.rows_left(), machine.rows_locked()), (2, 0));
     // no other session has them locked, so there is no wait
     let again = note(&mut machine, found(&[9, 8], 1000));
-    assert_eq!(again, Action::Move(vec![Row(9), Row(8)]));
+    assert_eq!(again, Action::Move(vec![row(9), row(8)]));
 }
