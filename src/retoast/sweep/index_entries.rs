@@ -12,10 +12,10 @@ use crate::retoast::error::{RetoastError, unfit};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::sample::CopySizes;
-use crate::retoast::sweep::scanner::{LongRow, LongRows, Scanner, judged_groups};
+use crate::retoast::sweep::scanner::{JUDGED_BYTES, LongRow, LongRows, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::LiveError;
-use crate::server::chunks::address;
+use crate::server::chunks::{address, in_parts_of};
 use crate::server::snapshot;
 use crate::server::trial::Trial;
 use toast_format::codec::Method;
@@ -338,7 +338,7 @@ impl Scanner<'_> {
         let trial = Trial::with_fresh(table, index, name, fresh, &[method], page);
         let client = self.connection.client();
         trial.make(client).await?;
-        for group in judged_groups(rows, |row| row.bytes) {
+        for group in in_parts_of(rows, usize::MAX, JUDGED_BYTES, |row| row.bytes) {
             let ctids: Vec<ItemPointer> = group.iter().map(|row| row.ctid).collect();
             for (ctid, found) in trial.compress(client, &ctids).await? {
                 sizes.insert((ctid, index), found.get(method));

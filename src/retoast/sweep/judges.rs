@@ -7,10 +7,10 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::machine::Row;
-use super::scanner::{Candidate, Scanner, judged_groups};
+use super::scanner::{Candidate, JUDGED_BYTES, Scanner};
 use crate::retoast::sql::{self, Target, row_judge};
 use crate::server::LiveError;
-use crate::server::chunks::{address, transaction};
+use crate::server::chunks::{address, in_parts_of, transaction};
 use crate::server::trial::Trial;
 use toast_format::disk::ItemPointer;
 use toast_format::judge::stock::{Compliance, CompressedSize};
@@ -112,7 +112,9 @@ impl Scanner<'_> {
             if self.trials.columns.insert(target.index) {
                 trial.make(client).await?;
             }
-            for group in judged_groups(&asked, |candidate| candidate.row.bytes) {
+            for group in
+                in_parts_of(&asked, usize::MAX, JUDGED_BYTES, |candidate| candidate.row.bytes)
+            {
                 let rows: Vec<ItemPointer> =
                     group.iter().map(|candidate| candidate.row.ctid).collect();
                 for (ctid, sizes) in trial.compress(client, &rows).await? {
@@ -163,7 +165,7 @@ impl Scanner<'_> {
             client.batch_execute(&make).await?;
             self.trials.rows = true;
         }
-        for now in judged_groups(&open, |candidate| candidate.row.bytes) {
+        for now in in_parts_of(&open, usize::MAX, JUDGED_BYTES, |candidate| candidate.row.bytes) {
             let ctids: Vec<String> = now.iter().map(|one| one.row.ctid.to_string()).collect();
             // in one snapshot, the rows and the judge's copies of them are in the same order
             let compressed = self.ask_row_judge(&insert, None, &ctids).await?;

@@ -46,11 +46,17 @@ impl Scanner<'_> {
             self.seen.problems.push(format!("block {block}: {message}"));
         }
         let mut rows = Vec::new();
-        for part in self.damage.parts(&blocks) {
+        let mut rest = self.damage.parts(&blocks);
+        rest.reverse();
+        while let Some(part) = rest.pop() {
             match self.counted(part.clone()).await {
-                Err(LiveError::Server(error)) if is_damage(&error) => {
-                    rows.extend(self.by_halves(part).await?);
-                }
+                Err(LiveError::Server(error)) if is_damage(&error) => match part.len() {
+                    0 | 1 => rows.extend(self.by_rows(part).await?),
+                    blocks => {
+                        let middle = part.start + (blocks / 2) as u32;
+                        rest.extend([middle..part.end, part.start..middle]);
+                    }
+                },
                 read => rows.extend(read?),
             }
         }
@@ -65,25 +71,6 @@ impl Scanner<'_> {
             self.seen = before;
         }
         read
-    }
-
-    /// Reads blocks of which at least one, or a value of one of their rows, is damaged.
-    async fn by_halves(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
-        let mut rows = Vec::new();
-        let mut rest = vec![blocks];
-        while let Some(part) = rest.pop() {
-            match self.counted(part.clone()).await {
-                Err(LiveError::Server(error)) if is_damage(&error) => match part.len() {
-                    0 | 1 => rows.extend(self.by_rows(part).await?),
-                    blocks => {
-                        let middle = part.start + (blocks / 2) as u32;
-                        rest.extend([middle..part.end, part.start..middle]);
-                    }
-                },
-                read => rows.extend(read?),
-            }
-        }
-        Ok(rows)
     }
 
     /// Reads a block that is damaged or has a row with a damaged value: first without values, then the values row by

@@ -26,23 +26,6 @@ use toast_format::model::{Form, StoredValue};
 /// The maximum number of bytes of values passed to a judge at a time, unless a single value has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;
 
-/// Splits rows into groups of which each has at most [`JUDGED_BYTES`], or consists of one row.
-pub(super) fn judged_groups<T>(
-    mut rows: &[T],
-    bytes: impl Fn(&T) -> u64,
-) -> impl Iterator<Item = &[T]> {
-    std::iter::from_fn(move || {
-        let mut sum = 0;
-        let fitting = rows.iter().take_while(|row| {
-            sum += bytes(row);
-            sum <= JUDGED_BYTES
-        });
-        let (group, rest) = rows.split_at(fitting.count().max(1).min(rows.len()));
-        rows = rest;
-        (!group.is_empty()).then_some(group)
-    })
-}
-
 /// Reads a table's rows in chunks of blocks, and selects those that do not comply.
 pub struct Scanner<'a> {
     /// A separate connection, because no snapshot may be held while batches run.
