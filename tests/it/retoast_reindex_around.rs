@@ -320,8 +320,8 @@ fn left_of_the_toast_index(server: &Server) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
     let saved = serde_json::json!({
-        "schema": "toastctl.retoast-checkpoint/1", "database": database.name(), "choice": "as stored", "tables": [],
-        "rebuilding": [{ "oid": oid.parse::<u32>().unwrap(), "index": format!("pg_toast.{toast}_index") }],
+        "schema": "toastctl.retoast-checkpoint/2", "database": database.name(), "choice": "as stored",
+        "tables": [{ "oid": oid.parse::<u32>().unwrap(), "rebuilding": [format!("pg_toast.{toast}_index")] }],
     });
     std::fs::write(&file, saved.to_string()).unwrap();
     let report =

@@ -1,7 +1,7 @@
 //! A file with the position of each scan, from which a sweep that was stopped continues. The last scan always covers
 //! the whole table, including the part that was skipped.
 
-use std::io;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,56 +22,35 @@ pub struct RunKey {
 }
 
 /// The file of a table, which changes if the table is rewritten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableFile {
     pub oid: u32,
     pub filenode: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct SavedPosition {
-    #[serde(flatten)]
-    place: TableFile,
+/// What the file says of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct SavedTable {
+    oid: u32,
+    /// All blocks of this file before `block` are done.
+    filenode: u32,
     block: u32,
+    /// Indexes whose rebuild was begun and is not known to have ended, quoted with their schemas.
+    rebuilding: BTreeSet<String>,
+    /// The statements that restore settings that were changed by runs that have not completed.
+    former: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedSweep {
     #[serde(flatten)]
     sweep: RunKey,
-    tables: Vec<SavedPosition>,
-    /// Indexes whose rebuild was begun and is not known to have ended.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    rebuilding: Vec<Rebuilding>,
-    /// Settings that were changed by runs that have not completed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    former: Vec<FormerSettings>,
+    tables: Vec<SavedTable>,
 }
 
 impl SavedState for SavedSweep {
-    const SCHEMA: &'static str = "toastctl.retoast-checkpoint/1";
-}
-
-/// An index that is being rebuilt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Rebuilding {
-    oid: u32,
-    /// The index's name with its schema, quoted.
-    index: String,
-}
-
-/// The settings of a table before a run changed them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct FormerSettings {
-    oid: u32,
-    /// The statement that restores them.
-    undo: String,
-}
-
-/// The error for a failed operation on the file.
-fn failed(action: &str, path: &Path, error: &io::Error) -> RetoastError {
-    let path = path.display();
-    RetoastError::end_run(format!("could not {action} checkpoint file \"{path}\": {error}"))
+    const SCHEMA: &'static str = "toastctl.retoast-checkpoint/2";
 }
 
 #[derive(Debug)]
@@ -86,12 +65,7 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
     pub fn open(path: &Path, sweep: &RunKey) -> Result<Checkpoint, RetoastError> {
-        let new = SavedSweep {
-            sweep: sweep.clone(),
-            tables: Vec::new(),
-            rebuilding: Vec::new(),
-            former: Vec::new(),
-        };
+        let new = SavedSweep { sweep: sweep.clone(), tables: Vec::new() };
         let saved = memory::load_checkpoint(path, "toastctl retoast", new);
         let saved = saved.map_err(RetoastError::usage)?;
         if saved.sweep != *sweep {
@@ -104,8 +78,8 @@ impl Checkpoint {
 
     /// The block from which a table's scan continues; 0 if the table is not in the file, or was rewritten since.
     pub fn start(&self, place: TableFile) -> u32 {
-        let state = self.state.lock();
-        state.0.tables.iter().find(|table| table.place == place).map_or(0, |table| table.block)
+        let TableFile { oid, filenode } = place;
+        self.of_table(oid, |table| if table.filenode == filenode { table.block } else { 0 })
     }
 
     /// Records that all blocks before this one are done. The file is written about once a second.
@@ -113,28 +87,26 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written.
     pub fn at(&self, place: TableFile, block: u32) -> Result<(), RetoastError> {
-        let mut state = self.state.lock();
-        let (saved, last) = &mut *state;
-        saved.tables.retain(|table| table.place.oid != place.oid);
-        saved.tables.push(SavedPosition { place, block });
-        if last.is_some_and(|last| last.elapsed() < SAVE_EVERY) {
-            return Ok(());
+        let is_due = self.state.lock().1.is_none_or(|last| last.elapsed() >= SAVE_EVERY);
+        if is_due {
+            self.state.lock().1 = Some(Instant::now());
         }
-        *last = Some(Instant::now());
-        self.write(saved)
+        self.change(place.oid, is_due, |table| {
+            table.filenode = place.filenode;
+            table.block = block;
+        })
     }
 
-    /// Updates the file at the end of a table's sweep: removes the table if it is complete, and the file if it is
-    /// empty.
+    /// Updates the file at the end of a table's sweep: removes its position if it is complete.
     ///
     /// # Errors
     /// The file cannot be written or removed.
     pub fn end(&self, place: TableFile, complete: bool) -> Result<(), RetoastError> {
-        let saved = &mut self.state.lock().0;
-        if complete {
-            saved.tables.retain(|table| table.place.oid != place.oid);
-        }
-        self.write_or_remove(saved)
+        self.change(place.oid, true, |table| {
+            if complete {
+                (table.filenode, table.block) = (0, 0);
+            }
+        })
     }
 
     /// Records that a rebuild of this index begins, so that an index it leaves behind is known to be this program's.
@@ -143,12 +115,9 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written.
     pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
-        let saved = &mut self.state.lock().0;
-        let rebuilding = Rebuilding { oid, index: index.to_owned() };
-        if !saved.rebuilding.contains(&rebuilding) {
-            saved.rebuilding.push(rebuilding);
-        }
-        self.write(saved)
+        self.change(oid, true, |table| {
+            table.rebuilding.insert(index.to_owned());
+        })
     }
 
     /// Records that the rebuild of an index has left nothing behind.
@@ -156,15 +125,14 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written or removed.
     pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
-        let saved = &mut self.state.lock().0;
-        saved.rebuilding.retain(|one| (one.oid, one.index.as_str()) != (oid, index));
-        self.write_or_remove(saved)
+        self.change(oid, true, |table| {
+            table.rebuilding.remove(index);
+        })
     }
 
     /// Whether this run or an earlier one began a rebuild of this index that may have left something behind.
     pub fn was_rebuilding(&self, oid: u32, index: &str) -> bool {
-        let state = self.state.lock();
-        state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
+        self.of_table(oid, |table| table.rebuilding.contains(index))
     }
 
     /// Records that settings of a table will be changed, and how to restore them. The file is on disk when this
@@ -173,19 +141,16 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written.
     pub fn settings_change(&self, oid: u32, undo: &str) -> Result<(), RetoastError> {
-        let saved = &mut self.state.lock().0;
-        let former = FormerSettings { oid, undo: undo.to_owned() };
-        if !saved.former.contains(&former) {
-            saved.former.push(former);
-        }
-        self.write(saved)
+        self.change(oid, true, |table| {
+            if !table.former.iter().any(|former| former == undo) {
+                table.former.push(undo.to_owned());
+            }
+        })
     }
 
     /// The statements that restore a table's settings before the changes that were recorded, the last change first.
     pub fn former_settings(&self, oid: u32) -> Vec<String> {
-        let former = &self.state.lock().0.former;
-        let found = former.iter().rev().filter(|former| former.oid == oid);
-        found.map(|former| former.undo.clone()).collect()
+        self.of_table(oid, |table| table.former.iter().rev().cloned().collect())
     }
 
     /// Records that the work on a table has ended, or its settings were restored.
@@ -193,20 +158,42 @@ impl Checkpoint {
     /// # Errors
     /// The file cannot be written or removed.
     pub fn settings_ended(&self, oid: u32) -> Result<(), RetoastError> {
+        self.change(oid, true, |table| table.former.clear())
+    }
+
+    /// What `read` finds in the record of a table, if there is one.
+    fn of_table<T: Default>(&self, oid: u32, read: impl FnOnce(&SavedTable) -> T) -> T {
+        let tables = &self.state.lock().0.tables;
+        tables.iter().find(|table| table.oid == oid).map(read).unwrap_or_default()
+    }
+
+    /// Changes the record of a table, and writes the file, or removes it once nothing is recorded, if that `is_due`.
+    fn change(
+        &self,
+        oid: u32,
+        is_due: bool,
+        change: impl FnOnce(&mut SavedTable),
+    ) -> Result<(), RetoastError> {
         let saved = &mut self.state.lock().0;
-        saved.former.retain(|former| former.oid != oid);
-        self.write_or_remove(saved)
-    }
-
-    fn write_or_remove(&self, saved: &SavedSweep) -> Result<(), RetoastError> {
-        if !(saved.tables.is_empty() && saved.rebuilding.is_empty() && saved.former.is_empty()) {
-            return self.write(saved);
+        let nothing = SavedTable { oid, ..SavedTable::default() };
+        let at = saved.tables.iter().position(|table| table.oid == oid);
+        let mut table = at.map_or_else(|| nothing.clone(), |at| saved.tables.remove(at));
+        change(&mut table);
+        if table != nothing {
+            saved.tables.push(table);
         }
-        memory::remove(&self.path).map_err(|error| failed("remove", &self.path, &error))
-    }
-
-    fn write(&self, saved: &SavedSweep) -> Result<(), RetoastError> {
-        memory::save(&self.path, saved).map_err(|error| failed("write", &self.path, &error))
+        if !is_due {
+            return Ok(());
+        }
+        let (action, done) = if saved.tables.is_empty() {
+            ("remove", memory::remove(&self.path))
+        } else {
+            ("write", memory::save(&self.path, saved))
+        };
+        done.map_err(|error| {
+            let path = self.path.display();
+            RetoastError::end_run(format!("could not {action} checkpoint file \"{path}\": {error}"))
+        })
     }
 }
 
