@@ -337,8 +337,9 @@ impl LiveCheck {
         let mut fates = pages.transactions().clone();
         let HintedXids { aborted, committed } = pages.hinted();
         let client = self.connection.client();
-        snapshot::learn(client, &mut fates, &Vec::from_iter(aborted)).await?;
-        snapshot::learn_aborted(client, &mut fates, &Vec::from_iter(committed)).await?;
+        for (xids, which) in [(aborted, snapshot::ANY), (committed, snapshot::ABORTED)] {
+            snapshot::learn(client, &mut fates, &Vec::from_iter(xids), which).await?;
+        }
         let subject = self.subject_now(standing, which, &name, true).await?;
         let subject = Subject { commit_status: Some(&fates), map: Some(&map), ..subject };
         let store = Mutex::new(self.chunk_store(standing));

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::owner_facts::{LockConnection, lock_unplanned};
-use super::snapshot::{in_savepoint, learn};
+use super::snapshot::{ANY, in_savepoint, learn};
 use super::{LiveError, catalog};
 use toast_format::disk::page::LinePointerState;
 use toast_format::disk::tuple::infomask;
@@ -531,7 +531,7 @@ impl PageReader {
             }
             let finished: Vec<_> = finished.into_iter().collect();
             let snapshot = Arc::make_mut(&mut self.snapshot);
-            learn(self.connection.client(), snapshot, &finished).await?;
+            learn(self.connection.client(), snapshot, &finished, ANY).await?;
             pages.snapshot = Arc::clone(&self.snapshot);
             left = pages.undecided();
         }

@@ -170,30 +170,17 @@ pub(crate) async fn in_savepoint<T>(
     }
 }
 
+/// Of which transactions [`learn`] records the status.
+pub const ANY: &str = "true";
+pub const ABORTED: &str = "s.status = 'aborted'";
+
 /// Queries the status of transactions that had ended when the snapshot was taken. The status stays unknown if the
 /// server no longer has it.
 pub async fn learn(
     client: &Client,
     snapshot: &mut Snapshot,
     xids: &[TransactionId],
-) -> Result<(), LiveError> {
-    learn_where("true", client, snapshot, xids).await
-}
-
-/// As [`learn`], of those that were aborted alone.
-pub async fn learn_aborted(
-    client: &Client,
-    snapshot: &mut Snapshot,
-    xids: &[TransactionId],
-) -> Result<(), LiveError> {
-    learn_where("s.status = 'aborted'", client, snapshot, xids).await
-}
-
-async fn learn_where(
-    condition: &str,
-    client: &Client,
-    snapshot: &mut Snapshot,
-    xids: &[TransactionId],
+    which: &str,
 ) -> Result<(), LiveError> {
     let full: Vec<String> = xids.iter().map(|&xid| snapshot.full_xid(xid).to_string()).collect();
     if full.is_empty() {
@@ -201,7 +188,7 @@ async fn learn_where(
     }
     let sql = format!(
         "SELECT x.n, s.status FROM pg_catalog.unnest($1) WITH ORDINALITY AS x (xid, n), \
-         LATERAL (SELECT pg_catalog.pg_xact_status(x.xid::pg_catalog.xid8)) AS s (status) WHERE {condition}"
+         LATERAL (SELECT pg_catalog.pg_xact_status(x.xid::pg_catalog.xid8)) AS s (status) WHERE {which}"
     );
     let rows = client.query_typed(&sql, &[(&full, Type::TEXT_ARRAY)]).await?;
     for row in rows {

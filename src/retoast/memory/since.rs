@@ -8,7 +8,7 @@
 //! which stores values according to the columns' settings without changing the rows' IDs. If the file is lost, only
 //! time is lost.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use crate::retoast::memory::{self, Loaded, SavedState};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::{Client, LiveError};
 use toast_format::disk::TransactionId;
+use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_identifier;
 
 /// The maximum age of a recorded transaction. The 32 bits in tuple headers do not order transactions that are further
@@ -49,11 +50,7 @@ pub struct ProvenState {
     pub identity: Identity,
     /// The position in the WAL.
     pub wal: u64,
-    /// The oldest transaction in progress.
-    pub xmin: u64,
-    pub xmax: u64,
-    /// The transactions in progress.
-    pub in_progress: Vec<u64>,
+    pub snapshot: Snapshot,
 }
 
 /// What the file records, by cluster, database and table.
@@ -96,7 +93,7 @@ impl Memory {
         };
         let then = &proven.identity;
         let identity = &now.identity;
-        let age = now.xmax.checked_sub(proven.xid);
+        let age = now.snapshot.next_xid().checked_sub(proven.xid);
         let doubt = if then.system != identity.system {
             OTHER_CLUSTER
         } else if then.database != identity.database {
@@ -126,8 +123,8 @@ impl Memory {
 
     /// Records a complete run whose proof began at `then`.
     fn remember(&mut self, then: &ProvenState, choice: String) {
-        let proven =
-            Proven { identity: then.identity.clone(), choice, xid: then.xmin, wal: then.wal };
+        let xid = then.snapshot.oldest_xid();
+        let proven = Proven { identity: then.identity.clone(), choice, xid, wal: then.wal };
         self.tables.insert(key(then), proven);
     }
 }
@@ -150,28 +147,17 @@ impl Since {
     }
 }
 
-/// The moment whose rows a scan covers, as in the 32 bits of tuple headers.
+/// The moment whose rows a scan covers: those visible then.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutOff {
-    xmax: u64,
-    in_progress: HashSet<u32>,
-}
+pub struct CutOff(pub Snapshot);
 
 impl CutOff {
-    /// The moment of this state: its rows are those visible then.
-    pub fn at(now: &ProvenState) -> CutOff {
-        CutOff {
-            xmax: now.xmax,
-            in_progress: now.in_progress.iter().map(|&xid| xid as u32).collect(),
-        }
-    }
-
     /// Whether a row inserted by `xmin` is newer than this moment, as seen by a snapshot with this `xmax`. The `xmin`
     /// of a frozen row may have any age, but is mistaken for a newer one only if it is among the few IDs assigned
     /// since.
     pub fn is_before(&self, xmin: u32, xmax: u64) -> bool {
-        let behind = u64::from(xmin.wrapping_sub(self.xmax as u32));
-        behind < xmax.saturating_sub(self.xmax) || self.in_progress.contains(&xmin)
+        let xid = TransactionId(xmin);
+        !self.0.was_over(xid) && self.0.full_xid(xid) < xmax
     }
 }
 
@@ -256,16 +242,6 @@ const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
      FROM pg_catalog.pg_control_system() AS s, pg_catalog.pg_database AS d \
      WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
-/// The parts of a `pg_snapshot`: `xmin`, `xmax`, and the transactions in progress.
-fn parse_snapshot(text: &str) -> Option<(u64, u64, Vec<u64>)> {
-    let mut parts = text.split(':');
-    let xmin = parts.next()?.parse().ok()?;
-    let xmax = parts.next()?.parse().ok()?;
-    let list = parts.next().unwrap_or_default().split(',').filter(|xid| !xid.is_empty());
-    let in_progress = list.map(str::parse).collect::<Result<_, _>>().ok()?;
-    Some((xmin, xmax, in_progress))
-}
-
 /// The current state of the table.
 pub(crate) async fn proven_now(
     client: &Client,
@@ -282,7 +258,7 @@ pub(crate) async fn proven_now(
     let numbers: Vec<i16> = row.try_get(5)?;
     let types: Vec<u32> = row.try_get(6)?;
     let snapshot: String = row.try_get(8)?;
-    let Some((xmin, xmax, in_progress)) = parse_snapshot(&snapshot) else {
+    let Some(snapshot) = Snapshot::parse(&snapshot) else {
         return Err(LiveError::Unexpected(format!("snapshot \"{snapshot}\"")));
     };
     Ok(ProvenState {
@@ -296,9 +272,7 @@ pub(crate) async fn proven_now(
             columns: numbers.into_iter().zip(types).collect(),
         },
         wal: u64::try_from(row.try_get::<_, i64>(7)?).unwrap_or(0),
-        xmin,
-        xmax,
-        in_progress,
+        snapshot,
     })
 }
 
@@ -315,15 +289,13 @@ mod tests {
             filenode: 8,
             columns: vec![(2, 25)],
         };
-        let xmin = (5 << 32) + 10;
-        ProvenState {
-            name: "d/public.t".into(),
-            identity,
-            wal: 1000,
-            xmin,
-            xmax: xmin + 3,
-            in_progress: vec![xmin],
-        }
+        let snapshot = snapshot((5 << 32) + 10, (5 << 32) + 13);
+        ProvenState { name: "d/public.t".into(), identity, wal: 1000, snapshot }
+    }
+
+    /// In which its oldest transaction is in progress.
+    fn snapshot(xmin: u64, xmax: u64) -> Snapshot {
+        Snapshot::parse(&format!("{xmin}:{xmax}:{xmin}")).unwrap()
     }
 
     #[test]
@@ -344,7 +316,10 @@ mod tests {
             assert!(doubt.contains(why), "{doubt}");
         };
         assert_eq!(since(&|_| ()), Ok(Some(Since(10))));
-        assert_eq!(since(&|now| now.xmax += 900), Ok(Some(Since(10))));
+        assert_eq!(
+            since(&|now| now.snapshot = snapshot((5 << 32) + 10, (5 << 32) + 913)),
+            Ok(Some(Since(10)))
+        );
         assert_eq!(since(&|now| now.name = "d/public.u".into()), Ok(None));
         doubts(&|now| now.identity.system = "2".into(), "another cluster");
         doubts(&|now| now.identity.timeline = 2, "another timeline (2, then 1)");
@@ -353,8 +328,8 @@ mod tests {
         doubts(&|now| now.identity.filenode = 9, "the table has been rewritten");
         doubts(&|now| now.identity.columns = vec![(3, 25)], "columns have been replaced");
         doubts(&|now| now.wal = 999, "restored to an earlier time");
-        doubts(&|now| now.xmax = now.xmin - 1, "restored to an earlier time");
-        doubts(&|now| now.xmax = 6 << 32, "too many transactions");
+        doubts(&|now| now.snapshot = snapshot(9, (5 << 32) + 9), "restored to an earlier time");
+        doubts(&|now| now.snapshot = snapshot(9, 6 << 32), "too many transactions");
         let other = memory.since(&table(), "best pglz").unwrap_err();
         assert_eq!(other, "the file was written for another choice: best lz4");
     }
@@ -386,7 +361,7 @@ mod tests {
 
     #[test]
     fn what_came_after_the_cut_is_what_was_given_a_number_since() {
-        let cut = CutOff::at(&table());
+        let cut = CutOff(table().snapshot);
         let next = (5u64 << 32) + 20;
         for (xmin, is_later) in
             [(9, false), (10, true), (11, false), (12, false), (13, true), (19, true), (20, false)]
@@ -395,7 +370,7 @@ mod tests {
         }
         // The row was frozen long ago.
         assert!(!cut.is_before(1 << 31, next) && !cut.is_before(u32::MAX, next));
-        let turn = CutOff { xmax: (1 << 32) - 2, in_progress: HashSet::new() };
+        let turn = CutOff(Snapshot::parse("9:4294967294:").unwrap());
         let next = (1 << 32) + 5;
         assert!(turn.is_before(u32::MAX, next) && turn.is_before(3, next));
         assert!(!turn.is_before(u32::MAX - 2, next) && !turn.is_before(5, next));

@@ -492,9 +492,9 @@ impl Conversion<'_> {
         }
         let now = proven_now(self.guard.session.writer(), self.guard.ready).await?;
         if machine.is_cut_off() {
-            by_rule.cut_off = Some(CutOff::at(&now));
+            by_rule.cut_off = Some(CutOff(now.snapshot.clone()));
         }
-        report.converted.horizon = Some(now.xmin);
+        report.converted.horizon = Some(now.snapshot.oldest_xid());
         report.converted.proof = Some(now);
         Ok(())
     }

@@ -104,6 +104,11 @@ impl Snapshot {
         self.xmax
     }
 
+    /// The oldest transaction in progress (`xmin`): all earlier ones had ended.
+    pub fn oldest_xid(&self) -> u64 {
+        self.xmin
+    }
+
     /// The 64-bit transaction ID closest to the snapshot.
     pub fn full_xid(&self, xid: TransactionId) -> u64 {
         let distance = xid.0.wrapping_sub(self.xmax as u32) as i32;
