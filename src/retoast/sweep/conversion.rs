@@ -257,12 +257,12 @@ impl Conversion<'_> {
         let jobs = self.guard.session.jobs();
         let mut machine = Machine::new(Tuning { jobs, ..options.tuning });
         if !self.choice.judge.new_values_comply() {
-            machine.cut_off();
+            machine.cut_off = true;
             scanner.by_rule.cut_off = None;
         }
         let saved = self.saved().await?;
         if let Some((checkpoint, place)) = saved {
-            machine.start_at(checkpoint.start(place));
+            machine.start = checkpoint.start(place);
         }
         // with a policy, a scan may hold no snapshot, so a rewrite could move rows from blocks not yet read to blocks
         // already read
@@ -564,7 +564,7 @@ impl<'s> Sweep<'s, '_, '_> {
             if !self.machine.may_prove() {
                 self.scanner.release().await?;
             }
-            self.machine.beside_others(session.throttle.others_are_active());
+            self.machine.others = session.throttle.others_are_active();
             self.report_progress();
         }
     }

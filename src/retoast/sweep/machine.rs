@@ -24,8 +24,10 @@ pub const CHUNK: u32 = 256;
 const CHUNK_BYTES: u64 = 64 << 20;
 /// The number of scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ScanPhase {
+    #[default]
     Begin,
     Scanning,
     Ended(SweepEnd),
@@ -68,7 +70,7 @@ pub struct Counts {
 }
 
 /// The state of the conversion of one table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Machine {
     tuning: Tuning,
     phase: ScanPhase,
@@ -78,16 +80,17 @@ pub struct Machine {
     work: Vec<JobState>,
     /// Rows per millisecond, smoothed.
     speed: Option<f64>,
-    /// Whether other sessions are active.
-    others: bool,
+    /// Whether other sessions are active, in which case batches take a tenth of their time.
+    pub others: bool,
     vacuums: Vacuums,
     sleep: Option<(Duration, Wait)>,
     busy: u32,
     idle_scans: u32,
-    /// The block at which the first scan begins.
-    start: u32,
-    /// Whether scans after the first cover only rows that existed when the second began.
-    cut_off: bool,
+    /// The block at which the first scan begins; it proves nothing unless that is 0.
+    pub start: u32,
+    /// Whether scans after the first cover only rows that existed when the second began. Otherwise, if other sessions
+    /// write values that never comply by themselves, no scan would be the last.
+    pub cut_off: bool,
     /// Row versions that the server has refused to store.
     refused: HashSet<(ItemPointer, u32)>,
     /// The machine's own transactions, with the number of times that the rows they wrote have been re-toasted.
@@ -98,35 +101,8 @@ pub struct Machine {
 impl Machine {
     /// Creates the machine for a conversion that has not begun.
     pub fn new(tuning: Tuning) -> Machine {
-        Machine {
-            tuning,
-            phase: ScanPhase::Begin,
-            scan: ScanState::default(),
-            batches: ChunkBatches::default(),
-            work: vec![JobState::Nothing; tuning.jobs.max(1)],
-            speed: None,
-            others: false,
-            vacuums: Vacuums::new(&tuning),
-            sleep: None,
-            busy: 0,
-            idle_scans: 0,
-            start: 0,
-            cut_off: false,
-            refused: HashSet::new(),
-            own: HashMap::new(),
-            counts: Counts::default(),
-        }
-    }
-
-    /// Makes the first scan begin at this block, so that it proves nothing.
-    pub fn start_at(&mut self, block: u32) {
-        self.start = block;
-    }
-
-    /// Makes scans after the first cover only rows that existed when the second began. Otherwise, if other sessions
-    /// write values that never comply by themselves, no scan would be the last.
-    pub fn cut_off(&mut self) {
-        self.cut_off = true;
+        let work = vec![JobState::Nothing; tuning.jobs.max(1)];
+        Machine { tuning, work, vacuums: Vacuums::new(&tuning), ..Machine::default() }
     }
 
     /// Whether the current scan covers only rows that existed when the second scan began. Such a scan needs no single
@@ -139,11 +115,6 @@ impl Machine {
     /// immediately.
     pub fn still_dead(&mut self, bytes: u64) {
         self.vacuums.still_dead(bytes);
-    }
-
-    /// Sets whether other sessions are active, in which case batches take a tenth of their time.
-    pub fn beside_others(&mut self, others: bool) {
-        self.others = others;
     }
 
     /// The rows that the current scan, or the last one, has found not to comply.
@@ -189,7 +160,7 @@ impl Machine {
         if let Some((time, reason)) = self.sleep.take() {
             return Action::Sleep(time, reason);
         }
-        if self.vacuums.due().is_some() {
+        if self.vacuums.due.is_some() {
             return self.vacuum();
         }
         if self.phase == ScanPhase::Begin {
@@ -312,7 +283,7 @@ impl Machine {
         match event {
             Event::Stop => self.phase = ScanPhase::Ended(SweepEnd::Stopped),
             Event::Begun { blocks, bytes } => {
-                self.vacuums.scan_begins(bytes);
+                self.vacuums.bytes = bytes;
                 let next_block = std::mem::take(&mut self.start).min(blocks);
                 let partial = next_block > 0;
                 let chunk = CHUNK_BYTES.saturating_mul(blocks.into()) / bytes.max(1);
@@ -679,7 +650,7 @@ const RECENT: usize = 3;
 /// What is dead, and how long vacuums take.
 #[derive(Debug, Clone, Default)]
 struct Vacuums {
-    /// The size of the table and its TOAST relation, in bytes.
+    /// The size of the table and its TOAST relation when the scan began, in bytes.
     bytes: u64,
     /// The fraction of these bytes that may be dead.
     max_bloat: f64,
@@ -706,11 +677,6 @@ impl Vacuums {
         }
     }
 
-    /// Sets the size at the beginning of a scan.
-    fn scan_begins(&mut self, bytes: u64) {
-        self.bytes = bytes;
-    }
-
     /// At the end of a scan, makes a vacuum due if anything is dead, so that the next scan need not read that.
     fn scan_ended(&mut self) {
         self.due = (self.of_table > 0).then_some(Extent::Table);
@@ -734,10 +700,6 @@ impl Vacuums {
 
     fn limit(&self, part: f64) -> u64 {
         ((self.bytes as f64 * part) as u64).max(LEAST)
-    }
-
-    fn due(&self) -> Option<Extent> {
-        self.due
     }
 
     /// Begins what is due: returns its extent, and an upper limit of what is dead in the TOAST relation, as a
@@ -795,14 +757,14 @@ mod vacuum_tests {
             max_bloat: 0.05,
             jobs: 1,
         });
-        vacuums.scan_begins(1000 * MB);
+        vacuums.bytes = 1000 * MB;
         vacuums
     }
 
     /// Records a batch, and returns what is due then.
     fn batch(vacuums: &mut Vacuums, mb: u64, ms: u64) -> Option<Extent> {
         vacuums.batch_done(mb * MB, mb * MB, Duration::from_millis(ms));
-        vacuums.due()
+        vacuums.due
     }
 
     fn vacuum(vacuums: &mut Vacuums, ms: u64) -> (Extent, f64) {
@@ -828,7 +790,7 @@ mod vacuum_tests {
         // 45 MB are dead in the heap
         assert_eq!(batch(&mut vacuums, 6, 10), Some(Extent::Table));
         assert_eq!(vacuum(&mut vacuums, 50), (Extent::Table, 6.0));
-        assert_eq!(vacuums.due(), None);
+        assert_eq!(vacuums.due, None);
     }
 
     #[test]

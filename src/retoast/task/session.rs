@@ -161,7 +161,7 @@ pub struct Options {
 }
 
 /// The sizes and the pace of a sweep.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Tuning {
     /// The smallest number of pages in a window; for several jobs, in all their windows, if passes have enough rows.
     pub least_window: u32,

@@ -347,13 +347,13 @@ fn batches_follow_time_and_bytes() {
 fn beside_others_batches_are_short() {
     let mut world = World::new(300, 200, 10);
     let mut machine = Machine::new(TUNING);
-    machine.beside_others(true);
+    machine.others = true;
     assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty());
     assert!(world.batches.iter().all(|&rows| rows <= 16), "{:?}", world.batches);
     let mut world = World::new(300, 200, 10);
     let mut machine = Machine::new(Tuning { batch: Duration::from_millis(1000), ..TUNING });
-    machine.beside_others(true);
+    machine.others = true;
     assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.batches.contains(&100) && world.batches.iter().all(|&rows| rows <= 100));
 }
@@ -435,7 +435,7 @@ fn a_scan_that_begins_in_the_middle_proves_nothing() {
     let mut world = World::new(1000, 2, 10);
     world.left.retain(|row| row.ctid.block.0 < 300);
     let mut machine = Machine::new(TUNING);
-    machine.start_at(512);
+    machine.start = 512;
     assert_eq!(machine.next_action(), Action::BeginScan);
     machine.note(Event::Begun { blocks: 1000, bytes: 1 << 23 }, 0.0);
     assert_eq!(machine.next_action(), Action::Scan(512..768));
@@ -446,7 +446,7 @@ fn a_scan_that_begins_in_the_middle_proves_nothing() {
     // a table that has become shorter
     let mut world = World::new(10, 2, 10);
     let mut machine = Machine::new(TUNING);
-    machine.start_at(512);
+    machine.start = 512;
     assert_eq!(world.run(&mut machine), SweepEnd::Complete);
     assert!(world.left.is_empty());
 }
@@ -550,7 +550,7 @@ fn vacuums_come_by_what_is_left_behind_however_much_it_holds() {
         assert!(matches!(machine.next_action(), Action::Batch(0, _)));
         let took = Duration::from_millis(1);
         machine.note(Event::BatchDone { job: 0, rows: 1, xid: 77, took }, 0.0);
-        machine.vacuums.due()
+        machine.vacuums.due
     };
     assert_eq!(due(90 << 20, 90 << 20), Some(Extent::Table));
     assert_eq!(due(90 << 10, 90 << 10), None);
