@@ -123,30 +123,37 @@ impl From<&Attribute> for ColumnDefinition {
 impl ColumnDefinition {
     /// Adds the differences between this column and `now`. `computed`: also those of the effective method and toaster.
     fn differences(&self, now: &ColumnDefinition, computed: bool, found: &mut Vec<Difference>) {
-        let name = || self.name.clone();
+        let name = &self.name;
         if now.dropped {
             if !self.dropped {
-                found.push(Difference::Dropped(name()));
+                found.push(Difference::other(format!("column \"{name}\" was dropped")));
             }
             return;
         }
         if self.name != now.name {
-            found.push(Difference::Renamed(name(), now.name.clone()));
+            let text = format!("column \"{name}\" was renamed to \"{}\"", now.name);
+            found.push(Difference::other(text));
         }
         let (of_type, modifier) = self.of_type;
         if of_type != now.of_type.0 || modifier.is_some() && modifier != now.of_type.1 {
-            found.push(Difference::Type(name()));
+            found.push(Difference::other(format!("the type of column \"{name}\" was changed")));
         }
         if self.storage != now.storage {
-            found.push(Difference::Storage(name(), now.storage));
+            let storage = now.storage.name();
+            let text = format!("column \"{name}\" was set to storage {storage}");
+            found.push(Difference::setting(text));
         }
         if self.own_method != now.own_method {
-            found.push(Difference::Method(name(), now.own_method));
+            let method = now.own_method.map_or("default", Method::name);
+            let text = format!("column \"{name}\" was set to compression {method}");
+            found.push(Difference::setting(text));
         } else if computed && self.method != now.method && self.storage == now.storage {
-            found.push(Difference::Default(now.method));
+            let method = now.method.map_or("another method", Method::name);
+            let text = format!("default_toast_compression was set to {method}");
+            found.push(Difference::other(text));
         }
         if computed && self.toaster != now.toaster {
-            found.push(Difference::Toaster(name()));
+            found.push(Difference::other(format!("column \"{name}\" was set to another toaster")));
         }
     }
 }
@@ -289,11 +296,15 @@ impl Definition {
         let mut found = self.settings.compared(now, true);
         if let Some(now) = now {
             let more = [
-                (self.owner != now.owner, Difference::Owner),
-                (self.row_security != now.row_security, Difference::RowSecurity),
+                (self.owner != now.owner, "the owner of the table was changed"),
+                (
+                    self.row_security != now.row_security,
+                    "row security was enabled, disabled or forced",
+                ),
             ];
-            for (_, difference) in more.into_iter().filter(|(differs, _)| *differs) {
-                found.get_or_insert_with(|| Differences(Vec::new())).0.push(difference);
+            for (_, text) in more.into_iter().filter(|(differs, _)| *differs) {
+                let found = found.get_or_insert_with(|| Differences(Vec::new()));
+                found.0.push(Difference::other(text));
             }
         }
         found
@@ -313,9 +324,14 @@ impl Settings {
 
     fn compared(&self, now: Option<&Definition>, computed: bool) -> Option<Differences> {
         let Some(Definition { settings: now, .. }) = now else {
-            return Some(Differences(vec![Difference::Gone]));
+            return Some(Differences(vec![Difference::other("the table was dropped")]));
         };
-        let target = (self.target != now.target).then(|| Difference::Target(now.target.clone()));
+        let target = (self.target != now.target).then(|| {
+            Difference::setting(match &now.target {
+                Some(target) => format!("toast_tuple_target was set to {target}"),
+                None => "toast_tuple_target was reset".to_owned(),
+            })
+        });
         now.differ(&self.columns, computed, target)
     }
 
@@ -332,7 +348,8 @@ impl Settings {
             .zip(&self.columns)
             .for_each(|(then, now)| then.differences(now, computed, &mut found));
         let added = self.columns.iter().skip(known.len());
-        found.extend(added.map(|now| Difference::Added(now.name.clone())));
+        let added = added.map(|now| format!("column \"{}\" was added", now.name));
+        found.extend(added.map(Difference::other));
         found.extend(target);
         (!found.is_empty()).then_some(Differences(found))
     }
@@ -488,67 +505,20 @@ fn method_of(text: &str) -> Option<Method> {
 
 /// One difference between two definitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Difference {
-    Storage(String, Storage),
-    /// The column's compression method; `None` if it was reset.
-    Method(String, Option<Method>),
-    /// The server's default method, which the column uses.
-    Default(Option<Method>),
-    Toaster(String),
-    /// The table's `toast_tuple_target`; `None` if it was reset.
-    Target(Option<String>),
-    Type(String),
-    /// The column was dropped.
-    Dropped(String),
-    /// A column was added.
-    Added(String),
-    /// The column was renamed.
-    Renamed(String, String),
-    Owner,
-    /// Whether row security is enabled or forced.
-    RowSecurity,
-    /// The table was dropped.
-    Gone,
+pub(crate) struct Difference {
+    /// What was done, as in a message.
+    text: String,
+    /// Whether a statement can undo it without reading the table.
+    is_a_setting: bool,
 }
 
 impl Difference {
-    /// Whether a statement can undo it without reading the table.
-    fn is_a_setting(&self) -> bool {
-        matches!(self, Difference::Storage(..) | Difference::Method(..) | Difference::Target(_))
+    fn setting(text: String) -> Difference {
+        Difference { text, is_a_setting: true }
     }
-}
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Difference::Storage(column, storage) => {
-                write!(f, "column \"{column}\" was set to storage {}", storage.name())
-            }
-            Difference::Method(column, method) => {
-                let method = method.map_or("default", Method::name);
-                write!(f, "column \"{column}\" was set to compression {method}")
-            }
-            Difference::Default(method) => {
-                let method = method.map_or("another method", Method::name);
-                write!(f, "default_toast_compression was set to {method}")
-            }
-            Difference::Toaster(column) => {
-                write!(f, "column \"{column}\" was set to another toaster")
-            }
-            Difference::Target(Some(target)) => {
-                write!(f, "toast_tuple_target was set to {target}")
-            }
-            Difference::Target(None) => write!(f, "toast_tuple_target was reset"),
-            Difference::Type(column) => write!(f, "the type of column \"{column}\" was changed"),
-            Difference::Dropped(column) => write!(f, "column \"{column}\" was dropped"),
-            Difference::Added(column) => write!(f, "column \"{column}\" was added"),
-            Difference::Renamed(old, new) => {
-                write!(f, "column \"{old}\" was renamed to \"{new}\"")
-            }
-            Difference::Owner => write!(f, "the owner of the table was changed"),
-            Difference::RowSecurity => write!(f, "row security was enabled, disabled or forced"),
-            Difference::Gone => write!(f, "the table was dropped"),
-        }
+    fn other(text: impl Into<String>) -> Difference {
+        Difference { text: text.into(), is_a_setting: false }
     }
 }
 
@@ -559,7 +529,7 @@ pub struct Differences(pub(super) Vec<Difference>);
 impl Differences {
     /// Whether all of them can be undone.
     pub(crate) fn are_settings(&self) -> bool {
-        self.0.iter().all(Difference::is_a_setting)
+        self.0.iter().all(|one| one.is_a_setting)
     }
 
     /// The error for a table whose definition has changed, or whose settings are not those that the work needs.
@@ -576,17 +546,15 @@ impl Differences {
 
     /// Those that a statement could undo.
     pub(crate) fn settings(mut self) -> Option<Differences> {
-        self.0.retain(Difference::is_a_setting);
+        self.0.retain(|one| one.is_a_setting);
         (!self.0.is_empty()).then_some(self)
     }
 }
 
 impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, one) in self.0.iter().enumerate() {
-            write!(f, "{}{one}", if at > 0 { ", " } else { "" })?;
-        }
-        write!(f, " by another session")
+        let texts: Vec<&str> = self.0.iter().map(|one| one.text.as_str()).collect();
+        write!(f, "{} by another session", texts.join(", "))
     }
 }
 
