@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_postgres::types::Type;
 
+use crate::retoast::result::{Gains, Gives};
 use crate::retoast::task::guard::Reading;
 use crate::server::about::Compression;
 use crate::server::snapshot::BY_KEY;
@@ -18,6 +19,8 @@ use toast_format::heap::scan::{Item, items};
 use toast_format::model::pages::truncated_for;
 use toast_format::model::{StoredValue, Visibility};
 
+/// The first server version with REPACK.
+pub(super) const REPACK: i32 = 190_000;
 /// The maximum number of blocks of the table to read: all blocks if it has no more, otherwise this number of runs of
 /// blocks, one in each of that many equal parts of the table.
 const MOST_BLOCKS: u32 = 1024;
@@ -29,17 +32,6 @@ const MOST_READ: i64 = 32 * 1024;
 const LIMITS: &str = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'";
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Bytes by which the files could be smaller.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FreeSpace {
-    /// By rewriting the table; `None` if not known.
-    pub(crate) rewrite: Option<Gain>,
-    /// Bytes of empty pages at the end, which VACUUM would truncate.
-    pub(crate) at_end: u64,
-    /// Whether REPACK (CONCURRENTLY) accepts the table.
-    pub(crate) repacks: bool,
-}
-
 /// What is needed to measure a table.
 pub(crate) struct FreeSpaceScan<'a> {
     pub(crate) connection: &'a Arc<Connection>,
@@ -50,15 +42,16 @@ pub(crate) struct FreeSpaceScan<'a> {
 }
 
 impl FreeSpaceScan<'_> {
-    /// The free space in the table and its TOAST relation together.
+    /// The bytes by which the files of the table and its TOAST relation could be smaller. Servers with pluggable TOAST
+    /// may crash on VACUUM FULL, so they are not asked.
     ///
     /// # Errors
     /// Any error of the server, including a lock timeout.
-    pub(crate) async fn free_space(&self) -> Result<FreeSpace, LiveError> {
+    pub(crate) async fn free_space(&self) -> Result<Gains, LiveError> {
         self.reading.run(self.connection, async |moment| self.read(moment).await).await
     }
 
-    async fn read(&self, moment: Moment) -> Result<FreeSpace, LiveError> {
+    async fn read(&self, moment: Moment) -> Result<Gains, LiveError> {
         let client = self.connection.client();
         let page = self.server.page_size;
         client.batch_execute(&format!("{LIMITS}; {BY_KEY}")).await?;
@@ -75,26 +68,35 @@ impl FreeSpaceScan<'_> {
         let bytes = page.bytes() as i64;
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
             [(&self.reading.ready.relation.oid.0, Type::OID), (&bytes, Type::INT8)];
-        let mut free = FreeSpace::default();
+        let mut at_end = 0u64;
+        let mut repacks = false;
         let mut all: Vec<i64> = Vec::new();
         for row in client.query_typed(&sql, &parameters).await? {
             let name: String = row.try_get(0)?;
             let pages: i64 = row.try_get(1)?;
-            free.repacks = row.try_get(2)?;
+            repacks = row.try_get(2)?;
             // The first is the table; owners put no code on its TOAST relation.
             let may_ask = !all.is_empty() || self.reading.ready.code.allows_queries();
             let empty =
                 if may_ask { empty_at_end(self.connection, &name, pages).await? } else { 0 };
-            free.at_end = free.at_end.saturating_add(bytes_of(cut_off(empty, pages), page));
+            at_end = at_end.saturating_add(bytes_of(cut_off(empty, pages), page));
             all.push(pages);
         }
-        // Servers with pluggable TOAST may crash on VACUUM FULL, so no figure is given for it.
-        if !self.server.has_toasters {
-            let heap = all.first().and_then(|&pages| u32::try_from(pages).ok()).unwrap_or(0);
-            let pages = all.iter().filter_map(|&pages| u64::try_from(pages).ok()).sum();
-            free.rewrite = self.rewrite(moment, heap, pages).await?;
-        }
-        Ok(free)
+        let heap = all.first().and_then(|&pages| u32::try_from(pages).ok()).unwrap_or(0);
+        let pages = all.iter().filter_map(|&pages| u64::try_from(pages).ok()).sum();
+        let gain = self.rewrite(moment, heap, pages).await?;
+        let gives = gain.map(|Gain { low, high, open }| Gives { low, high, compresses: open });
+        let rewriters = match (self.server.version_num >= REPACK, repacks) {
+            (true, true) => "REPACK (CONCURRENTLY) or VACUUM FULL",
+            (true, false) => "REPACK or VACUUM FULL",
+            (false, _) => "VACUUM FULL or pg_repack",
+        };
+        Ok(Gains {
+            rewrite_gives: gives,
+            rewrite_gives_bytes: gives.and_then(Gives::about),
+            rewriters: Some(rewriters),
+            vacuum_gives_bytes: Some(at_end),
+        })
     }
 
     /// What rewriting would save, for a table of `blocks` blocks whose files have `pages` pages in total.

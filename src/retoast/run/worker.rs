@@ -11,13 +11,13 @@ use tokio::sync::Mutex;
 use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::Checkpoint;
-use crate::retoast::memory::since::{Doubt, Remembered, Since};
+use crate::retoast::memory::since::{Remembered, Since};
 use crate::retoast::pace::ahead::PlanFacts;
 use crate::retoast::preflight::Preflight;
 use crate::retoast::preflight::ready::{PreparedTable, Task};
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
-use crate::retoast::result::{Gives, Outcome, TableReport, TaskReport};
+use crate::retoast::result::{Outcome, TableReport, TaskReport};
 use crate::retoast::run::free_space;
 use crate::retoast::run::request::{AT_ONCE, Request, Tasks};
 use crate::retoast::run::results::Results;
@@ -31,8 +31,6 @@ use crate::server::{LiveError, Pageinspect};
 use toast_format::disk::Oid;
 use toast_format::judge::{FormJudge, Judge};
 
-/// The first server version with REPACK.
-pub(super) const REPACK: i32 = 190_000;
 /// How many times in a row sessions may end without a row being re-toasted.
 const ENDS: u32 = 5;
 /// The note shown if compaction would follow a conversion that was only planned.
@@ -127,7 +125,12 @@ impl Tables<'_, '_> {
         while let Some((position, ready)) = self.take() {
             let name = ready.relation.display_name();
             let mut doubt = None;
-            let since = match self.since(worker, ready).await {
+            let client = worker.connections.writer.client();
+            let known = match self.memory {
+                Some(memory) => memory.since(client, ready).await,
+                None => Ok(Ok(None)),
+            };
+            let since = match known {
                 Ok(Ok(since)) => since,
                 Ok(Err(why)) => {
                     doubt = Some(format!("--since: all rows are examined: {why}"));
@@ -251,59 +254,34 @@ impl Tables<'_, '_> {
                 }
                 _ => Vec::new(),
             };
-        let indexes = async {
-            match self.run.tasks.reindex {
-                Reindex::Never => {
-                    let reader = &worker.connections.reader;
-                    Some(reindex::run::bloated(reader, self.pages, page, table).await)
-                }
-                _ => None,
+        let TableReport { subject, indexes, gains, .. } = report;
+        let name = &subject.relation;
+        let look_for_bloat = async {
+            if self.run.tasks.reindex != Reindex::Never {
+                return;
+            }
+            let reader = &worker.connections.reader;
+            match reindex::run::bloated(reader, self.pages, page, table).await {
+                Ok(bloated) => *indexes = bloated,
+                Err(error) => tracing::debug!("{name}: indexes: {error}"),
             }
         };
-        let free = async {
-            match self.pages {
-                // Chunks that no row refers to fill pages as well, so the figure would be misleading.
-                Some(_) if server.has_toasters => None,
-                Some(_) => {
-                    let look = free_space::FreeSpaceScan {
-                        connection: &worker.connections.writer,
-                        server,
-                        reading: Reading { ready, known: None },
-                        settled: &settled,
-                    };
-                    Some(look.free_space().await)
-                }
-                None => None,
+        let look_for_space = async {
+            if self.pages.is_none() || server.has_toasters {
+                return;
+            }
+            let look = free_space::FreeSpaceScan {
+                connection: &worker.connections.writer,
+                server,
+                reading: Reading { ready, known: None },
+                settled: &settled,
+            };
+            match look.free_space().await {
+                Ok(found) => *gains = found,
+                Err(error) => tracing::debug!("{name}: free space: {error}"),
             }
         };
-        // Both run at the same time.
-        let (bloated, free) = join(indexes, free).await;
-        match bloated {
-            Some(Ok(bloated)) => report.indexes = bloated,
-            Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.subject.relation),
-            None => {}
-        }
-        match free {
-            Some(Ok(free)) => {
-                report.gains.rewrite_gives = free.rewrite.map(|gain| Gives {
-                    low: gain.low,
-                    high: gain.high,
-                    compresses: gain.open,
-                });
-                report.gains.rewrite_gives_bytes =
-                    report.gains.rewrite_gives.and_then(Gives::about);
-                report.gains.vacuum_gives_bytes = Some(free.at_end);
-                report.gains.rewriters = match (server.version_num >= REPACK, free.repacks) {
-                    _ if server.has_toasters => None,
-                    (true, true) => Some("REPACK (CONCURRENTLY) or VACUUM FULL"),
-                    (true, false) => Some("REPACK or VACUUM FULL"),
-                    (false, _) => Some("VACUUM FULL or pg_repack"),
-                };
-            }
-            // The work is done; the report only lacks a figure.
-            Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.subject.relation),
-            None => {}
-        }
+        join(look_for_bloat, look_for_space).await;
     }
 
     /// Prepares a table again that was worked on.
@@ -421,17 +399,5 @@ impl Tables<'_, '_> {
             self.run.sessions.listener.note(Some(name), "continuing in a new session");
         }
         renewed
-    }
-
-    /// What the `--since` file records about a table.
-    async fn since(
-        &self,
-        worker: &WorkerSessions<'_>,
-        ready: &PreparedTable,
-    ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
-        match self.memory {
-            Some(memory) => memory.since(worker.connections.writer.client(), ready).await,
-            None => Ok(Ok(None)),
-        }
     }
 }
