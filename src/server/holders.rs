@@ -1,6 +1,8 @@
 //! Who holds back what other sessions want to do: a session, a prepared transaction, a replication slot or a replica,
 //! described for messages in one way.
 
+use std::collections::BTreeMap;
+
 use tokio_postgres::types::{ToSql, Type};
 
 use super::LiveError;
@@ -148,13 +150,22 @@ pub(crate) async fn of_processes(client: &Client, pids: &[i32]) -> Result<Vec<St
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// A query for the virtual transactions that the query `locks` finds (as `virtualtransaction` and `pid`), with
-/// descriptions.
-pub(crate) fn of_transactions(locks: &str) -> String {
-    format!(
+/// The virtual transactions that the query `locks` finds (as `virtualtransaction` and `pid`), with descriptions.
+pub(crate) async fn transactions(
+    connection: &Connection,
+    locks: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<BTreeMap<String, String>, LiveError> {
+    let sql = format!(
         "SELECT l.virtualtransaction, {} FROM ({locks}) AS l (virtualtransaction, pid) {WITH_HOLDERS}",
         of_lock()
-    )
+    );
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(&sql, parameters).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        })
+        .await
 }
 
 /// What holds back most of what vacuum may remove from tables of this database (`ComputeXidHorizons`, procarray.c), other

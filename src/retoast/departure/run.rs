@@ -1,7 +1,7 @@
 //! The run that leaves a toaster: census, sweeps, proof.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::guard::{Guard, KnownDefinition, subject};
 use crate::retoast::task::session::Session;
 use crate::server::select::select;
-use crate::server::{Connection, LiveError, holders, toasters};
+use crate::server::{holders, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::goal::{Goal, Pluggable};
 use toast_format::judge::pluggable;
@@ -272,12 +272,12 @@ impl DepartureRun<'_, '_> {
     /// `max-wait` was over.
     pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RetoastError> {
         let reader = self.session.reader();
-        let mut waited_for = under_way(reader).await?;
+        let mut waited_for = holders::transactions(reader, UNDER_WAY, &[]).await?;
         let mut tell_after = TELL_FIRST;
         let patience = &self.session.throttle.patience;
         let gave_up = patience
             .wait_while(LOOK_EVERY, async |waited| {
-                let now = under_way(reader).await?;
+                let now = holders::transactions(reader, UNDER_WAY, &[]).await?;
                 waited_for.retain(|transaction, _| now.contains_key(transaction));
                 let Some(who) = waited_for.values().next() else { return Ok(None) };
                 if waited >= tell_after {
@@ -366,16 +366,6 @@ const UNDER_WAY: &str = "SELECT v.virtualtransaction, a.pid FROM pg_catalog.pg_s
     UNION ALL SELECT v.virtualtransaction, v.pid FROM pg_catalog.pg_prepared_xacts AS p \
     JOIN pg_catalog.pg_locks AS v ON v.transactionid = p.transaction AND v.pid IS NULL AND v.granted \
     WHERE p.database = pg_catalog.current_database()";
-
-async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, LiveError> {
-    let sql = holders::of_transactions(UNDER_WAY);
-    connection
-        .reading(async || {
-            let rows = connection.client().query_typed(&sql, &[]).await?;
-            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-        })
-        .await
-}
 
 #[cfg(test)]
 mod tests {

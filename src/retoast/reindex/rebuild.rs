@@ -1,6 +1,5 @@
 //! The rebuild of one index, and the removal of what an interrupted one leaves.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -373,20 +372,6 @@ const UNDER_WAY: &str = "SELECT l.virtualtransaction, l.pid FROM pg_catalog.pg_l
         (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid)";
 
-/// Transactions by virtual transaction ID, with descriptions.
-async fn under_way(
-    connection: &Connection,
-    table: Oid,
-) -> Result<BTreeMap<String, String>, LiveError> {
-    let sql = holders::of_transactions(UNDER_WAY);
-    connection
-        .reading(async || {
-            let rows = connection.client().query_typed(&sql, &[(&table.0, Type::OID)]).await?;
-            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-        })
-        .await
-}
-
 /// Waits until all transactions that are now running have ended, or until a stop is requested. If a transaction runs
 /// for too long, returns a text that names it.
 pub(super) async fn quiet(
@@ -396,7 +381,9 @@ pub(super) async fn quiet(
 ) -> Result<Option<String>, RetoastError> {
     let session = guard.session;
     let began = Instant::now();
-    let mut waited_for = under_way(session.reader(), table).await?;
+    let reader = session.reader();
+    let about = [(&table.0 as _, Type::OID)];
+    let mut waited_for = holders::transactions(reader, UNDER_WAY, &about).await?;
     let mut index_report = false;
     while !waited_for.is_empty() && !session.stopped() {
         let who = waited_for.values().next().cloned().unwrap_or_default();
@@ -413,7 +400,7 @@ pub(super) async fn quiet(
             guard.note(&Wait::BeforeRebuild(who).note());
         }
         session.sleep(LOOK_FOR_QUIET).await;
-        let now = under_way(session.reader(), table).await?;
+        let now = holders::transactions(reader, UNDER_WAY, &about).await?;
         waited_for.retain(|transaction, _| now.contains_key(transaction));
     }
     Ok(None)
