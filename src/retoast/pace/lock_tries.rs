@@ -51,16 +51,6 @@ pub struct LockTries<'a> {
 }
 
 impl LockTries<'_> {
-    /// Whether a stop was requested.
-    pub fn stopped(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-
-    /// Sleeps, at most until a stop is requested.
-    pub async fn sleep(&self, time: Duration) {
-        self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
-    }
-
     /// Repeats `attempt` until it succeeds or fails for a reason other than a lock.
     pub async fn tried<T>(
         &self,
@@ -75,7 +65,7 @@ impl LockTries<'_> {
                     if ErrorKind::from_error(&error) == ErrorKind::Busy => {}
                 other => return other.map(Tried::Done),
             }
-            if self.stopped() {
+            if self.stop.is_cancelled() {
                 return Ok(Tried::Stopped);
             }
             let left = self.may_wait.map(|most| most.saturating_sub(began.elapsed()));
@@ -91,7 +81,8 @@ impl LockTries<'_> {
                 self.listener.note(Some(self.name), &why.note());
                 last_note = Some(Instant::now());
             }
-            self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
+            let pause = backoff(number).min(left.unwrap_or(Duration::MAX));
+            self.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
         Ok(Tried::NoLock)
     }

@@ -57,10 +57,10 @@ impl Measuring {
         self.ours.ids()
     }
 
-    /// Reads something, and repeats it on a new connection if the current one is lost.
+    /// Reads something in a transaction, like [`with_connection`](Self::with_connection).
     ///
     /// # Errors
-    /// Errors of the server, or no new connection could be opened.
+    /// Those of [`with_connection`](Self::with_connection).
     pub(super) async fn read<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
@@ -71,21 +71,11 @@ impl Measuring {
         .await
     }
 
-    /// Like [`read`](Self::read), for a query that the user has given.
+    /// Does something on the connection, and repeats it on a new one if the current one is lost.
     ///
     /// # Errors
-    /// Same as [`read`](Self::read).
-    pub(super) async fn read_for_user<T>(
-        &self,
-        work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
-    ) -> Result<T, RetoastError> {
-        self.with_connection(async |connection| {
-            connection.reading_for_user(async || work(connection).await).await
-        })
-        .await
-    }
-
-    async fn with_connection<T>(
+    /// Errors of the server, or no new connection could be opened.
+    pub(super) async fn with_connection<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
     ) -> Result<T, RetoastError> {

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join3, join4};
 use parking_lot::{Mutex as Plain, MutexGuard};
 use tokio::sync::Mutex;
 
@@ -644,30 +643,19 @@ impl<'a> Throttle<'a> {
                 let replicas = async {
                     if measures_lag { metrics::replicas(connection).await } else { Ok(Vec::new()) }
                 };
-                let rewrite = async {
-                    match table {
-                        Some(oid) => metrics::rewrites(connection, &[oid]).await,
-                        None => Ok(HashMap::new()),
-                    }
-                };
+                let tables = Vec::from_iter(table);
                 // these queries are sent together
-                let of_server = join4(
+                let (lsn, replicas, slots, active, holder, rewrites) = tokio::try_join!(
                     metrics::wal(connection),
                     replicas,
+                    metrics::slots(connection),
                     metrics::active_sessions(connection, &ours),
                     holders::of_horizon(connection, &[]),
-                );
-                let ((lsn, replicas, active, holder), rewrite, slots) =
-                    join3(of_server, rewrite, metrics::slots(connection)).await;
-                let readings = Readings {
-                    lsn: lsn?,
-                    replicas: replicas?,
-                    slots: slots?,
-                    holder: holder?,
-                    rewrite: rewrite?.into_values().next().map(|rewrite| rewrite.text),
-                    ..Readings::default()
-                };
-                let active = active?;
+                    metrics::rewrites(connection, &tables),
+                )?;
+                let rewrite = rewrites.into_values().next().map(|rewrite| rewrite.text);
+                let readings =
+                    Readings { lsn, replicas, slots, holder, rewrite, ..Readings::default() };
                 let mut sizes = None;
                 if let Some(oid) = table {
                     // last, because an error ends the transaction
@@ -681,7 +669,10 @@ impl<'a> Throttle<'a> {
     /// The answer of the throttle query, if the user has set one.
     async fn throttle_query(&self) -> Result<Option<bool>, RetoastError> {
         let Some(sql) = &self.options.limits.throttle_query else { return Ok(None) };
-        let asked = self.measuring.read_for_user(async |c| metrics::truth(c, sql).await).await;
+        let ask = async |connection: &Connection| {
+            connection.reading_for_user(async || metrics::truth(connection, sql).await).await
+        };
+        let asked = self.measuring.with_connection(ask).await;
         match asked {
             Ok(answer) => Ok(Some(answer)),
             Err(RetoastError::Live(error)) => Err(RetoastError::end_run(format!(
