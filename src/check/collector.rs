@@ -17,7 +17,7 @@ use toast_format::disk::{
 use toast_format::heap::problem::Place;
 use toast_format::model::Toasters;
 use toast_format::model::toaster::catalog::Handler;
-use toast_format::model::toaster::chunks::{Chunk, ChunkStore, StoreError};
+use toast_format::model::toaster::chunks::{ChunkStore, CountedChunks};
 use toast_format::model::toaster::describe::{Description, KnownFailure, describe};
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
@@ -63,7 +63,7 @@ impl<S: ChunkStore + Send> Customs for StoredCustoms<'_, S> {
     ) -> Option<Result<u64, ToastError>> {
         let StoredCustoms { toasters, page, .. } = *self;
         let store = &mut *self.store.lock();
-        let mut store = Counting { store, chunks: 0 };
+        let mut store = CountedChunks::new(store);
         let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
         let read = reassembler.value(value).and_then(|logical| {
             // only the text reads the containers that were moved out
@@ -73,26 +73,6 @@ impl<S: ChunkStore + Send> Customs for StoredCustoms<'_, S> {
             Ok(())
         });
         Some(read.map(|()| store.chunks))
-    }
-}
-
-/// Counts the chunks that a store gives.
-struct Counting<'s, S> {
-    store: &'s mut S,
-    chunks: u64,
-}
-
-impl<S: ChunkStore> ChunkStore for Counting<'_, S> {
-    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
-        let chunks = self.store.chunks(relation, value_id)?;
-        self.chunks += chunks.len() as u64;
-        Ok(chunks)
-    }
-
-    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-        let chunk = self.store.chunk_at(relation, tid)?;
-        self.chunks += u64::from(chunk.is_some());
-        Ok(chunk)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::cost::TableTerms;
-use super::gather::{ChunksAhead, DocumentLayout, Gathering, KeyRequest, counted};
+use super::gather::{DocumentLayout, Gathering, KeyRequest, counted};
 use super::language::{chosen, languages};
 use super::result::KeysReport;
 use crate::advise::candidate::AdviseError;
@@ -58,7 +58,6 @@ pub fn relation_file(
     let terms = TableTerms { page, levels };
     let mut gathering = Gathering::new(name.clone(), named, request, terms, &plan, seed);
     gathering.problems.add_some(unread);
-    let mut store = ChunksAhead::new(store);
     let layout = DocumentLayout {
         name: &name,
         desc: target.desc,

@@ -1,7 +1,6 @@
 //! The documents of a sample, from any source: found on pages, reassembled from their chunks, and added up.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use super::cost::{StoredDocument, TableTerms};
 use super::figures::{SampleScope, Table};
@@ -9,19 +8,15 @@ use super::language::DocumentLanguage;
 use super::result::{KeysReport, Looked, Subject};
 use super::tree::{PathFigures, Tree};
 use crate::advise::plan::{Done, SamplePlan};
-use crate::server::catalog::ToastRelation;
-use crate::server::chunks::{id_list, parse_tid, value_id};
-use crate::server::{Client, LiveError};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::{
-    Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, Oid, PageSize,
-    ToastPointer, TupleDesc, ValueId, Varlena, Walk,
+    Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, PageSize,
+    ToastPointer, TupleDesc, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
 use toast_format::model::estimate::PowerSums;
-use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use toast_format::model::toaster::chunks::{ChunkStore, CountedChunks};
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
 use toast_format::model::{Form, StoredValue, Toasters};
 
@@ -126,17 +121,18 @@ impl Gathering {
     pub(super) fn stored<S: ChunkStore>(
         &mut self,
         document: &SampledDocument<'_>,
-        store: &mut ChunksAhead<S>,
+        store: &mut S,
         toasters: &Toasters,
     ) {
         let SampledDocument { ctid, slot, stored, tuple, mut order, .. } = *document;
-        store.bytes = 0;
-        let mut reassembler = Reassembler { store, toasters, page: self.terms.page, order };
+        let mut store = CountedChunks::new(store);
+        let page = self.terms.page;
+        let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
         let made = match reassembler.value(&document.datum) {
             Ok(made) => made,
             Err(error) => return self.problem(slot, ctid, error.to_string()),
         };
-        let visits = reassembler.store.visits();
+        let visits = reassembler.store.visits;
         let content = match made {
             Logical::Content(content) => Ok(content),
             Logical::Jsonb(_) => {
@@ -326,140 +322,6 @@ impl DocumentLayout<'_> {
                     order: row.order,
                 });
             }
-        }
-    }
-}
-
-/// The chunks of some values, and a source for those of all other values.
-pub(super) struct ChunksAhead<S> {
-    relation: Option<Oid>,
-    values: HashMap<u64, Vec<Chunk>>,
-    rest: S,
-    /// Bytes of the chunks that were given out.
-    bytes: u64,
-    /// Over how many pages, one after the other, the last value was read.
-    visits: Option<u32>,
-}
-
-impl<S> ChunksAhead<S> {
-    pub(super) fn new(rest: S) -> ChunksAhead<S> {
-        ChunksAhead { relation: None, values: HashMap::new(), rest, bytes: 0, visits: None }
-    }
-
-    /// How often the next chunk of the last value was on another page than the one before.
-    pub(super) fn visits(&mut self) -> Option<u32> {
-        self.visits.take()
-    }
-
-    #[cfg(test)]
-    fn holds(&self) -> usize {
-        self.values.len()
-    }
-
-    /// Reads the chunks of these values of a TOAST relation, and forgets those of other values.
-    pub(super) async fn read(
-        &mut self,
-        client: &Client,
-        toast: &ToastRelation,
-        pointers: impl Iterator<Item = ToastPointer>,
-    ) -> Result<(), LiveError> {
-        self.values.clear();
-        self.relation = Some(toast.oid);
-        let mut ids: Vec<u64> = pointers
-            .filter(|pointer| pointer.toast_relation == toast.oid)
-            .map(|pointer| pointer.value_id.0)
-            .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        let sql = format!(
-            "SELECT c.chunk_id::pg_catalog.int8, c.chunk_seq, c.ctid::pg_catalog.text, c.chunk_data \
-             FROM {} AS c WHERE c.chunk_id = ANY ({})",
-            quote_qualified("pg_toast", &toast.name),
-            id_list(ids)
-        );
-        for row in client.query_typed(&sql, &[]).await? {
-            let value_id = value_id(row.try_get(0)?);
-            let text: &str = row.try_get(2)?;
-            let tid = parse_tid(text)
-                .ok_or_else(|| LiveError::Unexpected(format!("chunk address \"{text}\"")))?;
-            let chunk = Chunk {
-                tid,
-                value_id,
-                seq: row.try_get(1)?,
-                inserted: Fate::Committed,
-                data: ChunkData::Plain(row.try_get(3)?),
-            };
-            self.values.entry(value_id.0).or_default().push(chunk);
-        }
-        Ok(())
-    }
-}
-
-/// Changes of the page from chunk to chunk, the first page being one.
-fn visits(chunks: &[Chunk]) -> Option<u32> {
-    let mut places: Vec<(i32, u32)> =
-        chunks.iter().map(|chunk| (chunk.seq, chunk.tid.block.0)).collect();
-    places.sort_unstable();
-    places.dedup_by_key(|&mut (_, block)| block);
-    u32::try_from(places.len()).ok().filter(|&visits| visits > 0)
-}
-
-impl<S: ChunkStore> ChunkStore for ChunksAhead<S> {
-    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
-        let known =
-            if self.relation == Some(relation) { self.values.remove(&value_id.0) } else { None };
-        let chunks = match known {
-            Some(chunks) => chunks,
-            None => self.rest.chunks(relation, value_id)?,
-        };
-        self.visits = visits(&chunks);
-        self.bytes += chunks.iter().map(|chunk| chunk.data.stored_size() as u64).sum::<u64>();
-        Ok(chunks)
-    }
-
-    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-        let chunk = self.rest.chunk_at(relation, tid)?;
-        self.bytes += chunk.iter().map(|chunk| chunk.data.stored_size() as u64).sum::<u64>();
-        Ok(chunk)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use toast_format::disk::BlockNumber;
-
-    #[test]
-    fn pages_are_counted_in_the_order_of_the_chunks() {
-        let chunk = |seq, block| Chunk {
-            tid: ItemPointer { block: BlockNumber(block), item: 1 },
-            value_id: ValueId(7),
-            seq,
-            inserted: Fate::Committed,
-            data: ChunkData::Plain(Vec::new()),
-        };
-        assert_eq!(visits(&[]), None);
-        assert_eq!(visits(&[chunk(2, 5), chunk(0, 4), chunk(1, 4), chunk(3, 4)]), Some(3));
-        let mut ahead = ChunksAhead::new(None::<ChunksAhead<Option<NoStore>>>);
-        ahead.values.insert(7, vec![chunk(0, 1)]);
-        ahead.relation = Some(Oid(1));
-        assert_eq!(ahead.chunks(Oid(1), ValueId(7)).map(|chunks| chunks.len()), Ok(1));
-        assert_eq!((ahead.visits(), ahead.visits(), ahead.holds()), (Some(1), None, 0));
-        assert!(ahead.chunks(Oid(1), ValueId(7)).is_err());
-    }
-
-    struct NoStore;
-
-    impl ChunkStore for NoStore {
-        fn chunks(&mut self, _: Oid, _: ValueId) -> Result<Vec<Chunk>, StoreError> {
-            Err(StoreError("nothing".into()))
-        }
-
-        fn chunk_at(&mut self, _: Oid, _: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-            Ok(None)
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The keys of a table's documents on a server: from pages, or through SQL that requires only SELECT on the table.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::slice;
 use std::sync::Arc;
 
 use super::cost::{StoredDocument, TableTerms};
-use super::gather::{ChunksAhead, DocumentLayout, Gathering, KeyRequest, SampledDocument, counted};
+use super::gather::{DocumentLayout, Gathering, KeyRequest, SampledDocument, counted};
 use super::language::{DocumentLanguage, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
 use crate::advise::advisor::{Advisor, NoPages};
@@ -82,18 +82,17 @@ impl Advisor {
             .map_err(live)?;
         let chosen = chosen(&name, &relation.desc, &languages, columns)?;
         let (columns, languages) = chosen.into_iter().unzip();
-        let pageinspect = match access {
-            Access::Functions => {
-                Advisor::heap(relation)?;
-                None
-            }
-            Access::Pageinspect => Some(self.pageinspect(relation)?),
-            Access::Auto if self.why_no_pages().is_none() => Some(self.pageinspect(relation)?),
-            Access::Auto => {
-                Advisor::heap(relation)?;
-                None
-            }
+        let reads_pages = match access {
+            Access::Functions => false,
+            Access::Pageinspect => true,
+            Access::Auto => self.why_no_pages().is_none(),
         };
+        let mut pageinspect = None;
+        if reads_pages {
+            pageinspect = Some(self.pageinspect(relation)?);
+        } else {
+            Advisor::heap(relation)?;
+        }
         let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
         let toasters = match pageinspect {
             Some(_) => toasters::toasters(self.client(), &self.server).await.map_err(live)?,
@@ -176,7 +175,7 @@ impl KeyReading<'_> {
             (Some(pageinspect), Some(toast)) => pageinspect.index_levels(client, toast.oid).await?,
             (None, Some(toast)) => toast.full_index_levels(page),
         };
-        let mut store = ChunksAhead::new(LiveChunks::new(Arc::clone(connection)));
+        let mut store = LiveChunks::new(Arc::clone(connection));
         let plan = self.plan(total);
         let mut gathering = self.gathering(&plan, levels);
         let mut batches = plan.begin(&relation.display_name(), &*advisor.progress);
@@ -210,7 +209,7 @@ impl KeyReading<'_> {
     async fn pages(
         &self,
         pages: &Pages,
-        store: &mut ChunksAhead<LiveChunks>,
+        store: &mut LiveChunks,
         toasters: &Toasters,
         gathering: &mut Gathering,
     ) -> Result<(), LiveError> {
@@ -238,7 +237,7 @@ impl KeyReading<'_> {
     async fn block(
         &self,
         found: &[SampledDocument<'_>],
-        store: &mut ChunksAhead<LiveChunks>,
+        store: &mut LiveChunks,
         toasters: &Toasters,
         gathering: &mut Gathering,
     ) -> Result<(), LiveError> {
@@ -250,7 +249,10 @@ impl KeyReading<'_> {
         for now in parts {
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
-                store.read(self.advisor.client(), toast, pointers).await?;
+                let own = pointers.filter(|pointer| pointer.toast_relation == toast.oid);
+                let ids: BTreeSet<u64> = own.map(|pointer| pointer.value_id.0).collect();
+                // if one of them cannot be read, each is read by itself
+                let _ = store.read_ahead(toast.oid, &Vec::from_iter(ids)).await;
             }
             for document in now {
                 gathering.stored(document, store, toasters);

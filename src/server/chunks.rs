@@ -137,6 +137,26 @@ impl LiveChunks {
         LiveChunks { pages: Some(pages), ..LiveChunks::new(connection) }
     }
 
+    /// Reads these values, so that they are at hand when they are asked for one by one.
+    pub(crate) async fn read_ahead(
+        &mut self,
+        relation: Oid,
+        value_ids: &[u64],
+    ) -> Result<(), StoreError> {
+        let numbers: Vec<i64> = value_ids.iter().map(|id| id.cast_signed()).collect();
+        let condition = |id_type: &str| format!("chunk_id = ANY ($1::pg_catalog.{id_type}[])");
+        let mut chunks = Vec::new();
+        if !value_ids.is_empty() {
+            chunks = self.select(relation, condition, &[(&numbers, Type::INT8_ARRAY)]).await?;
+        }
+        let values = value_ids.iter().map(|id| (*id, Vec::new())).collect();
+        self.ahead = FetchAhead { relation, values, ..FetchAhead::default() };
+        for chunk in chunks {
+            self.ahead.values.entry(chunk.value_id.0).or_default().push(chunk);
+        }
+        Ok(())
+    }
+
     /// Reads what a value lacks.
     pub(crate) async fn fetch(
         &mut self,
@@ -178,15 +198,11 @@ impl LiveChunks {
         pages: &ChunkPages,
     ) -> Result<PageReader, StoreError> {
         let (name, _) = self.name(relation).await?;
-        PageReader::new(
-            Arc::clone(&self.connection),
-            &pages.pageinspect,
-            pages.page_size,
-            name,
-            pages.snapshot.clone(),
-        )
-        .await
-        .map_err(|error| unread(&error))
+        let ChunkPages { pageinspect, page_size, snapshot, .. } = pages;
+        let connection = Arc::clone(&self.connection);
+        let opened =
+            PageReader::new(connection, pageinspect, *page_size, name, snapshot.clone()).await;
+        Ok(opened?)
     }
 
     /// All chunks of a value that are still on pages.
@@ -198,14 +214,14 @@ impl LiveChunks {
     ) -> Result<Vec<Chunk>, StoreError> {
         let id_type = self.name(relation).await?.1;
         let mut reader = self.reader(relation, pages).await?;
-        let end = reader.block_count().await.map_err(|error| unread(&error))?;
+        let end = reader.block_count().await?;
         let mut chunks = Vec::new();
         let mut next = 0;
         while next < end {
             let last = next.saturating_add(BATCH).min(end);
             let blocks: Vec<BlockNumber> = (next..last).map(BlockNumber).collect();
             next = last;
-            let read = reader.read(&blocks).await.map_err(|error| unread(&error))?;
+            let read = reader.read(&blocks).await?;
             if let Some((block, message)) = read.unreadable.first() {
                 return Err(StoreError(format!("toast block {block}: {message}")));
             }
@@ -230,10 +246,10 @@ impl LiveChunks {
     ) -> Result<Option<Chunk>, StoreError> {
         let id_type = self.name(relation).await?.1;
         let mut reader = self.reader(relation, pages).await?;
-        if tid.block.0 >= reader.block_count().await.map_err(|error| unread(&error))? {
+        if tid.block.0 >= reader.block_count().await? {
             return Ok(None);
         }
-        let read = reader.read(&[tid.block]).await.map_err(|error| unread(&error))?;
+        let read = reader.read(&[tid.block]).await?;
         match read.iter().next() {
             Some((_, bytes)) => chunk_on_page(bytes, tid, id_type, read.transactions()),
             None => Ok(None),
@@ -251,14 +267,12 @@ impl LiveChunks {
                    FROM pg_catalog.pg_class AS c \
                    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
                    WHERE c.oid = $1 AND c.relkind = 't'";
-        let client = self.connection.client();
-        let row = client.row(sql, &[(&relation.0, Type::OID)]).await.map_err(failed)?;
+        let found = self.connection.client().row(sql, &[(&relation.0, Type::OID)]).await;
+        let row = found.map_err(LiveError::from)?;
         let row =
             row.ok_or_else(|| StoreError(format!("there is no toast relation {relation}")))?;
-        let schema: String = row.try_get(0).map_err(failed)?;
-        let name: String = row.try_get(1).map_err(failed)?;
-        let id_type =
-            if row.try_get(2).map_err(failed)? { ValueIdType::Oid8 } else { ValueIdType::Oid };
+        let (schema, name, is_wide) = names(&row)?;
+        let id_type = if is_wide { ValueIdType::Oid8 } else { ValueIdType::Oid };
         let known = (quote_qualified(&schema, &name), id_type);
         self.names.insert(relation, known.clone());
         Ok(known)
@@ -279,7 +293,7 @@ impl LiveChunks {
 
         self.savepoint().await?;
         match self.connection.query_again(&sql, parameters).await {
-            Ok(rows) => rows.iter().map(chunk).collect(),
+            Ok(rows) => Ok(rows.iter().map(chunk).collect::<Result<_, LiveError>>()?),
             Err(error) => Err(self.undone(error).await),
         }
     }
@@ -287,7 +301,7 @@ impl LiveChunks {
     async fn savepoint(&mut self) -> Result<(), StoreError> {
         if !self.has_savepoint {
             let client = self.connection.client();
-            client.batch_execute("SAVEPOINT toastctl_value").await.map_err(failed)?;
+            client.batch_execute("SAVEPOINT toastctl_value").await.map_err(LiveError::from)?;
             self.has_savepoint = true;
         }
         Ok(())
@@ -299,7 +313,7 @@ impl LiveChunks {
         let client = self.connection.client();
         let undone = client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_value").await;
         self.has_savepoint = undone.is_ok();
-        failed(error)
+        LiveError::from(error).into()
     }
 
     /// Passes on the chunks of a value in order, as they arrive.
@@ -319,13 +333,13 @@ impl LiveChunks {
         let read = async {
             let mut rows = std::pin::pin!(connection.client().query_stream(&sql).await?);
             while let Some(row) = rows.try_next().await? {
-                take(chunk(&row).map_err(|error| LiveError::Unexpected(error.0))?);
+                take(chunk(&row)?);
             }
             Ok::<_, LiveError>(())
         };
         match read.await {
             Err(LiveError::Server(error)) => Err(self.undone(error).await),
-            read => read.map_err(|error| unread(&error)),
+            read => Ok(read?),
         }
     }
 
@@ -374,25 +388,24 @@ impl LiveChunks {
     }
 }
 
-fn unread(error: &LiveError) -> StoreError {
-    StoreError(error.to_string())
+impl From<LiveError> for StoreError {
+    fn from(error: LiveError) -> StoreError {
+        StoreError(error.to_string())
+    }
 }
 
-fn failed(error: tokio_postgres::Error) -> StoreError {
-    StoreError(LiveError::from(error).to_string())
+fn names(row: &Row) -> Result<(String, String, bool), LiveError> {
+    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 
-fn chunk(row: &Row) -> Result<Chunk, StoreError> {
-    let ctid: String = row.try_get(0).map_err(failed)?;
-    let tid = parse_tid(&ctid)
-        .ok_or_else(|| StoreError(format!("unexpected answer of the server: ctid \"{ctid}\"")))?;
+fn chunk(row: &Row) -> Result<Chunk, LiveError> {
     Ok(Chunk {
-        tid,
-        value_id: value_id(row.try_get(1).map_err(failed)?),
-        seq: row.try_get(2).map_err(failed)?,
+        tid: address(row.try_get(0)?)?,
+        value_id: value_id(row.try_get(1)?),
+        seq: row.try_get(2)?,
         inserted: Fate::Committed,
         // The server returns compressed chunks decompressed.
-        data: ChunkData::Plain(row.try_get(3).map_err(failed)?),
+        data: ChunkData::Plain(row.try_get(3)?),
     })
 }
 

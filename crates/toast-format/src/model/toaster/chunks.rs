@@ -113,6 +113,53 @@ pub trait ChunkStore {
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError>;
 }
 
+/// A source of chunks that counts what it gives.
+pub struct CountedChunks<'s, S> {
+    store: &'s mut S,
+    /// The number of chunks given.
+    pub chunks: u64,
+    /// Their stored bytes.
+    pub bytes: u64,
+    /// Over how many pages, one after the other, the last value was read.
+    pub visits: Option<u32>,
+}
+
+impl<S> CountedChunks<'_, S> {
+    /// Begins to count.
+    pub fn new(store: &mut S) -> CountedChunks<'_, S> {
+        CountedChunks { store, chunks: 0, bytes: 0, visits: None }
+    }
+
+    fn count(&mut self, chunks: &[Chunk]) {
+        self.chunks += chunks.len() as u64;
+        self.bytes += chunks.iter().map(|chunk| chunk.data.stored_size() as u64).sum::<u64>();
+    }
+}
+
+impl<S: ChunkStore> ChunkStore for CountedChunks<'_, S> {
+    fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
+        let chunks = self.store.chunks(relation, value_id)?;
+        self.count(&chunks);
+        self.visits = visits(&chunks);
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        let chunk = self.store.chunk_at(relation, tid)?;
+        self.count(chunk.as_slice());
+        Ok(chunk)
+    }
+}
+
+/// Changes of the page from chunk to chunk, the first page being one.
+fn visits(chunks: &[Chunk]) -> Option<u32> {
+    let mut places: Vec<(i32, u32)> =
+        chunks.iter().map(|chunk| (chunk.seq, chunk.tid.block.0)).collect();
+    places.sort_unstable();
+    places.dedup_by_key(|&mut (_, block)| block);
+    u32::try_from(places.len()).ok().filter(|&visits| visits > 0)
+}
+
 /// Chunks that [`FetchedChunks`] was asked for before they were fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedChunks {
@@ -199,4 +246,23 @@ impl<S: ChunkStore> ChunkStore for Option<S> {
 
 fn not_at_hand(relation: Oid) -> StoreError {
     StoreError(format!("toast relation {relation} is not available"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::BlockNumber;
+
+    #[test]
+    fn pages_are_counted_in_the_order_of_the_chunks() {
+        let chunk = |seq, block| Chunk {
+            tid: ItemPointer { block: BlockNumber(block), item: 1 },
+            value_id: ValueId(7),
+            seq,
+            inserted: Fate::Committed,
+            data: ChunkData::Plain(Vec::new()),
+        };
+        assert_eq!(visits(&[]), None);
+        assert_eq!(visits(&[chunk(2, 5), chunk(0, 4), chunk(1, 4), chunk(3, 4)]), Some(3));
+    }
 }
