@@ -1,5 +1,6 @@
 //! Every chunk in a TOAST relation's file: whose it is, where it stands, how long it is.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::code::Code;
@@ -249,6 +250,17 @@ fn chunk_tuple<'p>(page: &Page<'p>, pointer: LinePointer) -> Option<(HeapTuple<'
     Some((header.with_data(bytes, fitting)?, is_misread))
 }
 
+/// The data of a chunk, decompressed as SQL reads it.
+fn content<'t>(tuple: &HeapTuple<'t>, id_type: ValueIdType) -> Option<Cow<'t, [u8]>> {
+    match Varlena::parse(tuple.data.get(id_type.data_offset()..)?, tuple.order).ok()?.0 {
+        Varlena::Short { content } | Varlena::Plain { content } => Some(Cow::Borrowed(content)),
+        Varlena::Compressed { tc_info, stream } => {
+            inline_content(tc_info, stream).ok().map(Cow::Owned)
+        }
+        _ => None,
+    }
+}
+
 /// Appends the data of the chunk at `tid`, whose page is `bytes`, decompressed as SQL reads it; `false` if there is none.
 pub fn append_chunk(
     bytes: &[u8],
@@ -257,26 +269,10 @@ pub fn append_chunk(
     joined: &mut Vec<u8>,
 ) -> bool {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
-    let Some(pointer) = page.line_pointer(tid.item) else { return false };
-    let order = page.byte_order();
-    let data =
-        chunk_tuple(&page, pointer).and_then(|(tuple, _)| tuple.data.get(id_type.data_offset()..));
-    match data.map(|data| Varlena::parse(data, order)) {
-        Some(Ok((Varlena::Short { content } | Varlena::Plain { content }, _))) => {
-            joined.extend_from_slice(content);
-            true
-        }
-        Some(Ok((Varlena::Compressed { tc_info, stream }, _))) => {
-            match inline_content(tc_info, stream) {
-                Ok(content) => {
-                    joined.extend_from_slice(&content);
-                    true
-                }
-                Err(_) => false,
-            }
-        }
-        _ => false,
-    }
+    let tuple = page.line_pointer(tid.item).and_then(|pointer| chunk_tuple(&page, pointer));
+    let content = tuple.and_then(|(tuple, _)| content(&tuple, id_type));
+    joined.extend_from_slice(content.as_deref().unwrap_or_default());
+    content.is_some()
 }
 
 /// The data of the chunk at `tid`, whose page is `bytes`, and whether its length is another than that of its tuple: then it is
@@ -290,8 +286,7 @@ pub(super) fn chunk_data(
     let (tuple, _) = chunk_tuple(&page, page.line_pointer(tid.item)?)?;
     let own = tuple.data.get(id_type.data_offset()..)?;
     if Varlena::parse(own, tuple.order).is_ok_and(|(_, used)| used == own.len()) {
-        let mut data = Vec::new();
-        return append_chunk(bytes, tid, id_type, &mut data).then_some((data, false));
+        return Some((content(&tuple, id_type)?.into_owned(), false));
     }
     let short = if tuple.order == ByteOrder::Little { 1 } else { 0x80 };
     let is_short = own.len() <= LONGEST_SHORT && own.first()? & short != 0;

@@ -159,6 +159,28 @@ pub(super) struct DamagedRow {
     pub(super) is_heap_only: bool,
 }
 
+impl DamagedRow {
+    /// What the page and the tuple, if it can be read, say of a row by themselves.
+    fn new(page: &Page<'_>, ctid: ItemPointer, tuple: Option<HeapTuple<'_>>) -> Option<DamagedRow> {
+        Some(DamagedRow {
+            ctid,
+            xmin: tuple.map_or(0, |tuple| tuple.xmin.0),
+            xmax: tuple.map_or(0, |tuple| tuple.xmax.0),
+            order: page.byte_order(),
+            is_live: false,
+            is_refused: false,
+            is_readable: false,
+            guard: Vec::new(),
+            values: Vec::new(),
+            others: Vec::new(),
+            broken: None,
+            pointer: page.line_pointer_bytes(ctid.item)?,
+            page_items: page.line_pointer_count(),
+            is_heap_only: tuple.is_some_and(|tuple| tuple.heap_only()),
+        })
+    }
+}
+
 /// A row that SQL cannot read to its end, or that it reads, while UPDATE and DELETE read it wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
@@ -277,20 +299,10 @@ impl<V: Visible> SeenPage<'_, V> {
         }
         let tuple = misread.or_else(|| tuple_at(bytes, ctid))?;
         let mut row = DamagedRow {
-            ctid,
-            xmin: tuple.xmin.0,
-            xmax: tuple.xmax.0,
-            order: tuple.order,
             is_live: visible.visibility(ctid, &tuple) != Visibility::Dead,
             is_refused: subject.has_refused_xid(&tuple),
             is_readable: !unreadable.has(ctid),
-            guard: Vec::new(),
-            values: Vec::new(),
-            others: Vec::new(),
-            broken: None,
-            pointer: page.line_pointer_bytes(ctid.item)?,
-            page_items: page.line_pointer_count(),
-            is_heap_only: tuple.heap_only(),
+            ..DamagedRow::new(&page, ctid, Some(tuple))?
         };
         let columns = &subject.desc.attributes;
         let has_finding =
@@ -541,22 +553,11 @@ fn unreadable_row(
     let own = page.tuple_bytes(pointer).ok();
     let header = own.and_then(|own| HeapTuple::parse_header(own, page.byte_order()).ok());
     Some(DamagedRow {
-        ctid,
-        xmin: header.map_or(0, |tuple| tuple.xmin.0),
-        xmax: header.map_or(0, |tuple| tuple.xmax.0),
-        order: page.byte_order(),
         is_live: header.is_none_or(|tuple| {
             visible.sees_all_of(page) || visible.visibility(ctid, &tuple) != Visibility::Dead
         }),
-        is_refused: false,
-        is_readable: false,
-        guard: Vec::new(),
-        values: Vec::new(),
-        others: Vec::new(),
         broken: Some(Broken { columns: Vec::new(), is_lost: true, is_page: false }),
-        pointer: page.line_pointer_bytes(ctid.item)?,
-        page_items: page.line_pointer_count(),
-        is_heap_only: header.is_some_and(|tuple| tuple.heap_only()),
+        ..DamagedRow::new(page, ctid, header)?
     })
 }
 

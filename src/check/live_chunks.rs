@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::evidence::ChunksByValue;
+use super::chunk_index::ChunkTuple;
 use super::live_check::LiveCheck;
 use super::reading::seen_chunk;
 use super::subject::Which;
@@ -10,33 +10,8 @@ use super::value::ChunkSeen;
 use crate::server::LiveError;
 use crate::server::checking::Standing;
 use crate::server::chunk_rows::{self, By};
-use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::disk::ItemPointer;
 use toast_format::model::toaster::chunks::Fate;
-
-impl LiveCheck {
-    /// The chunks of values, whose IDs are in order, deleted ones too, as they stand in the TOAST relation: no
-    /// index is asked.
-    pub(super) async fn chunks_in_pages(
-        &self,
-        standing: &Standing,
-        ids: &[u64],
-    ) -> Result<(ChunksByValue, Vec<BlockNumber>), LiveError> {
-        let mut chunks = ChunksByValue::new();
-        let lost = self
-            .each_chunk(
-                standing,
-                None,
-                |id| ids.binary_search(&id).is_ok(),
-                |id, chunk| {
-                    if !chunk.is_misread {
-                        chunks.entry(id).or_default().push(chunk);
-                    }
-                },
-            )
-            .await?;
-        Ok((chunks, lost))
-    }
-}
 
 /// A live chunk in the TOAST relation.
 #[derive(Debug, Clone, Copy)]
@@ -74,29 +49,31 @@ async fn inside(
         Some(rows) => rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
         // the server cannot plan a scan beside an index without its first page, nor scan pages that it cannot read
         None => {
-            let (of_pages, _) = check.chunks_in_pages(standing, ids).await?;
-            let of_pages = of_pages.into_iter().flat_map(|(id, own)| {
-                let own = own.into_iter().filter(|c| !c.is_refused);
-                own.map(move |chunk| (id, chunk.seen)).collect::<Vec<_>>()
-            });
-            of_pages.filter(|(_, chunk)| chunk.fate == Fate::Committed).collect()
+            let mut found = Vec::new();
+            check
+                .each_chunk(
+                    standing,
+                    None,
+                    |id| ids.binary_search(&id).is_ok(),
+                    |id, ChunkTuple { seen, is_refused, is_misread, .. }| {
+                        if seen.fate == Fate::Committed && !is_refused && !is_misread {
+                            found.push((id, seen));
+                        }
+                    },
+                )
+                .await?;
+            found
         }
     };
-    let by_index = if check.by_index {
-        check
-            .attempt(async || chunk_rows::chunks(client, relation, ids, By::Index, None).await)
-            .await?
-            .ok()
-    } else {
-        None
-    };
-    let by_index: Option<HashSet<ItemPointer>> =
-        by_index.map(|rows| rows.iter().map(|row| row.tid).collect());
+    let mut by_index: Option<HashSet<ItemPointer>> = None;
+    if check.by_index {
+        let read = check.attempt(|| chunk_rows::chunks(client, relation, ids, By::Index, None));
+        by_index = read.await?.ok().map(|rows| rows.iter().map(|row| row.tid).collect());
+    }
     if let Some(by_index) = &by_index {
         // a scan believes pages that say that all of their tuples are visible
-        let left: Vec<ItemPointer> = all.iter().map(|(_, chunk)| chunk.tid).collect();
-        let left: Vec<ItemPointer> =
-            left.into_iter().filter(|tid| !by_index.contains(tid)).collect();
+        let all_tids = all.iter().map(|(_, chunk)| chunk.tid);
+        let left: Vec<ItemPointer> = all_tids.filter(|tid| !by_index.contains(tid)).collect();
         if !left.is_empty() {
             let visible = check
                 .attempt(async || chunk_rows::visible(client, &quoted, &left).await)
