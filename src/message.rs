@@ -25,6 +25,15 @@ pub fn size(bytes: u64) -> String {
     format!("{} {shown}", halves.div_ceil(2))
 }
 
+/// The first of these names, and how many more there are: `a, b and 3 more`.
+pub(crate) fn listed<T: AsRef<str>>(names: &[T], most: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(most) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Error,
@@ -65,11 +74,9 @@ impl fmt::Display for Location {
         for place in self.target.iter().chain(&self.node) {
             write!(f, "{place}: ")?;
         }
-        let shown: Vec<&str> = self.relations.iter().take(NAMED).map(String::as_str).collect();
-        match self.relations.len().saturating_sub(NAMED) {
-            _ if shown.is_empty() => Ok(()),
-            0 => write!(f, "{}: ", shown.join(", ")),
-            more => write!(f, "{} and {more} more: ", shown.join(", ")),
+        match self.relations.as_slice() {
+            [] => Ok(()),
+            relations => write!(f, "{}: ", listed(relations, NAMED)),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::connect::{CHANGES_SHARDS, Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
 use super::{LiveError, count_in, locks, numbers};
 use crate::command::{TableName, shell_quoted};
-use crate::message::Message;
+use crate::message::{Message, listed};
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
 
@@ -99,14 +99,9 @@ impl Shards {
             1 => "1 shard".to_owned(),
             count => format!("{count} shards"),
         };
-        let more = self.nodes.len().saturating_sub(NODES);
         match self.nodes.as_slice() {
             [] => shards,
-            all if more == 0 => format!("{shards} on {}", all.join(", ")),
-            all => {
-                let named = all.get(..NODES).unwrap_or(all).join(", ");
-                format!("{shards} on {named} and {more} more")
-            }
+            nodes => format!("{shards} on {}", listed(nodes, NODES)),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::pattern::{NamePattern, PatternPart};
 use super::similar::similar;
 use super::sink::{Failed, Kind, Sink};
 use crate::command::{name_words, schema_words, shell_quoted, table_words};
-use crate::message::Message;
+use crate::message::{Message, listed};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_literal;
 
@@ -189,13 +189,8 @@ impl Selection {
 fn left_out(mut names: Vec<&str>, is_one: &str, are_many: &str, place: &str) -> Option<String> {
     names.sort_unstable();
     names.dedup();
-    let more = names.len().saturating_sub(LISTED);
     let kind = if names.len() == 1 { is_one } else { are_many };
-    names.truncate(LISTED);
-    let mut list = names.join(", ");
-    if more > 0 {
-        list.push_str(&format!(" and {more} more"));
-    }
+    let list = listed(&names, LISTED);
     (!names.is_empty()).then(|| format!("{list} {kind}, whose rows are stored {place}"))
 }
 
@@ -608,17 +603,10 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
          WHERE r.kind IN ('r', 'p', 'm') ORDER BY 1, 2";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
     // it may read foreign tables
-    let mut names = Vec::with_capacity(rows.len());
-    for row in rows.iter().take(LISTED) {
-        names.push(typed_name(row)?);
-    }
-    let more = rows.len().saturating_sub(LISTED);
-    Ok(match (names.as_slice(), more) {
-        ([], _) => "it reads no table that is stored here".to_owned(),
-        (names, 0) => format!("name the tables that it reads: {}", names.join(", ")),
-        (names, more) => {
-            format!("name the tables that it reads: {} and {more} more", names.join(", "))
-        }
+    let names = rows.iter().map(typed_name).collect::<Result<Vec<String>, LiveError>>()?;
+    Ok(match names.as_slice() {
+        [] => "it reads no table that is stored here".to_owned(),
+        names => format!("name the tables that it reads: {}", listed(names, LISTED)),
     })
 }
 
@@ -746,20 +734,12 @@ impl Schemas {
         let hint = match (near, self.names.is_empty()) {
             (Some(near), _) => format!("Perhaps you meant the schema {near}."),
             (None, true) => NO_TABLES.to_owned(),
-            (None, false) => self.listed(),
+            (None, false) => {
+                let names: Vec<String> = self.names.iter().map(|one| name_words(one)).collect();
+                format!("Schemas with tables: {}.", listed(&names, LISTED))
+            }
         };
         Unmatched { why, hint }
-    }
-
-    /// A hint that names those with tables.
-    fn listed(&self) -> String {
-        let names: Vec<String> =
-            self.names.iter().take(LISTED).map(|one| name_words(one)).collect();
-        let names = names.join(", ");
-        match self.names.len().saturating_sub(LISTED) {
-            0 => format!("Schemas with tables: {names}."),
-            more => format!("Schemas with tables: {names} and {more} more."),
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_postgres::types::Type;
 
 use super::readings::{Comparison, OwnReading, hint_for_left, left};
+use crate::message::listed;
 use crate::retoast::error::RetoastError;
 use crate::retoast::result::{Common, SkippedRow};
 use crate::retoast::sql;
@@ -276,10 +277,7 @@ impl Conversion<'_> {
         if !ended || rows.is_empty() {
             return error;
         }
-        let mut named = rows.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-        if rows.len() > NAMED {
-            named = format!("{named} and {} more", rows.len() - NAMED);
-        }
+        let named = listed(&rows, NAMED);
         let name = self.guard.name();
         for ctid in rows {
             let reason =
