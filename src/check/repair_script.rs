@@ -85,7 +85,7 @@ impl<'f> Script<'f> {
             let why = format!(
                 "Pages of {table} have wrong checksums: this session reads them as they are."
             );
-            self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
+            self.explained(&why, "SET ignore_checksum_failure = on;\n");
         }
         if let (Some((toast, _)), false) = (&self.facts.toast, self.facts.is_catalog) {
             // REINDEX would make entries for them, by what is read there
@@ -103,15 +103,16 @@ impl<'f> Script<'f> {
                      nothing. Then check the table again: what is wrong with its values out of line is known only \
                      then, so that no other statement is printed for them here."
                 );
-                self.out.push(format!("{}{reindex}\n", commented(&why)));
+                self.explained(&why, &format!("{reindex}\n"));
             }
             (Some(risk), _) => self.comment(&format!(
                 "No REINDEX of the TOAST relation of {table}, though its index and its chunks differ: {risk}. First \
                  follow what is said of its values; then check the table again."
             )),
-            (None, None) => self.comment(&format!(
-                "No repair statement for the TOAST relation of {table}: it has no index that could be rebuilt."
-            )),
+            (None, None) => self.none_for(
+                &format!("the TOAST relation of {table}"),
+                "it has no index that could be rebuilt.",
+            ),
         }
     }
 
@@ -131,21 +132,19 @@ impl<'f> Script<'f> {
         if let (Some(reindex), None, true) = (&index.reindex, &index.risk, has_revived) {
             let why = "Whoever met the deleted chunks may have marked their index entries dead, so that the \
                        index does not lead to them: it is rebuilt.";
-            self.out.push(format!("{}{reindex}\n", commented(why)));
+            self.explained(why, &format!("{reindex}\n"));
         }
     }
 
     fn row(&mut self, row: &'f DamagedRow) {
         let facts = self.facts;
-        let place = format!("the row at {} of {}", row.ctid, facts.table);
+        let place = self.place(row);
         if !row.is_readable && row.broken.is_none() {
-            return self.comment(&format!(
-                "No repair statement for {place}: it is damaged beyond this value, and UPDATE may crash the \
-                 server. See its other findings."
-            ));
+            let why = "it is damaged beyond this value, and UPDATE may crash the server. See its other findings.";
+            return self.none_for(&place, why);
         }
         if !row.is_live && !row.is_refused {
-            return self.comment(&format!("No repair statement for {place}: SQL does not see it."));
+            return self.none_for(&place, "SQL does not see it.");
         }
         match &row.broken {
             Some(broken) if broken.is_lost || broken.is_page => {
@@ -154,7 +153,7 @@ impl<'f> Script<'f> {
             _ => {}
         }
         if let Some(why) = self.obstacle(row) {
-            return self.comment(&format!("No repair statement for {place}: {why}"));
+            return self.none_for(&place, &why);
         }
         if row.broken.is_some() {
             return self.store_row_anew(row);
@@ -163,19 +162,11 @@ impl<'f> Script<'f> {
             row.values.iter().map(|value| (value, self.remedies.remedy(row, value))).collect();
         let mut is_open = false;
         for (value, remedy) in &remedies {
-            let column = quote_identifier(&value.column);
-            match remedy {
-                Remedy::None(why) => {
-                    is_open = true;
-                    self.comment(&format!("No repair statement for {column} in {place}: {why}"));
-                }
-                Remedy::Freeze(_)
-                | Remedy::AfterReindex
-                | Remedy::StoreAnew
-                | Remedy::GiveUp(_) => {
-                    is_open = true;
-                }
-                Remedy::SetNull | Remedy::SetNullAfter(_) | Remedy::StoreRowAnew => {}
+            is_open |=
+                !matches!(remedy, Remedy::SetNull | Remedy::SetNullAfter(_) | Remedy::StoreRowAnew);
+            if let Remedy::None(why) = remedy {
+                let column = quote_identifier(&value.column);
+                self.none_for(&format!("{column} in {place}"), why);
             }
         }
         if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreAnew)) {
@@ -201,22 +192,21 @@ impl<'f> Script<'f> {
         let facts = self.facts;
         let mut analyzed: BTreeSet<&str> = BTreeSet::new();
         for row in rows {
-            let place = format!("the row at {} of {}", row.ctid, facts.table);
+            let place = self.place(row);
             let Some(described) = facts.statistics.get(&row.ctid) else {
-                self.comment(&format!(
-                    "No repair statement for {place}: it is a row of a system catalog. Restore it from a backup, or drop and create \
-                     anew what it describes."
-                ));
+                let why = "it is a row of a system catalog. Restore it from a backup, or drop and create anew what it \
+                           describes.";
+                self.none_for(&place, why);
                 continue;
             };
             if let Some(why) = self.why_not_deleted(row) {
-                self.comment(&format!("No repair statement for {place}: {why}"));
+                self.none_for(&place, why);
                 continue;
             }
             analyzed.extend(described.as_deref());
             let why = format!("Statistics in {place} are lost: ANALYZE computes them anew.");
             let at = where_row(row.ctid, row.xmin, &row.guard);
-            self.out.push(format!("{}DELETE FROM {}\n{at};\n", commented(&why), facts.table));
+            self.explained(&why, &format!("DELETE FROM {}\n{at};\n", facts.table));
         }
         self.out.extend(analyzed.into_iter().map(|table| format!("ANALYZE {table};\n")));
     }
@@ -262,17 +252,18 @@ impl<'f> Script<'f> {
 
     /// Whether `heap_force_kill` and `heap_force_freeze` can be used on a page with so many line pointers: their array has
     /// `MaxHeapTuplesPerPage` entries, is indexed from 0 by item numbers and read for all of the page, and what lies
-    /// behind it is overwritten (`heap_surgery.c`).
-    fn surgery_is_safe(&self, page_items: u16) -> bool {
-        usize::from(page_items) < self.facts.page_size.max_heap_tuples()
-    }
-
-    fn no_surgery(&mut self, place: &str, page_items: u16) {
+    /// behind it is overwritten (`heap_surgery.c`). Otherwise the script says that nothing repairs `place`.
+    fn surgery_is_safe(&mut self, page_items: u16, place: &str) -> bool {
         let most = self.facts.page_size.max_heap_tuples() - 1;
-        self.comment(&format!(
-            "No repair statement for {place}: its page has {page_items} line pointers, and heap_force_kill and heap_force_freeze of \
-             pg_surgery crash the server on a page with more than {most}. Restore the block from a backup."
-        ));
+        let is_safe = usize::from(page_items) <= most;
+        if !is_safe {
+            let why = format!(
+                "its page has {page_items} line pointers, and heap_force_kill and heap_force_freeze of pg_surgery crash the \
+                 server on a page with more than {most}. Restore the block from a backup."
+            );
+            self.none_for(place, &why);
+        }
+        is_safe
     }
 
     /// Sets all columns of a row that can be set, in one statement: its address changes with it.
@@ -317,14 +308,13 @@ impl<'f> Script<'f> {
         if columns.is_empty() {
             return;
         }
-        let most = refused.iter().map(|chunk: &ChunkTuple| chunk.page_items).max().unwrap_or(0);
-        let most = if row.is_refused { most.max(row.page_items) } else { most };
-        if !self.surgery_is_safe(most) {
-            return self.no_surgery(&format!("the row at {} of {}", row.ctid, facts.table), most);
+        let own = if row.is_refused { row.page_items } else { 0 };
+        if !self.surgery_is_safe(most_items(&refused).max(own), &self.place(row)) {
+            return;
         }
         if vacuums {
             let why = "The next statement meets chunks that are deleted: they must be gone.";
-            self.out.push(format!("{}VACUUM {};\n", commented(why), facts.table));
+            self.explained(why, &format!("VACUUM {};\n", facts.table));
         }
         if let (Some((toast, _)), false) = (&facts.toast, refused.is_empty()) {
             let why =
@@ -333,37 +323,36 @@ impl<'f> Script<'f> {
         }
         let mut xmin = row.xmin;
         if row.is_refused {
-            let why = format!(
-                "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
-                 deleted.",
-                row.ctid
-            );
-            self.freeze(&why, &facts.table, &[(row.ctid, [row.xmin, row.xmax])]);
+            self.freeze_row(row, "");
             xmin = FROZEN;
         }
         self.nulls += columns.len();
         conditions.splice(0..0, row.guard.iter().cloned());
         let place = where_row(row.ctid, xmin, &conditions);
-        self.out.push(format!(
-            "UPDATE ONLY {} SET {}\n{place};\n",
-            facts.table,
-            columns.join(", ")
-        ));
+        let columns = columns.join(", ");
+        self.out.push(format!("UPDATE ONLY {} SET {columns}\n{place};\n", facts.table));
+    }
+
+    /// Makes a row visible whose transaction IDs the server refuses.
+    fn freeze_row(&mut self, row: &DamagedRow, then: &str) {
+        let why = format!(
+            "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was deleted.{then}",
+            row.ctid
+        );
+        self.freeze(&why, &self.facts.table, &[(row.ctid, [row.xmin, row.xmax])]);
     }
 
     /// Why a lost column cannot be set to NULL.
     fn why_not_null(&self, row: &DamagedRow, name: &str) -> Option<String> {
-        let RepairFacts { table, columns, .. } = self.facts;
-        let column = quote_identifier(name);
+        let columns = &self.facts.columns;
+        let place = format!("{} in {}", quote_identifier(name), self.place(row));
         if let Some(why) = columns.is_bound(row, name) {
-            let place = format!("{column} in the row at {} of {table}", row.ctid);
-            return Some(format!("No repair statement for {place}: {why}"));
+            return Some(none_for(&place, &why));
         }
         let why = columns.why_not_null(name)?;
         Some(format!(
-            "{column} in the row at {} of {table} is lost, but the column {why}: no statement is printed for the row. \
-             UPDATE it to what you choose, and check again.",
-            row.ctid
+            "{place} is lost, but the column {why}: no statement is printed for the row. UPDATE it to what you choose, \
+             and check again."
         ))
     }
 
@@ -378,19 +367,17 @@ impl<'f> Script<'f> {
             let is_fixed = columns.refusing_null.contains_key(&value.column)
                 || columns.generated.contains(&value.column);
             let bound = columns.is_bound(row, &value.column);
-            let why = format!(
-                "No repair statement for {column} in the row at {} of {table} by itself: {why} Its bytes are saved.",
-                row.ctid
-            );
+            let place = format!("{column} in {} by itself", self.place(row));
+            let why = none_for(&place, &format!("{why} Its bytes are saved."));
             if is_fixed || bound.is_some() {
                 self.comment(&format!("{why} UPDATE it to what you choose."));
                 continue;
             }
             let place = where_row(row.ctid, row.xmin, &row.guard);
-            self.out.push(format!(
-                "{}\\if :{{?give_up}}\nUPDATE ONLY {table} SET {column} = NULL\n{place};\n\\endif\n",
-                commented(&format!("{why} What comes next gives it up: psql runs it only with -v give_up=1."))
-            ));
+            self.explained(
+                &format!("{why} What comes next gives it up: psql runs it only with -v give_up=1."),
+                &format!("\\if :{{?give_up}}\nUPDATE ONLY {table} SET {column} = NULL\n{place};\n\\endif\n"),
+            );
         }
     }
 
@@ -409,7 +396,7 @@ impl<'f> Script<'f> {
             quote_identifier(&other.column),
             other.ctid,
         );
-        self.out.push(format!("{}{rewrite}VACUUM {};\n", commented(&why), self.facts.table));
+        self.explained(&why, &format!("{rewrite}VACUUM {};\n", self.facts.table));
     }
 
     /// Whether there is a statement.
@@ -420,20 +407,18 @@ impl<'f> Script<'f> {
             "All chunks of {value} are there, but some are deleted, or the server refuses their transaction \
              IDs: they become live. Do not VACUUM before."
         );
-        let most = chunks.iter().map(|chunk| chunk.page_items).max().unwrap_or(0);
-        if !self.surgery_is_safe(most) {
-            self.no_surgery(value, most);
-            return false;
+        let is_safe = self.surgery_is_safe(most_items(chunks), value);
+        if is_safe {
+            self.freeze(&why, toast, &headers(chunks));
         }
-        self.freeze(&why, toast, &headers(chunks));
-        true
+        is_safe
     }
 
     /// Makes tuples live whose `xmin` and `xmax` are still these. `relation` is quoted.
     fn freeze(&mut self, why: &str, relation: &str, tuples: &[(ItemPointer, [u32; 2])]) {
         let Some(pageinspect) = &self.facts.pageinspect else { return };
         let items = pageinspect.function("heap_page_items");
-        let mut text = format!("{}{}", commented(why), self.surgery());
+        let mut text = self.surgery().to_owned();
         for (tid, [xmin, xmax]) in tuples {
             text.push_str(&format!(
                 "SELECT {}\n  FROM {items}({})\n \
@@ -443,7 +428,7 @@ impl<'f> Script<'f> {
                 tid.item,
             ));
         }
-        self.out.push(text);
+        self.explained(why, &text);
     }
 
     /// The statement that makes the extension, where it was not asked for yet. Everybody may create functions with the
@@ -464,26 +449,23 @@ impl<'f> Script<'f> {
             .filter(|(value, _)| !facts.columns.generated.contains(&value.column))
             .map(|(value, _)| format!("{} = {}", quote_identifier(&value.column), value.fresh))
             .collect();
+        let place = self.place(row);
         if set.is_empty() {
-            return self.comment(&format!(
-                "No repair statement for the row at {} of {}: the only value to be stored again is in a generated column.",
-                row.ctid, facts.table
-            ));
+            let why = "the only value to be stored again is in a generated column.";
+            return self.none_for(&place, why);
         }
         let why = format!(
-            "SQL reads values in the row at {} of {} by the TOAST index, though their chunks or their pointers say something \
-             else: they are stored anew as SQL reads them now. Then check the table again.",
-            row.ctid, facts.table
+            "SQL reads values in {place} by the TOAST index, though their chunks or their pointers say something else: \
+             they are stored anew as SQL reads them now. Then check the table again."
         );
-        let place = where_row(row.ctid, row.xmin, &row.guard);
-        let why = commented(&why);
+        let at = where_row(row.ctid, row.xmin, &row.guard);
         let set = set.join(", ");
-        self.out.push(format!("{why}UPDATE ONLY {} SET {set}\n{place};\n", facts.table));
+        self.explained(&why, &format!("UPDATE ONLY {} SET {set}\n{at};\n", facts.table));
     }
 
     /// Why neither UPDATE nor DELETE will do for a row.
     fn why_anew(&self, row: &DamagedRow) -> String {
-        let place = format!("the row at {} of {}", row.ctid, self.facts.table);
+        let place = self.place(row);
         if let Some(first) = row.broken.as_ref().and_then(|broken| broken.columns.first()) {
             let column = quote_identifier(first);
             return format!(
@@ -515,10 +497,10 @@ impl<'f> Script<'f> {
             "none of its columns can be read"
         };
         let Some(pageinspect) = &self.facts.pageinspect else {
-            return self.comment(&format!("No repair statement for {place}: {why}."));
+            return self.none_for(&place, &format!("{why}."));
         };
-        if !self.surgery_is_safe(row.page_items) {
-            return self.no_surgery(&place, row.page_items);
+        if !self.surgery_is_safe(row.page_items, &place) {
+            return;
         }
         let why = format!(
             "SQL fails at {place}, or reads it wrong: {why}. It is removed, which is not undone: what could be \
@@ -528,15 +510,15 @@ impl<'f> Script<'f> {
         let surgery = self.surgery();
         let page = pageinspect.raw_page(&quote_literal(relation), "main", &block.to_string());
         // heap_page_items of older minor versions (14.9, 16.4) fails at a t_hoff past the tuple's end
-        self.out.push(format!(
-            "{}{surgery}SELECT {}\n  FROM {page} AS page\n \
+        let sql = format!(
+            "{surgery}SELECT {}\n  FROM {page} AS page\n \
              WHERE pg_catalog.encode(pg_catalog.substr(page, {}, {LINE_POINTER_SIZE}), 'hex') = '{}';\n{}",
-            commented(&why),
             self.facts.surgery("heap_force_kill", relation, row.ctid),
             line_pointer_offset(item) + 1,
             hex(&row.pointer),
             self.unchained(row),
-        ));
+        );
+        self.explained(&why, &sql);
     }
 
     /// The statement that clears the line pointer of a removed row.
@@ -562,29 +544,24 @@ impl<'f> Script<'f> {
                  space of a copy. Then check again.",
                 listed(blocks)
             );
-            self.out.push(format!(
-                "{}\\if :{{?zero_pages}}\nSET zero_damaged_pages = on;\nVACUUM FULL {relation};\n\
-                 RESET zero_damaged_pages;\n\\endif\n",
-                commented(&why)
-            ));
+            let sql = format!(
+                "\\if :{{?zero_pages}}\nSET zero_damaged_pages = on;\nVACUUM FULL {relation};\n\
+                 RESET zero_damaged_pages;\n\\endif\n"
+            );
+            self.explained(&why, &sql);
         }
     }
 
     /// Copies the row's other columns, removes the row without reading its pointers, and inserts the copy.
     fn store_row_anew(&mut self, row: &DamagedRow) {
         let RepairFacts { table, schema, oid, columns, .. } = self.facts;
-        if !self.surgery_is_safe(row.page_items) {
-            return self.no_surgery(&format!("the row at {} of {table}", row.ctid), row.page_items);
+        let place = self.place(row);
+        if !self.surgery_is_safe(row.page_items, &place) {
+            return;
         }
         if row.is_refused {
-            let why = format!(
-                "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
-                 deleted. Then check again.",
-                row.ctid
-            );
-            return self.freeze(&why, table, &[(row.ctid, [row.xmin, row.xmax])]);
+            return self.freeze_row(row, " Then check again.");
         }
-        let place = format!("the row at {} of {table}", row.ctid);
         let why = self.why_anew(row);
         let damaged = row.values.iter().map(|value| &value.column);
         let lost: Vec<&String> =
@@ -639,21 +616,42 @@ impl<'f> Script<'f> {
         );
         let surgery = self.surgery();
         self.nulls += lost_names.len();
-        self.out.push(format!(
-            "{}{surgery}CREATE TABLE {copy} AS SELECT {copied} FROM ONLY {table}\n{place};\n\
+        let sql = format!(
+            "{surgery}CREATE TABLE {copy} AS SELECT {copied} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
              LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
              {}COMMIT;\n{}{}",
-            commented(&why),
             quoted_block(&body),
             self.unchained(row),
             commented(&format!("Once the row is there again: DROP TABLE {copy};")),
-        ));
+        );
+        self.explained(&why, &sql);
+    }
+
+    fn place(&self, row: &DamagedRow) -> String {
+        format!("the row at {} of {}", row.ctid, self.facts.table)
+    }
+
+    /// Adds statements, and before them why they are there.
+    fn explained(&mut self, why: &str, sql: &str) {
+        self.out.push(format!("{}{sql}", commented(why)));
     }
 
     fn comment(&mut self, text: &str) {
-        self.out.push(commented(text));
+        self.explained(text, "");
     }
+
+    fn none_for(&mut self, place: &str, why: &str) {
+        self.comment(&none_for(place, why));
+    }
+}
+
+fn none_for(place: &str, why: &str) -> String {
+    format!("No repair statement for {place}: {why}")
+}
+
+fn most_items(chunks: &[ChunkTuple]) -> u16 {
+    chunks.iter().map(|chunk| chunk.page_items).max().unwrap_or(0)
 }
 
 /// The statement that runs a block of PL/pgSQL.

@@ -669,11 +669,10 @@ impl<'a> Throttle<'a> {
     /// The answer of the throttle query, if the user has set one.
     async fn throttle_query(&self) -> Result<Option<bool>, RetoastError> {
         let Some(sql) = &self.options.limits.throttle_query else { return Ok(None) };
-        let ask = async |connection: &Connection| {
+        let asked = self.measuring.with_connection(async |connection: &Connection| {
             connection.reading_for_user(async || metrics::truth(connection, sql).await).await
-        };
-        let asked = self.measuring.with_connection(ask).await;
-        match asked {
+        });
+        match asked.await {
             Ok(answer) => Ok(Some(answer)),
             Err(RetoastError::Live(error)) => Err(RetoastError::end_run(format!(
                 "throttle query {}: {error}",

@@ -403,12 +403,10 @@ impl<'a> Guard<'a> {
         types: &[Type],
     ) -> Result<Statement, RetoastError> {
         let connection = self.session.connection(job);
-        let parse = async || Ok(connection.prepared(sql, types).await?);
-        if connection.knows(sql) {
-            parse().await
-        } else {
-            self.in_opening(job, async |_| parse().await).await
+        if !connection.knows(sql) {
+            self.in_opening(job, async |_| Ok(connection.prepared(sql, types).await?)).await?;
         }
+        Ok(connection.prepared(sql, types).await?)
     }
 
     /// Retries if the catalog rows of the table were updated but everything that the task needs is unchanged, for
