@@ -377,8 +377,12 @@ impl PageFindings for Collector<'_> {
                     self.blocks.looked.chunks += chunks;
                 }
             }
-            Err(error) => match custom_damage(pointer, &error) {
-                Some(damage) => self.blocks.findings.push(at_value(damage, place)),
+            Err(error) => match code(pointer, &error) {
+                Some(code) => {
+                    let expected = "a value that its toaster can read";
+                    let damage = Damage::new(code, expected, error.to_string());
+                    self.blocks.findings.push(at_value(damage, place));
+                }
                 None => self.blocks.remarks.unknown.note(&place),
             },
         }
@@ -408,11 +412,6 @@ const VERSION_AT: usize = 16;
 
 /// What `error` means for the value of a pluggable toaster's `pointer`; `None` where it is no damage: a toaster that is
 /// not known here.
-fn custom_damage(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Damage> {
-    let code = code(pointer, error)?;
-    Some(Damage::new(code, "a value that its toaster can read", error.to_string()))
-}
-
 fn code(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Code> {
     Some(match error {
         ToastError::Inside { error, .. } => code(pointer, error)?,

@@ -247,15 +247,12 @@ impl Formats<'_> {
                 continue;
             }
             let bytes = at.checked_sub(LENGTH_WORD).and_then(|at| content.get(at..)).unwrap_or(&[]);
-            let length = self.datum(&of, element, bytes, depth).map_err(|damage| {
-                let Damage { code, expected, found, chunk } = damage;
-                let code = if code == Code::Content { Code::Array } else { code };
-                Damage {
-                    code,
-                    expected,
-                    found: format!("{found}, in element {}", index + 1),
-                    chunk,
+            let length = self.datum(&of, element, bytes, depth).map_err(|mut damage| {
+                if damage.code == Code::Content {
+                    damage.code = Code::Array;
                 }
+                damage.found.push_str(&format!(", in element {}", index + 1));
+                damage
             })?;
             at = of.align.align(at + length);
         }
@@ -420,10 +417,7 @@ impl Formats<'_> {
         if word & 0x8000_0000 == 0 {
             return self.old_hstore(pairs, content);
         }
-        let start = pairs.saturating_mul(8).saturating_add(4);
-        let Some(strings) = content.get(start..) else {
-            return wrong(format!("{pairs} pairs"), format!("{} bytes", content.len()));
-        };
+        let strings = behind_entries(content, pairs, 8, "pairs")?;
         let mut from: usize = 0;
         let mut last_key: Option<&[u8]> = None;
         for index in 0..pairs * 2 {
@@ -484,10 +478,7 @@ impl Formats<'_> {
     /// `ts_type.h`: entries in order, in front of words and positions.
     fn tsvector(&self, content: &[u8]) -> Verdict {
         let count = self.order.u32(content, 0).unwrap_or(u32::MAX) as usize;
-        let start = count.saturating_mul(4).saturating_add(4);
-        let Some(words) = content.get(start..) else {
-            return wrong(format!("{count} words"), format!("{} bytes", content.len()));
-        };
+        let words = behind_entries(content, count, 4, "words")?;
         let mut before: Option<&[u8]> = None;
         for index in 0..count {
             let entry = self.order.u32(content, 4 + index * 4).unwrap_or(0);
@@ -533,10 +524,7 @@ impl Formats<'_> {
     fn tsquery(&self, content: &[u8]) -> Verdict {
         const ITEM: usize = 12;
         let count = self.order.u32(content, 0).unwrap_or(u32::MAX) as usize;
-        let start = count.saturating_mul(ITEM).saturating_add(4);
-        let Some(words) = content.get(start..) else {
-            return wrong(format!("{count} items"), format!("{} bytes", content.len()));
-        };
+        let words = behind_entries(content, count, ITEM, "items")?;
         for index in 0..count {
             let at = 4 + index * ITEM;
             let item = content.get(at..at + ITEM).unwrap_or(&[]);
@@ -607,6 +595,20 @@ const LOWER_INF: u8 = 0x08;
 const UPPER_INF: u8 = 0x10;
 /// The item holds an offset instead of a length (`MULTIRANGE_ITEM_OFF_BIT`).
 const OFFSET: u32 = 0x8000_0000;
+
+/// What follows a number of entries of this size and the count in front of them.
+fn behind_entries<'c>(
+    content: &'c [u8],
+    count: usize,
+    size: usize,
+    what: &str,
+) -> Result<&'c [u8], Damage> {
+    let start = count.saturating_mul(size).saturating_add(4);
+    match content.get(start..) {
+        Some(rest) => Ok(rest),
+        None => wrong(format!("{count} {what}"), format!("{} bytes", content.len())),
+    }
+}
 
 /// `inet_struct`: family, bits, address.
 fn inet(content: &[u8], is_cidr: bool) -> Verdict {

@@ -13,6 +13,7 @@ use super::salvage_custom::CustomValue;
 use super::subject::{SeenPage, Subject};
 use super::tuple::INFOMASK2_AT;
 use super::value::{ChunkSeen, decompressed};
+use crate::message::listed;
 use toast_format::codec::{Method, datum, pglz};
 use toast_format::disk::tuple::infomask2;
 use toast_format::disk::varlena::{VARTAG_ONDISK, tc_method, tc_raw_size};
@@ -242,10 +243,7 @@ pub(super) fn external(
         doubted.extend(piece.doubt.map(|doubt| (doubt, piece.seq)));
         saved.stored.push((u64::from(seq) * u64::from(limit), data));
     }
-    doubted.sort_unstable();
-    for chunks in doubted.chunk_by(|a, b| a.0 == b.0) {
-        saved.guesses.push(doubt(chunks));
-    }
+    saved.guesses.extend(doubts(doubted));
     is_sure &= !saved.fill_gap(expected, limit, |seq| size_of(seq, stored_size) as usize);
     saved.put_together(pointer, stored_size, order);
     // an order that hangs on damaged numbers is a guess
@@ -340,10 +338,8 @@ pub(super) fn custom(
             _ => false,
         };
     }
-    let mut doubted: Vec<(ChunkDoubt, i32)> =
-        all().filter_map(|piece| Some((piece.doubt?, piece.seq))).collect();
-    doubted.sort_unstable();
-    saved.guesses.extend(doubted.chunk_by(|a, b| a.0 == b.0).map(doubt));
+    let doubted = all().filter_map(|piece| Some((piece.doubt?, piece.seq)));
+    saved.guesses.extend(doubts(doubted.collect()));
     saved.stray = parts.into_iter().flatten().collect();
     saved
 }
@@ -363,14 +359,13 @@ fn size_by_chunks(pieces: &[SavedChunk], limit: u32) -> Option<u32> {
     (!size.is_multiple_of(limit)).then_some(size)
 }
 
+fn doubts(mut doubted: Vec<(ChunkDoubt, i32)>) -> Vec<String> {
+    doubted.sort_unstable();
+    doubted.chunk_by(|a, b| a.0 == b.0).map(doubt).collect()
+}
+
 fn doubt(chunks: &[(ChunkDoubt, i32)]) -> String {
-    const NAMED: usize = 8;
-    let named: Vec<String> =
-        chunks.iter().take(NAMED).map(|(_, seq)| format!("chunk {seq}")).collect();
-    let more = match chunks.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let named: Vec<String> = chunks.iter().map(|(_, seq)| format!("chunk {seq}")).collect();
     let (is, are) = match chunks.first() {
         Some((ChunkDoubt::PageRefused, _)) => {
             (" is on a page that is refused", " are on pages that are refused")
@@ -383,7 +378,7 @@ fn doubt(chunks: &[(ChunkDoubt, i32)]) -> String {
         _ => (" is deleted", " are deleted"),
     };
     let what = if chunks.len() == 1 { is } else { are };
-    format!("{}{more}{what}", named.join(", "))
+    format!("{}{what}", listed(&named, 8))
 }
 
 impl SalvagedValue {

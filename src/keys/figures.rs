@@ -196,7 +196,7 @@ impl<'t> Table<'t> {
         if lost.get(Of::Values) == 0 {
             return None;
         }
-        let raw = self.all_bytes();
+        let raw = self.tree.whole().map_or(0, |whole| whole.total.get(Of::Bytes));
         let kept = self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0).count();
         let listed = (kept - left.len()) as u64;
         let bytes = lost.get(Of::Bytes) as f64;
@@ -207,10 +207,6 @@ impl<'t> Table<'t> {
             stored_bytes: (stored_bytes * self.factor).round() as u64,
             share: round(bytes / raw.max(1) as f64),
         })
-    }
-
-    fn all_bytes(&self) -> u64 {
-        self.tree.whole().map_or(0, |whole| whole.total.get(Of::Bytes))
     }
 
     fn buffers(&self, figures: &PathFigures, of: Of) -> Interval {

@@ -197,8 +197,11 @@ fn listed_in(row: &Row) -> Result<Listed, LiveError> {
 /// Keeps the root of those relations that are reported as parts of it: `every` one of all tables', else those whose
 /// parent was meant, and none that was named itself.
 pub(crate) fn roll_up(listed: &mut [Listed], found: &[Selected], every: bool, none: bool) {
-    let inherited: HashSet<_> =
-        found.iter().filter(|found| found.how.is_inherited()).map(|found| found.oid).collect();
+    let inherited: HashSet<_> = found
+        .iter()
+        .filter(|found| matches!(found.how, How::Inherited { .. }))
+        .map(|found| found.oid)
+        .collect();
     let named: HashSet<_> =
         found.iter().filter(|found| found.how == How::Named).map(|found| found.oid).collect();
     let roots: HashSet<_> = listed

@@ -32,10 +32,6 @@ pub enum How {
 }
 
 impl How {
-    pub(crate) fn is_inherited(self) -> bool {
-        matches!(self, How::Inherited { .. })
-    }
-
     /// Whether a relation that does not fit the request is left out, and not an error.
     pub(crate) fn leaves_out(self) -> bool {
         matches!(self, How::Matched | How::Inherited { from_named: false })

@@ -17,14 +17,6 @@ pub(super) const LONGEST_TEXT: i64 = 20_000;
 /// What the view shows in place of the text of another user's statement.
 const HIDDEN: &str = "<insufficient privilege>";
 
-/// A statement of the view that may be about the table.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct LoggedStatement {
-    pub(crate) query: String,
-    /// Rows returned or changed.
-    pub(crate) rows: f64,
-}
-
 /// What the view gave.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Statements {
@@ -34,8 +26,8 @@ pub(crate) enum Statements {
     Unreadable(String),
 
     Read {
-        /// Statements whose text has the table's name in it.
-        list: Vec<LoggedStatement>,
+        /// Statements whose text has the table's name in it, and the rows that each returned or changed.
+        list: Vec<(String, f64)>,
         /// Statements of this database whose text this user may not see.
         hidden: u64,
         /// Whether no other relation of the database has the table's name, so that the name alone
@@ -132,7 +124,7 @@ impl Statements {
         let mut hidden = 0;
         for row in rows {
             match row.try_get::<_, Option<String>>(0)?.filter(|query| query != HIDDEN) {
-                Some(query) => list.push(LoggedStatement { query, rows: row.try_get(1)? }),
+                Some(query) => list.push((query, row.try_get(1)?)),
                 None => hidden += 1,
             }
         }
@@ -153,13 +145,6 @@ impl Statements {
     }
 }
 
-impl LoggedStatement {
-    /// Whether this program has sent it, which is nobody's use of the table.
-    fn is_own(&self) -> bool {
-        self.query.contains(OWN)
-    }
-}
-
 fn column_use(statements: &Statements, named: QualifiedColumn<'_>, live_rows: f64) -> ColumnUse {
     let (list, hidden) = match statements {
         Statements::NotInstalled => return ColumnUse::NotThere,
@@ -177,15 +162,16 @@ fn column_use(statements: &Statements, named: QualifiedColumn<'_>, live_rows: f6
     let mut updates = 0.0;
     let mut unclear = 0.0;
     let mut telling = 0;
-    for statement in list.iter().filter(|statement| !statement.is_own()) {
-        let sum = match use_of(&statement.query, named) {
+    // this program's own are nobody's use of the table
+    for (query, rows) in list.iter().filter(|(query, _)| !query.contains(OWN)) {
+        let sum = match use_of(query, named) {
             StatementUse::None => continue,
             StatementUse::Read => &mut reads,
             StatementUse::Insert => &mut inserts,
             StatementUse::Update => &mut updates,
             StatementUse::Unclear => &mut unclear,
         };
-        *sum += statement.rows;
+        *sum += rows;
         telling += 1;
     }
     let writes = updates + f64::max(inserts - live_rows, 0.0);
@@ -212,82 +198,49 @@ struct Mention {
     next: usize,
     /// Whether it is what an INSERT, UPDATE, DELETE or COPY changes or copies.
     target: bool,
+    /// Whether the name may be another table's.
+    is_ambiguous: bool,
 }
 
 /// Key words that begin a part of a statement.
-const PARTS: [&str; 12] = [
-    "select",
-    "from",
-    "join",
-    "where",
-    "set",
-    "group",
-    "order",
-    "having",
-    "returning",
-    "on",
-    "values",
-    "using",
-];
+const PARTS: &str = "select from join where set group order having returning on values using";
 
 /// How a statement uses the column, by its text.
 fn use_of(text: &str, named: QualifiedColumn<'_>) -> StatementUse {
     let tokens = tokens(text);
-    let mut mentions = Vec::new();
-    for index in 0..tokens.len() {
-        match mention(&tokens, index, named) {
-            Some(Ok(mention)) => mentions.push(mention),
-            Some(Err(Ambiguous)) => return StatementUse::Unclear,
-            None => {}
-        }
+    let mentions: Vec<Mention> =
+        (0..tokens.len()).filter_map(|index| mention(&tokens, index, named)).collect();
+    if mentions.iter().any(|mention| mention.is_ambiguous) {
+        return StatementUse::Unclear;
     }
     if mentions.is_empty() {
         return StatementUse::None;
     }
-    let first = tokens.iter().find(|token| **token != Token::Symbol('('));
-    let verb = |keywords: &[&str]| first.is_some_and(|token| token.is_one_of(keywords));
-    let target = mentions.iter().find(|mention| mention.target);
+    let verb = match tokens.iter().find(|token| **token != Token::Symbol('(')) {
+        Some(Token::Word { text, quoted: false }) => text,
+        _ => return StatementUse::Unclear,
+    };
     let read = if names_column(&tokens, named) { StatementUse::Read } else { StatementUse::None };
     let writes = ["insert", "update", "delete", "merge"];
-    if verb(&["select", "table"]) {
-        return if verb(&["table"]) { StatementUse::Read } else { read };
-    }
-    if verb(&["with"]) {
-        let changes = tokens.iter().any(|token| token.is_one_of(&writes));
-        return if changes { StatementUse::Unclear } else { read };
-    }
-    if verb(&["delete"]) {
-        return StatementUse::None;
-    }
-    let Some(target) = target else {
-        return if verb(&["insert", "update", "copy"]) { read } else { StatementUse::Unclear };
-    };
-    let rest = tokens.get(target.next..).unwrap_or_default();
-    if verb(&["insert"]) {
-        if lists_column(rest, named) { StatementUse::Insert } else { StatementUse::None }
-    } else if verb(&["update"]) {
-        if sets_column(rest, named) { StatementUse::Update } else { StatementUse::None }
-    } else if verb(&["copy"]) {
-        let from = rest.iter().any(|token| token.is_keyword("from"));
-        match lists_column(rest, named) {
-            true if from => StatementUse::Insert,
-            true => StatementUse::Read,
-            false => StatementUse::None,
+    let target = mentions.iter().find(|mention| mention.target);
+    let rest = target.map(|target| tokens.get(target.next..).unwrap_or_default());
+    match (verb.as_str(), rest) {
+        ("table", _) => StatementUse::Read,
+        ("with", _) if tokens.iter().any(|token| token.is_one_of(&writes)) => StatementUse::Unclear,
+        ("select" | "with", _) | ("insert" | "update" | "copy", None) => read,
+        ("insert", Some(rest)) if lists_column(rest, named) => StatementUse::Insert,
+        ("update", Some(rest)) if sets_column(rest, named) => StatementUse::Update,
+        ("copy", Some(rest)) if lists_column(rest, named) => {
+            let is_load = rest.iter().any(|token| token.is_keyword("from"));
+            if is_load { StatementUse::Insert } else { StatementUse::Read }
         }
-    } else {
-        StatementUse::Unclear
+        ("delete", _) | ("insert" | "update" | "copy", Some(_)) => StatementUse::None,
+        _ => StatementUse::Unclear,
     }
 }
 
-/// The name may be another table's.
-struct Ambiguous;
-
 /// Whether the token at `index` names the table where a table may stand.
-fn mention(
-    tokens: &[Token],
-    index: usize,
-    named: QualifiedColumn<'_>,
-) -> Option<Result<Mention, Ambiguous>> {
+fn mention(tokens: &[Token], index: usize, named: QualifiedColumn<'_>) -> Option<Mention> {
     if !tokens.get(index)?.is_name(named.table) {
         return None;
     }
@@ -304,16 +257,14 @@ fn mention(
     let mut earlier = tokens.get(..before).unwrap_or_default().iter().rev();
     let listed = *token == Token::Symbol(',')
         && earlier
-            .find(|token| token.is_one_of(&PARTS))
+            .find(|token| PARTS.split(' ').any(|part| token.is_keyword(part)))
             .is_some_and(|part| part.is_one_of(&["from", "join", "using"]));
     let target = token.is_one_of(&["update", "into", "copy"]);
     if !target && !listed && !token.is_one_of(&["from", "join", "using", "table"]) {
         return None;
     }
-    if !qualified && !named.unique_name {
-        return Some(Err(Ambiguous));
-    }
-    Some(Ok(Mention { next: index + 1, target }))
+    let is_ambiguous = !qualified && !named.unique_name;
+    Some(Mention { next: index + 1, target, is_ambiguous })
 }
 
 /// Whether the column is named anywhere, or all columns are meant by a `*`.
@@ -521,10 +472,7 @@ mod tests {
     #[test]
     fn what_cannot_be_judged_is_said() {
         let read = |list: &[(&str, f64)], hidden| Statements::Read {
-            list: list
-                .iter()
-                .map(|&(query, rows)| LoggedStatement { query: query.into(), rows })
-                .collect(),
+            list: list.iter().map(|&(query, rows)| (query.into(), rows)).collect(),
             hidden,
             unique_name: true,
         };

@@ -251,7 +251,7 @@ impl ToastFile<'_> {
         if by_copy {
             let typed: Vec<(&(dyn ToSql + Sync), Type)> =
                 lists.iter().map(|list| (list as &(dyn ToSql + Sync), Type::TEXT_ARRAY)).collect();
-            client.batch_execute(&compact::empty_copies(targets)).await?;
+            client.batch_execute(&format!("TRUNCATE {}", compact::each_copy(targets))).await?;
             for fill in compact::fill_copies(&table, targets) {
                 client.execute_typed(&fill, &typed).await?;
             }

@@ -240,7 +240,7 @@ impl ThrottleRules {
         self.steps.note(lsn);
         let written = lsn.saturating_sub(readings.lsn);
         let margin = self.slot_margin(readings, work);
-        readings.slots.least_safe().is_some_and(|safe| safe.saturating_sub(written) < margin)
+        readings.slots.least().is_some_and(|(_, safe)| safe.saturating_sub(written) < margin)
     }
 
     /// Bytes of WAL that slots must tolerate before this work.

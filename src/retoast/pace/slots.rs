@@ -54,14 +54,9 @@ impl Slots {
     }
 
     /// The slot that tolerates least WAL, with the number of bytes.
-    fn least(&self) -> Option<(&Slot, u64)> {
+    pub(super) fn least(&self) -> Option<(&Slot, u64)> {
         let safe = self.all.iter().filter_map(|slot| Some((slot, slot.safe?)));
         safe.min_by_key(|&(_, safe)| safe)
-    }
-
-    /// The smallest number of bytes of WAL that a slot tolerates.
-    pub fn least_safe(&self) -> Option<u64> {
-        self.least().map(|(_, safe)| safe)
     }
 
     /// Bytes of WAL that a slot must tolerate before work that writes `work` bytes, if `between` bytes were written

@@ -195,7 +195,7 @@ pub(crate) fn make_copies(table: &str, targets: &[Target], role: Option<&str>) -
     make
 }
 
-fn each_copy(targets: &[Target]) -> String {
+pub(crate) fn each_copy(targets: &[Target]) -> String {
     let names = (0..copied(targets).len()).map(|number| format!("pg_temp.{}", copies(number)));
     names.collect::<Vec<_>>().join(", ")
 }
@@ -203,11 +203,6 @@ fn each_copy(targets: &[Target]) -> String {
 /// Drops the temporary tables.
 pub(crate) fn drop_copies(targets: &[Target]) -> String {
     format!("DROP TABLE IF EXISTS {}", each_copy(targets))
-}
-
-/// Empties the temporary tables, within a batch.
-pub(crate) fn empty_copies(targets: &[Target]) -> String {
-    format!("TRUNCATE {}", each_copy(targets))
 }
 
 /// Copies the values of locked rows, with the parameters of [`move_values`]: one statement for each temporary table.

@@ -314,7 +314,7 @@ impl Conversion<'_> {
         match &self.choice.final_settings {
             Some(last) if worked || !last.are_set => {
                 self.keep_former(&last.changes)?;
-                self.guard.set_last(&last.changes).await
+                self.guard.change(&last.changes, true).await.map(drop)
             }
             _ => Ok(()),
         }

@@ -171,10 +171,11 @@ impl Conversion<'_> {
         if converted.undo.is_none() && common.rows.stored > 0 && self.cannot_know_former() {
             common.note_once(SET_EARLIER.to_owned());
         }
-        let forgotten = if outcome == Outcome::Complete || converted.undone {
-            self.forget_former()
-        } else {
-            Ok(())
+        let forgotten = match self.checkpoint {
+            Some(checkpoint) if outcome == Outcome::Complete || converted.undone => {
+                checkpoint.settings_ended(self.guard.ready.relation.oid.0)
+            }
+            _ => Ok(()),
         };
         let ended = self.guard.end(&mut report.common, wal).await.and(forgotten);
         // if the run could not start, there is nothing to report
@@ -357,12 +358,6 @@ impl Conversion<'_> {
         let table = self.guard.ready.relation.oid.0;
         let is_kept = self.checkpoint.is_some_and(|kept| !kept.former_settings(table).is_empty());
         self.guard.ready.was_set_before() && !is_kept
-    }
-
-    /// Removes that from the checkpoint.
-    fn forget_former(&self) -> Result<(), RetoastError> {
-        let Some(checkpoint) = self.checkpoint else { return Ok(()) };
-        checkpoint.settings_ended(self.guard.ready.relation.oid.0)
     }
 
     /// Where the progress of scans is saved, if it is, and what identifies the table there.

@@ -97,13 +97,12 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Sets what new values should get, beyond what the work needs.
-    pub(crate) async fn set_last(&self, changes: &Changes) -> Result<(), RetoastError> {
-        self.change(changes, true).await.map(drop)
-    }
-
     /// Changes settings. Returns false if there is nothing to change, or a stop was requested before it was done.
-    async fn change(&self, changes: &Changes, is_last: bool) -> Result<bool, RetoastError> {
+    pub(crate) async fn change(
+        &self,
+        changes: &Changes,
+        is_last: bool,
+    ) -> Result<bool, RetoastError> {
         let table = self.ready.relation.quoted();
         let Some(alter) = changes.statement(&table) else { return Ok(false) };
         {

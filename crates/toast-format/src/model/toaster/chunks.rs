@@ -118,12 +118,14 @@ pub struct CountedChunks<'s, S> {
     store: &'s mut S,
     /// The number of chunks given.
     pub chunks: u64,
+    /// The sum of their stored sizes.
     pub bytes: u64,
     /// Over how many pages, one after the other, the last value was read.
     pub visits: Option<u32>,
 }
 
 impl<S> CountedChunks<'_, S> {
+    /// Counts from now on what a source gives.
     pub fn new(store: &mut S) -> CountedChunks<'_, S> {
         CountedChunks { store, chunks: 0, bytes: 0, visits: None }
     }
