@@ -8,17 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::result::UnfitTable;
-use crate::server::pages::Pages;
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{Connection, LiveError, Server, catalog, snapshot};
-use toast_format::disk::{
-    BlockNumber, Datum, HeapTuple, ItemPointer, Oid, Page, PageState, TupleDesc, Varlena, Walk,
-};
-use toast_format::heap::problem::{Place, Problem, Problems};
-use toast_format::heap::scan::{self, Item};
+use toast_format::disk::{BlockNumber, Datum, HeapTuple, Oid, TupleDesc, Varlena, Walk};
+use toast_format::heap::problem::{Problem, Problems};
+use toast_format::heap::scan;
+use toast_format::model::Toasters;
 use toast_format::model::toaster::catalog::ToasterColumn;
 use toast_format::model::toaster::describe::describe;
-use toast_format::model::{Toasters, Visibility};
 
 /// Blocks read at a time.
 const BLOCKS: u32 = 256;
@@ -113,97 +110,54 @@ impl Counter<'_> {
         let quoted = relation.quoted();
         let mut reader = self.server.page_reader(self.reader, quoted, &moment.snapshot).await?;
         let end = reader.block_count().await?;
-        let mut look = TableCensus {
-            name: relation.display_name(),
-            desc: &relation.desc,
-            counter: self,
-            values: HashMap::new(),
-            problems: Problems::default(),
-        };
+        let name = relation.display_name();
+        let mut found: HashMap<usize, u64> = HashMap::new();
+        let mut problems = Problems::default();
         for start in (0..end).step_by(BLOCKS as usize) {
             if self.stop.is_cancelled() {
                 return Ok(Some(RUN_STOPPED.to_owned()));
             }
             let blocks: Vec<BlockNumber> =
                 (start..end.min(start.saturating_add(BLOCKS))).map(BlockNumber).collect();
-            look.pages(&reader.read(&blocks).await?);
+            let pages = reader.read(&blocks).await?;
+            problems.extend(pages.problems(&name));
+            for (block, bytes) in pages.iter() {
+                scan::live_tuples(&name, block, bytes, &pages, &mut problems, |_, tuple, _| {
+                    self.pointers(tuple, &relation.desc, &mut found)
+                });
+            }
         }
         census.tables += 1;
-        for (index, values) in look.values {
+        for (index, values) in found {
             *census.held.entry((table, index)).or_default() += values;
         }
-        Ok(look
-            .problems
-            .kept()
-            .first()
-            .map(|problem| format!("{} problems, the first: {problem}", look.problems.count())))
-    }
-}
-
-/// A table whose pages are being read for pointers of the toaster.
-struct TableCensus<'a> {
-    name: String,
-    desc: &'a TupleDesc,
-    counter: &'a Counter<'a>,
-    /// Counts by index of the column.
-    values: HashMap<usize, u64>,
-    problems: Problems,
-}
-
-impl TableCensus<'_> {
-    fn problem(&mut self, block: BlockNumber, item: Option<u16>, message: String) {
-        let place = Place { block: Some(block), item, ..Place::new(self.name.clone()) };
-        self.problems.add(Problem { place, message });
+        let first = problems.kept().first();
+        Ok(first.map(|first| format!("{} problems, the first: {first}", problems.count())))
     }
 
-    fn pages(&mut self, pages: &Pages) {
-        self.problems.extend(pages.problems(&self.name));
-        for (block, bytes) in pages.iter() {
-            let page = match Page::parse(bytes) {
-                Ok(PageState::Used(page)) => page,
-                Ok(PageState::New) => continue,
-                Err(error) => {
-                    self.problem(block, None, error.to_string());
-                    continue;
-                }
-            };
-            for (ctid, item) in scan::items(block, &page) {
-                match item {
-                    Item::Unused | Item::Redirect | Item::Dead => {}
-                    Item::Tuple(tuple, _) => {
-                        if pages.visibility(ctid, &tuple) != Visibility::Dead {
-                            self.tuple(ctid, &tuple);
-                        }
-                    }
-                    Item::Damaged(message) => self.problem(block, Some(ctid.item), message),
-                }
+    /// Counts the pointers of a tuple by index of the column, including those of dropped columns.
+    fn pointers(
+        &self,
+        tuple: &HeapTuple<'_>,
+        desc: &TupleDesc,
+        found: &mut HashMap<usize, u64>,
+    ) -> Result<(), Problem> {
+        let mut done = Ok(());
+        for (index, walked) in Walk::new(tuple, desc).enumerate() {
+            let (_, datum) = walked.map_err(|error| Problem::without_place(error.to_string()))?;
+            let Datum::Varlena(Varlena::Custom(pointer)) = datum else { continue };
+            if pointer.toaster == self.toaster {
+                *found.entry(index).or_default() += 1;
             }
-        }
-    }
-
-    /// Counts the pointers of a tuple, including those of dropped columns.
-    fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>) {
-        let Counter { toaster, toasters, server, .. } = *self.counter;
-        for (index, walked) in Walk::new(tuple, self.desc).enumerate() {
-            let pointer = match walked {
-                Ok((_, Datum::Varlena(Varlena::Custom(pointer)))) => pointer,
-                Ok(_) => continue,
-                Err(error) => {
-                    self.problem(ctid.block, Some(ctid.item), error.to_string());
-                    return;
-                }
-            };
-            if pointer.toaster == toaster {
-                *self.values.entry(index).or_default() += 1;
-            }
-            let is_of_other = pointer.toaster != toaster
-                && toasters.rows().iter().any(|row| row.oid == pointer.toaster);
+            let is_of_other = pointer.toaster != self.toaster
+                && self.toasters.rows().iter().any(|row| row.oid == pointer.toaster);
             // A damaged pointer may belong to any toaster, unless it names another one that exists.
             if !is_of_other
-                && let Err(error) = describe(&pointer, &Toasters::by_bytes(), server.page_size)
+                && let Err(error) = describe(&pointer, &Toasters::by_bytes(), self.server.page_size)
             {
-                self.problem(ctid.block, Some(ctid.item), error.to_string());
+                done = Err(Problem::without_place(error.to_string()));
             }
         }
+        done
     }
 }

@@ -78,7 +78,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem whose place is added by the caller.
-    pub(crate) fn without_place(message: String) -> Problem {
+    pub fn without_place(message: String) -> Problem {
         Problem { place: Place::default(), message }
     }
 }
