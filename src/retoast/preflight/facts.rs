@@ -1,9 +1,9 @@
 //! What the server says about tables before anything is done to them: read for many tables with as many statements as
 //! for one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::types::Type;
 
 use super::owner::{UpdateTriggers, can_be_replica};
 use super::shapes::{self, Generated, Types};
@@ -30,8 +30,6 @@ pub(crate) struct Facts {
 pub(super) struct TableFacts {
     pub(super) relation: Relation,
     pub(super) shard: Option<Shard>,
-    /// Whether the server refuses updates of it once they are published.
-    pub(super) lacks_identity: bool,
     pub(super) generated: Vec<Generated>,
     /// Whether an UPDATE of any column recomputes all stored generated columns.
     pub(super) computes_all: bool,
@@ -92,7 +90,6 @@ impl Facts {
     async fn learn(&mut self, client: &Client, oids: &[Oid]) -> Result<(), LiveError> {
         let relations = catalog::describe_all(client, oids).await?;
         let mut shards = citus::shards_among(client, oids).await?;
-        let lacking = lacking_identity(client, oids).await?;
         let mut generated = shapes::generated(client, oids).await?;
         let computes_all = shapes::computes_all(client, oids).await?;
         let mut rights = owner_facts::rights(client, oids).await?;
@@ -103,7 +100,6 @@ impl Facts {
             let facts = TableFacts {
                 relation,
                 shard: shards.remove(&oid),
-                lacks_identity: lacking.contains(&oid),
                 generated: generated.remove(&oid).unwrap_or_default(),
                 computes_all: computes_all.contains(&oid),
                 rights: rights.remove(&oid),
@@ -116,21 +112,7 @@ impl Facts {
     }
 }
 
-/// Those of these tables that have no replica identity although updates of some tables are published.
-async fn lacking_identity(client: &Client, oids: &[Oid]) -> Result<HashSet<Oid>, LiveError> {
-    let sql = "SELECT r.oid FROM pg_catalog.pg_class AS r WHERE r.oid = ANY ($1) \
-               AND EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
-               AND CASE r.relreplident WHEN 'f' THEN false \
-                   WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                     WHERE i.indrelid = r.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) \
-                   WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                     WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
-                   ELSE true END";
-    let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
-    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
-}
-
-/// What this user may do with a table.
+/// What this user may do with a table, and what the server refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Privileges {
     pub(super) user: String,
@@ -140,6 +122,9 @@ pub(super) struct Privileges {
     pub(super) selects: bool,
     pub(super) updates: bool,
     pub(super) vacuums: bool,
+    /// Whether it has no replica identity although updates of some tables are published: once its own are, the server
+    /// refuses them.
+    pub(super) lacks_identity: bool,
 }
 
 impl Privileges {
@@ -154,7 +139,14 @@ impl Privileges {
                                >= 170000 \
                           THEN coalesce(pg_catalog.has_table_privilege(c.oid, 'MAINTAIN'), false) \
                           ELSE false END, \
-                          current_user::pg_catalog.text, c.oid \
+                          current_user::pg_catalog.text, c.oid, \
+                          EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
+                            AND CASE c.relreplident WHEN 'f' THEN false \
+                              WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                                WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) \
+                              WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                                WHERE i.indrelid = c.oid AND i.indisreplident AND i.indisvalid) \
+                              ELSE true END \
                    FROM pg_catalog.pg_class AS c WHERE c.oid = ANY ($1)";
         let rows = client.query_typed(sql, &[(&numbers(oids), Type::OID_ARRAY)]).await?;
         let mut found = HashMap::new();
@@ -167,6 +159,7 @@ impl Privileges {
                 selects: row.try_get(2)?,
                 updates: row.try_get(3)?,
                 vacuums: owns || row.try_get::<_, bool>(4)?,
+                lacks_identity: row.try_get(7)?,
             };
             found.insert(Oid(row.try_get(6)?), privileges);
         }

@@ -162,7 +162,7 @@ impl Preflight<'_> {
         }
         may_change(server, &relation, shard_of.as_ref())?;
         if task.updates() {
-            may_update(client, &relation, table.lacks_identity).await?;
+            may_update(client, &relation, table.privileges.as_ref()).await?;
         }
         let Facts { replica_role, compression, .. } = *facts;
         let method = compression.default;
@@ -279,9 +279,9 @@ fn may_change(
 async fn may_update(
     client: &Client,
     relation: &Relation,
-    lacks_identity: bool,
+    known: Option<&Privileges>,
 ) -> Result<(), RetoastError> {
-    if lacks_identity {
+    if known.is_some_and(|known| known.lacks_identity) {
         published(client, relation).await?;
     }
     if relation.row_security {
