@@ -383,7 +383,7 @@ impl Exclusion {
 }
 
 impl fmt::Display for Exclusion {
-    /// `leaves the table 12 % larger than it is now without free space`
+    /// `is 12 % larger than today, with the free space that its command leaves`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exclusion::NotAsked => f.write_str("was not asked for"),
@@ -400,7 +400,7 @@ impl fmt::Display for Exclusion {
             Exclusion::Slow(times) => write!(f, "is read {times:.1} times as slowly"),
             Exclusion::Grows(part) => write!(
                 f,
-                "leaves the table {} % larger than it is now without free space",
+                "is {} % larger than today, with the free space that its command leaves",
                 (part * 100.0).ceil()
             ),
             Exclusion::LeavesFree(part) => write!(
@@ -412,7 +412,7 @@ impl fmt::Display for Exclusion {
                 let percent = (part * 100.0).ceil();
                 write!(
                     f,
-                    "may leave the table {percent} % larger than it is now without free space"
+                    "may be {percent} % larger than today, with the free space that its command leaves"
                 )
             }
             Exclusion::LeavesRoom(part) => write!(
@@ -1377,7 +1377,7 @@ mod tests {
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, with 19 MB less on disk (20 %), 30 % less CPU time per read (3 s less a day at 100 thousand reads), 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns, 20 % fewer buffers in scans of other columns.");
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings (storage extended, compression lz4): the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
-        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4): external leaves the table 31 % larger than it is now without free space.");
+        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4): external is 31 % larger than today, with the free space that its command leaves.");
         insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings (storage extended, compression lz4): none of the others costs less.");
         let [today, changed] = [0, 1].map(|at| Described {
             name: "",
@@ -1395,7 +1395,7 @@ mod tests {
         let grown =
             Described { name: "external", figures: &entries[3].figures, weighed: &all[3], ..today };
         let mixture = reasons(&[today, grown], kept, &goal, ON_DISK, Some(&grown), true);
-        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: external leaves the table 31 % larger than it is now without free space. The present settings, storage extended, compression lz4, apply to new values; with all values stored so, the table would take 29 MB more (30 %).");
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: external is 31 % larger than today, with the free space that its command leaves. The present settings, storage extended, compression lz4, apply to new values; with all values stored so, the table would take 29 MB more (30 %).");
         let delivered = Interval::exact(0.97);
         let left = Weighed { value: Interval::exact(0.85), delivered, ..all[1] };
         let loose = Described { name: "lz4", weighed: &left, ..changed };

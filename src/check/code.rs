@@ -114,7 +114,7 @@ const fn entry(
     CodeEntry { code, name, severity, title, hint }
 }
 
-const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; --salvage then saves \
+const PAGE: &str = "Restore the block from a backup. Without a backup, copy the table's files first; --salvage then saves \
      the rows that can be told apart; use zero_damaged_pages = on only as a last resort: all rows of the page are lost.";
 const CHECKSUM: &str = "Restore the block from a backup. Without one its rows can mostly be read. In this order: \
      copy the table's files; read the copy with --ignore-checksums; save what is damaged there with \
@@ -141,7 +141,7 @@ const MAP: &str = "Index-only scans may return rows that are gone, and VACUUM sk
      VACUUM (DISABLE_PAGE_SKIPPING) the table corrects the map.";
 const SHARED: &str = "One of the rows has lost its value, or is an older version of the other that came back. UPDATE and \
      DELETE of one delete the other's chunks: change neither, and restore the rows from a backup.";
-const TUPLE: &str = "Restore the row from a backup. Without one copy the table's files, and save what SELECT \
+const TUPLE: &str = "Restore the row from a backup. Without a backup, copy the table's files, and save what SELECT \
      reads of the row; then heap_force_kill of the extension pg_surgery removes it by its ctid, where \
      DELETE may fail or crash the server.";
 const REDIRECT: &str =

@@ -26,7 +26,7 @@ const CONFLICTS: [(&[&str], &[&str], &str); 12] = [
     (
         &["--compare"],
         &["--all", "--targets"],
-        "The file of --compare is about one database: leave out OTHER, and name the database with -d.",
+        "The file of --compare is about one database: leave out OTHER, and keep and compare a file for each (-d NAME).",
     ),
     (
         &["--compare"],

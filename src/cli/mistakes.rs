@@ -273,6 +273,7 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
 fn context(error: &clap::Error, kind: ContextKind) -> &str {
     match error.get(kind) {
         Some(ContextValue::String(text)) => text,
+        Some(ContextValue::Strings(texts)) => texts.first().map_or("", String::as_str),
         _ => "",
     }
 }

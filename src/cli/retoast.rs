@@ -207,7 +207,8 @@ async fn write_to(
 fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> {
     if args.tables.tables.is_empty() && args.from_toaster.is_none() {
         return Err(Failure::usage("no table was given")
-            .hint("toastctl retoast TABLE -c COLUMN --toaster STORAGE"));
+            .hint("toastctl retoast TABLE -c COLUMN --toaster STORAGE")
+            .hint("toastctl advise-threshold says for which tables and columns that pays."));
     }
     if !settings.alter && settings.new_values == Some(NewValues::Extended) {
         return Err(Failure::usage(
@@ -315,7 +316,13 @@ fn no_columns(args: &RetoastArgs) -> Failure {
         }
         _ => Failure::usage("--toaster and --policy require --column"),
     };
-    let failure = failure.hint("toastctl inspect TABLE lists the columns.");
+    let lists = match &args.tables.tables[..] {
+        [name] if !name.contains(['*', '?']) => "toastctl inspect TABLE lists the columns.",
+        _ => {
+            "toastctl advise-threshold TABLE ... prints the command for each table and its columns."
+        }
+    };
+    let failure = failure.hint(lists);
     let name = match &args.tables.tables[..] {
         [name] if !name.contains(['"', '*', '?']) => name.rsplit_once('.'),
         _ => None,

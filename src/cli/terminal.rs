@@ -254,7 +254,7 @@ impl Ui {
 
     /// Whether a bar can be shown on standard error.
     pub(super) fn has_bar(&self) -> bool {
-        io::stderr().is_terminal() && self.target.is_none()
+        io::stderr().is_terminal() && self.target.is_none() && !self.quiet
     }
 
     /// Standard output, buffered. A reader that went away (`| head`) is not an error: see

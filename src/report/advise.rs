@@ -258,7 +258,10 @@ fn excluded(report: &Report, document: &mut Document) {
         let [its_size, its_read] = score(other);
         let Some(why) = &other.excluded else { continue };
         if lines.len() < FEW && (its_size < size || its_read < read && its_size < most) {
-            lines.push(format!("{} {}", printable(&other.name), printable(why)));
+            let smaller = (1.0 - its_size / size) * 100.0;
+            let by =
+                if smaller >= 1.0 { format!(" ({smaller:.0} % smaller)") } else { String::new() };
+            lines.push(format!("{}{by} {}", printable(&other.name), printable(why)));
         }
     }
     if !lines.is_empty() {
@@ -455,7 +458,7 @@ fn ranked(reports: &[Report], document: &mut Document) {
     document.gap();
     let (most, commands) = if document.is_html() { (ON_PAGE, ON_PAGE) } else { (RANKED, COMMANDS) };
     let shown = reports.get(..most).unwrap_or(&reports);
-    document.grid("Columns with their recommended settings", &ranking(shown));
+    let left_out = document.grid("Columns with their recommended settings", &ranking(shown));
     if reports.len() > shown.len() {
         let with = if document.is_html() { "below" } else { "with --details" };
         document.paragraph(&format!("{} more {with}.", reports.len() - shown.len()));
@@ -467,7 +470,7 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let mut note =
         "On disk: heap, TOAST and its index. no: not advised; the change is that of fresh files."
             .to_owned();
-    if !changed.is_empty() {
+    if !changed.is_empty() && !left_out.contains(&"After") {
         note.push_str(" After: as the command leaves them.");
     }
     if !document.is_html() {

@@ -326,9 +326,10 @@ fn title(overview: &Overview, by: &str) -> String {
         words.extend(database_bytes.map(|bytes| format!(" ({})", size(bytes))));
         words.push_str(", ");
     }
-    words.push_str(&format!("{}, {} with TOAST", tables(*relations), size(*bytes)));
+    let all = bytes.saturating_add(*index_bytes);
+    words.push_str(&format!("{}, {}", tables(*relations), size(all)));
     if *index_bytes > 0 {
-        words.push_str(&format!(", indexes {}", size(*index_bytes)));
+        words.push_str(&format!(" (with TOAST {}, indexes {})", size(*bytes), size(*index_bytes)));
     }
     if let (Some(bytes), 0) = (database_bytes, databases) {
         let nodes = if spread.is_empty() { "" } else { " on all nodes" };

@@ -434,6 +434,21 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
             &["inspect", "orders", "--format", "nagios", "--details"],
             "which has only figures of the overview\nHINT:  Use --format table or json.",
         ),
+        (
+            2,
+            &["inspect", "--all", "--compare", "/nosuch.json"],
+            "leave out --all, and keep and compare a file for each (-d NAME).",
+        ),
+        (
+            2,
+            &["retoast", "*", "--toaster", "lz4"],
+            "HINT:  toastctl advise-threshold TABLE ... prints the command for each table and its columns.",
+        ),
+        (
+            2,
+            &["retoast", "--toaster", "lz4"],
+            "HINT:  toastctl advise-threshold says for which tables and columns that pays.",
+        ),
         (2, &["\\d"], "HINT:  \\d is a command of psql; toastctl inspect lists the tables."),
         (2, &["inspect", "-x"], "HINT:  --details prints everything"),
         (2, &["inspect", "-A"], "HINT:  --format csv prints CSV."),

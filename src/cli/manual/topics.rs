@@ -221,10 +221,10 @@ pub const PERMISSIONS: Topic = Topic {
     name: "permissions",
     about: "what the role needs, verb by verb",
     intro: &[
+        "Every role sees how large tables are (inspect). Who may read them has inspect, keys and advise-threshold; their \
+         owner retoast, compact and reindex too; a superuser everything.",
         "Examples are for role dba, database shop, and schema app with tables of app_owner. Where these use functions in \
          SQL or PL/pgSQL, run as app_owner (toastctl help safety). Files, saved output and --datum need no privileges.",
-        "Managed services (RDS, Aurora, Cloud SQL, Azure) have no pageinspect: check and value are not possible, and the \
-         other verbs use SQL functions.",
     ],
     items: &[
         (
