@@ -12,7 +12,7 @@ use super::extract::choose::together;
 use super::extract::target::parent;
 use super::result::Report;
 use super::shards::{self, Sharded};
-use crate::drive::{Order, Schedule, each_relation};
+use crate::drive::{Order, Schedule, each_relation, out_of_reach};
 use crate::message::Message;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::select::{self, How, Reach, Selection, is_literal, select, select_within};
@@ -242,7 +242,7 @@ async fn advise_on<R, O: Sink<R> + ?Sized>(
             output.failed(failed.hint(table));
             return Ok(());
         }
-        if let Some(failed) = relation.out_of_reach() {
+        if let Some(failed) = out_of_reach(&relation) {
             output.failed(failed);
             return Ok(());
         }

@@ -94,6 +94,13 @@ pub(crate) fn tell_dropped<R, O: Sink<R> + ?Sized>(name: &str, how: How, output:
     }
 }
 
+/// The failure to read a relation of which the server has no rows.
+pub(crate) fn out_of_reach(relation: &Relation) -> Option<Failed> {
+    let text = "the table is unlogged, and has no rows on a standby";
+    let failed = Failed::new(Kind::Incomplete, text).placed(&relation.display_name());
+    relation.is_out_of_reach.then_some(failed)
+}
+
 /// Returns `None` if the relation was dropped since it was found, or cannot be described, which is reported to
 /// `output`.
 async fn described<R, O: Sink<R> + ?Sized>(

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
-use crate::drive::{Order, Schedule, each_relation};
+use crate::drive::{Order, Schedule, each_relation, out_of_reach};
 use crate::findings::code::Severity;
 use crate::message::Message;
 use crate::server::about::Server;
@@ -184,7 +184,7 @@ pub(crate) async fn value(
 async fn described(inspector: &Inspector, table: &str, oid: Oid) -> Result<Relation, Failed> {
     let leader = inspector.leader()?;
     match leader.reading(async || catalog::describe(leader.client(), oid).await).await {
-        Ok(Some(relation)) => relation.out_of_reach().map_or(Ok(relation), Err),
+        Ok(Some(relation)) => out_of_reach(&relation).map_or(Ok(relation), Err),
         Ok(None) => Err(Failed::new(Kind::Incomplete, "the table is gone")),
         Err(error) => Err(Failed::at(table, oid, &error, &inspector.connections).await),
     }
@@ -278,7 +278,7 @@ impl RelationReader<'_> {
                 Some(rows) => Some(&mut **rows),
                 None => None,
             };
-            if let Some(failed) = relation.out_of_reach() {
+            if let Some(failed) = out_of_reach(&relation) {
                 output.failed(failed);
                 return Ok(());
             }

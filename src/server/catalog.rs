@@ -13,7 +13,6 @@ use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, letter_in, numbers};
 use crate::message::Message;
-use crate::server::sink::{Failed, Kind};
 use toast_format::codec::Method;
 use toast_format::disk::desc::MissingValue;
 use toast_format::disk::types::SENT_AS_STORED;
@@ -160,13 +159,6 @@ impl Relation {
             gin_bytes: self.gin_bytes,
             table: Some((self.bytes, self.index_bytes)),
         }
-    }
-
-    /// The failure to read it where the server has none of its rows.
-    pub(crate) fn out_of_reach(&self) -> Option<Failed> {
-        let text = "the table is unlogged, and has no rows on a standby";
-        let failed = Failed::new(Kind::Incomplete, text).placed(&self.display_name());
-        self.is_out_of_reach.then_some(failed)
     }
 
     /// Why its pages cannot be decoded; `None` if they can.

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::queue::Queue;
 use super::read::Effort;
 use super::{CatalogBytes, Extent, LeftOut, RelationLine};
+use crate::drive::out_of_reach;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{failed, functions_notice};
@@ -387,7 +388,7 @@ impl Worker {
                 return sorted(Failed::at(&listed.name, listed.oid, &error, connections).await);
             }
         };
-        if let Some(failed) = relation.out_of_reach() {
+        if let Some(failed) = out_of_reach(&relation) {
             return RelationOutcome::Failed(failed);
         }
         if relation.is_heap
