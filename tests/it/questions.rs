@@ -220,16 +220,13 @@ fn what_can_i_do_without_privileges() {
 #[test]
 fn what_if_i_mistype() {
     let database = shop();
-    let unreadable = screen(&database, COLUMNS, 1, &["inspect ordres"]);
+    let missing = ["inspect ordres", "retoast orders -c dco --toaster lz4"];
+    let unreadable = screen(&database, COLUMNS, 1, &missing);
     let usage = screen(
         &database,
         COLUMNS,
         2,
-        &[
-            "retoast orders -c dco --toaster lz4",
-            "retoast orders -c doc --toaster lz5",
-            "inspect orders --formt json",
-        ],
+        &["retoast orders -c doc --toaster lz5", "inspect orders --formt json"],
     );
     let shown = format!("{unreadable}{usage}");
     fits(&shown, COLUMNS);

@@ -525,12 +525,12 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (2, &[&convert[..], &["--toaster", "lz5"]].concat(), "HINT:  Perhaps you meant lz4."),
         (2, &[&convert[..], &["--toaster", "zstd"]].concat(), "HINT:  --toaster accepts pglz, lz4"),
         (
-            2,
+            1,
             &["retoast", "orders", "-c", "docs", "--toaster", "lz4"],
             "HINT:  Perhaps you meant \"doc\".",
         ),
         (
-            2,
+            1,
             &["retoast", "orders", "-c", "payload", "--toaster", "lz4"],
             "HINT:  Columns that can be toasted are \"doc\".",
         ),
