@@ -318,7 +318,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 155] = [
+    let cases: [(i32, &[&str], &str); 158] = [
         (2, &["inspect", "-T", "orders"], "HINT:  --exclude TABLE leaves out a table"),
         (2, &["check", "--exclude-table=orders"], "HINT:  --exclude TABLE leaves out a table"),
         (2, &["keys", "-T", "orders"], "HINT:  keys takes the tables that are named"),
