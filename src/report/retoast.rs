@@ -363,9 +363,6 @@ fn lock_lines(table: &TableReport, document: &mut Document) {
     if let Some(plan) = &table.converted.plan {
         locks = plan.locks.iter().map(String::as_str).collect();
     }
-    if !locks.is_empty() {
-        document.gap();
-    }
     for lock in locks {
         document.line(&format!("lock: {}", printable(lock)), 5);
     }

@@ -221,8 +221,8 @@ pub const PERMISSIONS: Topic = Topic {
     name: "permissions",
     about: "what the role needs, verb by verb",
     intro: &[
-        "Every role sees how large tables are (inspect). Who may read them has inspect, keys and advise-threshold; their \
-         owner retoast, compact and reindex too; a superuser everything.",
+        "Every role sees how large tables are; readers have inspect, keys and advise-threshold, owners also retoast, \
+         compact and reindex, superusers all verbs.",
         "Examples are for role dba, database shop, and schema app with tables of app_owner. Where these use functions in \
          SQL or PL/pgSQL, run as app_owner (toastctl help safety). Files, saved output and --datum need no privileges.",
     ],
