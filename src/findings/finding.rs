@@ -93,8 +93,8 @@ impl LookedAt {
 }
 
 impl Finding {
-    /// Takes over what the advice on its column says: the command, which saves so many bytes on disk, in words too, or
-    /// that there is none better.
+    /// Takes over what the advice on its column says: the command, which saves so many bytes on disk, and that change in
+    /// words; or that there is none better.
     pub(crate) fn take_advice(
         &mut self,
         command: Option<String>,
@@ -105,10 +105,8 @@ impl Finding {
             self.command = command;
             match (self.code, saves, change) {
                 (Code::NoCompression, Some(saves), _) => {
-                    let what = "less on disk with the command".to_owned();
-                    let counted = Finding::new(self.code, &self.relation, saves, Unit::Bytes);
-                    let Finding { value, low, high, .. } = counted;
-                    *self = Finding { value, low, high, what, ..self.clone() };
+                    self.set_amount(saves);
+                    self.what = "less on disk with the command".to_owned();
                 }
                 (Code::OlderSetting, _, change) => {
                     // which may be neither what they are stored by nor what is set
@@ -136,21 +134,29 @@ impl Finding {
 
     /// About a table. `value` is rounded down.
     pub(crate) fn new(code: Code, relation: &str, value: Interval, unit: Unit) -> Finding {
-        Finding {
+        let mut finding = Finding {
             code,
             severity: code.severity(),
             relation: relation.to_owned(),
             column: None,
             object: None,
-            value: value.estimate.round() as u64,
-            low: value.low.floor().max(0.0) as u64,
-            high: value.high.ceil() as u64,
+            value: 0,
+            low: 0,
+            high: 0,
             unit,
             what: String::new(),
             why: code.why().into(),
             command: String::new(),
             compaction: None,
-        }
+        };
+        finding.set_amount(value);
+        finding
+    }
+
+    fn set_amount(&mut self, amount: Interval) {
+        self.value = amount.estimate.round() as u64;
+        self.low = amount.low.floor().max(0.0) as u64;
+        self.high = amount.high.ceil() as u64;
     }
 }
 
