@@ -222,7 +222,7 @@ pub const PERMISSIONS: Topic = Topic {
     about: "what the role needs, verb by verb",
     intro: &[
         "Every role sees how large tables are; readers have inspect, keys and advise-threshold, owners also retoast, \
-         compact and reindex, superusers all verbs.",
+         compact and reindex, superusers all.",
         "Examples are for role dba, database shop, and schema app with tables of app_owner. Where these use functions in \
          SQL or PL/pgSQL, run as app_owner (toastctl help safety). Files, saved output and --datum need no privileges.",
     ],
