@@ -116,7 +116,7 @@ impl Finding {
                     }
                 }
                 (_, _, Some(change)) => {
-                    self.what.push_str(&format!("; with the command, {change}"))
+                    self.what.push_str(&format!("; with the command, {change}"));
                 }
                 (_, _, None) => {}
             }
