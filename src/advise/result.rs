@@ -474,7 +474,7 @@ pub struct PluggableReport {
 }
 
 impl Report {
-    /// `12 MB less on disk (9 %)`: what the recommended settings change in the files. `None` if none are recommended.
+    /// `12 MB less on disk (9 %)`: what the recommended settings change in the files.
     pub(crate) fn change_on_disk(&self) -> Option<String> {
         let chosen = self.recommended()?;
         let left = chosen.after_command_bytes.estimate as f64;
@@ -482,7 +482,7 @@ impl Report {
         Some(change_of_space(total, self.files.total_bytes as f64, left))
     }
 
-    /// The bytes that files would have less with the recommended settings. `None` if none are recommended.
+    /// The bytes that the recommended settings save in the files.
     pub(crate) fn saves_on_disk(&self) -> Option<Interval> {
         let total = &self.recommended()?.figures.files.total_bytes;
         let before = total.today().min(self.files.total_bytes as f64);
@@ -490,8 +490,9 @@ impl Report {
         Some(Interval { estimate: before - estimate, low: before - high, high: before - low })
     }
 
-    fn recommended(&self) -> Option<&CandidateReport> {
-        self.candidates.iter().skip(1).find(|candidate| candidate.marks.recommended)
+    /// The settings that are recommended, which may be those of today; `None` where nothing is compared.
+    pub(crate) fn recommended(&self) -> Option<&CandidateReport> {
+        self.candidates.iter().find(|candidate| candidate.marks.recommended)
     }
 }
 

@@ -194,7 +194,7 @@ impl<'f> Script<'f> {
         for row in rows {
             let place = self.place(row);
             let Some(described) = facts.statistics.get(&row.ctid) else {
-                let why = "it is a row of a system catalog. Restore it from a backup, or drop and create anew what it \
+                let why = "it is a row of a system catalog. Restore it from a backup, or drop and re-create what it \
                            describes.";
                 self.none_for(&place, why);
                 continue;
@@ -456,7 +456,7 @@ impl<'f> Script<'f> {
         }
         let why = format!(
             "SQL reads values in {place} by the TOAST index, though their chunks or their pointers say something else: \
-             they are stored anew as SQL reads them now. Then check the table again."
+             the statement stores them again as SQL reads them now. Then check the table again."
         );
         let at = where_row(row.ctid, row.xmin, &row.guard);
         let set = set.join(", ");
@@ -632,7 +632,7 @@ impl<'f> Script<'f> {
         format!("the row at {} of {}", row.ctid, self.facts.table)
     }
 
-    /// Adds statements, and before them why they are there.
+    /// Adds statements, preceded by a comment that explains them.
     fn explained(&mut self, why: &str, sql: &str) {
         self.out.push(format!("{}{sql}", commented(why)));
     }

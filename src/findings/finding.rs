@@ -93,8 +93,8 @@ impl LookedAt {
 }
 
 impl Finding {
-    /// Takes over what the advice on its column says: the command, which saves so many bytes on disk, and that change in
-    /// words; or that there is none better.
+    /// Takes the command that the advice on the column recommends, and says what it changes on disk: `saves` in bytes,
+    /// `change` in words. Without a command, says that there is no better setting.
     pub(crate) fn take_advice(
         &mut self,
         command: Option<String>,
@@ -104,7 +104,7 @@ impl Finding {
         if let Some(command) = command {
             self.command = command;
             match (self.code, saves, change) {
-                (Code::NoCompression, Some(saves), _) => {
+                (Code::NoCompression, Some(saves), _) if saves.low > 0.0 => {
                     self.set_amount(saves);
                     self.what = "less on disk with the command".to_owned();
                 }

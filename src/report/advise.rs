@@ -251,7 +251,7 @@ fn excluded(report: &Report, document: &mut Document) {
         .iter()
         .find(|c| c.marks.today)
         .map_or(f64::MAX, |today| today.figures.files.total_bytes.value.estimate);
-    let Some([size, read]) = all.iter().find(|c| c.marks.recommended).map(score) else { return };
+    let Some([size, read]) = report.recommended().map(score) else { return };
     let most = today_size.max(size * ABOUT_AS_LARGE);
     let mut lines = Vec::new();
     for other in all.iter().filter(|c| !is_folded(c)) {
@@ -403,8 +403,7 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
         recommendation.sql.iter().for_each(|sql| document.sql(sql));
     }
     document.command(command);
-    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
-    match recommended.map_or(&[][..], |c| &c.caveats) {
+    match report.recommended().map_or(&[][..], |c| &c.caveats) {
         _ if details => {}
         [] => {}
         caveats => {
@@ -515,8 +514,7 @@ fn compactions(reports: &[&Report]) -> Vec<String> {
 
 /// Bytes by which the files are smaller after the command, negative if they are larger.
 fn saved(report: &Report) -> i64 {
-    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
-    let Some(recommended) = recommended else { return 0 };
+    let Some(recommended) = report.recommended() else { return 0 };
     let now = i64::try_from(report.files.total_bytes).unwrap_or(i64::MAX);
     let after = i64::try_from(recommended.after_command_bytes.estimate).unwrap_or(i64::MAX);
     now.saturating_sub(after)

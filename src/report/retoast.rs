@@ -339,7 +339,7 @@ fn table_details(table: &TableReport, document: &mut Document) {
     }
 }
 
-/// The sizes of the files, and how much a run would have to write anew.
+/// The sizes of the files, and how much a run would rewrite.
 fn planned_size(table: &TableReport, document: &mut Document) {
     let now = table.common.before;
     let files = format!(

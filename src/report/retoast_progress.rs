@@ -209,7 +209,7 @@ impl ProgressMoment {
         let rate = self.rows_per_second();
         let wal = size(self.figures.wal);
         let mut text = if self.at.rows == 0 {
-            "no rows stored anew yet".to_owned()
+            "no rows rewritten yet".to_owned()
         } else if self.at.compacts.is_some() {
             let sizes = [self.figures.before, self.figures.now].map(|sizes| size(sizes.sum()));
             format!(

@@ -228,11 +228,26 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     assert_eq!(codes(&dead(2.6e5)), ["dead-rows"]);
 }
 
+/// A file of 100 MB, of which 80 MB are free.
+fn mostly_free(compaction: Option<Expected>) -> FileFill {
+    let free = Interval::exact(f64::from(80 << 20));
+    FileFill {
+        deaths: Deaths::default(),
+        bytes: 100 << 20,
+        drawn: BlocksRead { read: 12_800, total: 12_800 },
+        dead: Interval::default(),
+        dead_bytes: Interval::default(),
+        tuples: Interval::exact(1e6),
+        spare: free,
+        spare_vacuumed: free,
+        compaction,
+    }
+}
+
 /// Each row that moves has new entries in GIN indexes.
 #[test]
 fn where_gin_indexes_may_grow_by_what_compaction_returns_they_are_rebuilt_too() {
     let of = |gin_growth| {
-        let free = Interval::exact(f64::from(80 << 20));
         let expected = Expected {
             gives_back: 80 << 20,
             rows: Some(1000),
@@ -242,17 +257,7 @@ fn where_gin_indexes_may_grow_by_what_compaction_returns_they_are_rebuilt_too() 
             gin_growth,
             estimated: false,
         };
-        let heap = FileFill {
-            deaths: Deaths::default(),
-            bytes: 100 << 20,
-            drawn: BlocksRead { read: 12_800, total: 12_800 },
-            dead: Interval::default(),
-            dead_bytes: Interval::default(),
-            tuples: Interval::exact(1e6),
-            spare: free,
-            spare_vacuumed: free,
-            compaction: Some(expected),
-        };
+        let heap = mostly_free(Some(expected));
         let facts = Facts { heap: Some(heap), bytes: 100 << 20, ..facts() };
         found(&facts)[0].command.clone()
     };
@@ -264,17 +269,7 @@ fn where_gin_indexes_may_grow_by_what_compaction_returns_they_are_rebuilt_too() 
 #[test]
 fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
     let free = Interval::exact(f64::from(80 << 20));
-    let file = FileFill {
-        deaths: Deaths::default(),
-        bytes: 100 << 20,
-        drawn: BlocksRead { read: 12_800, total: 12_800 },
-        dead: Interval::default(),
-        dead_bytes: Interval::default(),
-        tuples: Interval::exact(1e6),
-        spare: free,
-        spare_vacuumed: free,
-        compaction: None,
-    };
+    let file = mostly_free(None);
     let rows = Interval::exact(1e6);
     let look = RowFacts { rows, dropped: free, columns: Vec::new(), targets: Vec::new() };
     let stock = Facts {

@@ -527,7 +527,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// A page with so many rows, of this size.
+    /// A page with this many rows, and the size of what is moved in bytes.
     pub(crate) fn page(block: u32, rows: u32, bytes: u64) -> Piece {
         let rows = u64::from(rows);
         let ctid = ItemPointer { block: BlockNumber(block), item: 0 };
