@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use toast_format::disk::columns::parse_list;
 use toast_format::disk::custom::CustomFlavor;
 use toastctl::check::code::Severity;
@@ -118,10 +119,15 @@ fn ask(
             }
         }
         left.drain(..seen);
-        is_up(database);
+        if answer.code == Some(LOST) {
+            is_up(database);
+        }
     }
     all
 }
+
+/// psql's exit code where the server crashed.
+const LOST: i32 = 2;
 
 /// Runs statements whether or not one before fails.
 fn psql(database: &Database<'_>, sql: &str) -> Run {
@@ -234,6 +240,9 @@ fn in_files(kind: &Kind, paths: &[PathBuf], xact: &PgXact) -> BTreeSet<String> {
     codes
 }
 
+/// A table of each kind of damage is there twice: with one of them all is tried, in the other indexes are only rebuilt.
+const PREFIXES: [&str; 2] = ["zoo", "copy"];
+
 /// A server with a table of each kind of damage for each prefix.
 struct Zoo {
     server: Server,
@@ -246,8 +255,9 @@ struct Zoo {
 }
 
 impl Zoo {
-    fn new(prefixes: &[&str]) -> Zoo {
-        let options = Options::default().set("autovacuum", "off").set("fsync", "off");
+    fn new() -> Zoo {
+        // what reading marks in an index is to be lost in a crash, and not to be written before
+        let options = Options::default().set("checkpoint_timeout", "1h");
         let server = Server::start(&options);
         let database = server.create_database("check_zoo");
         let kinds = kinds();
@@ -256,7 +266,7 @@ impl Zoo {
             check_contents::BEFORE
         );
         LAYOUTS.into_iter().for_each(|layout| sql += &layout.create(&sound(layout)));
-        for prefix in prefixes {
+        for prefix in PREFIXES {
             for (kind, table) in kinds.iter().zip(tables(prefix, &kinds)) {
                 sql += &kind.layout.create(&table);
             }
@@ -266,8 +276,7 @@ impl Zoo {
         let original = ask(&database, &sounds, |table| format!("sums('{table}')"));
         let of = |layout| (layout, sums_of(&original[&sound(layout)]));
         let originals = LAYOUTS.into_iter().map(of).collect();
-        let places: Vec<Vec<Vec<PathBuf>>> =
-            prefixes.iter().map(|prefix| places(&database, &tables(prefix, &kinds))).collect();
+        let places = PREFIXES.map(|prefix| places(&database, &tables(prefix, &kinds)));
         let base = database.name().to_owned();
         std::mem::forget(database);
         server.shut_down();
@@ -325,14 +334,17 @@ fn saved_in(
     saved
 }
 
-/// One server for both: what a row's values are read as is asked once, and the server crashes at some.
+/// One server for all: each of a check, of what SQL reads, and of what is saved is asked for once, and the server crashes at
+/// some kinds.
 #[test]
-fn each_kind_of_damage_is_found_as_the_manual_says_and_salvaged_as_by_loops() {
-    let zoo = Zoo::new(&["zoo"]);
-    let tables = tables("zoo", &zoo.kinds);
+fn each_kind_of_damage_is_found_saved_and_repaired_without_loss() {
+    let zoo = Zoo::new();
+    let tables = tables(PREFIXES[0], &zoo.kinds);
     let database = zoo.server.database(&zoo.base);
     let mut outcomes = found(&zoo, &database, &tables);
-    let salvaged = Salvaged::new(&database, &tables);
+    let printed = Printed::new(&database, &["zoo_*".to_owned()]);
+    printed.has_reasons();
+    let salvaged = Salvaged::new(&database, &tables, &printed);
     let reads = reads(&database, &tables);
     let sums = sums(&database, &tables);
     for (at, kind) in zoo.kinds.iter().enumerate() {
@@ -345,6 +357,7 @@ fn each_kind_of_damage_is_found_as_the_manual_says_and_salvaged_as_by_loops() {
     }
     the_manual_says_this(&zoo, &outcomes);
     salvage_saves_what_loops_save(&zoo, &tables, &salvaged, &sums);
+    what_is_printed_loses_nothing(&zoo, &database, printed, &reads, sums);
 }
 
 /// What `check --salvage` saves and COPY loads, beside the chunks that a loop finds.
@@ -356,15 +369,13 @@ struct Salvaged {
 }
 
 impl Salvaged {
-    fn new(database: &Database<'_>, tables: &[String]) -> Salvaged {
+    fn new(database: &Database<'_>, tables: &[String], printed: &Printed) -> Salvaged {
         database.psql(CHUNK_SUMS);
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().join("left");
-        check(database, &["--deep", "zoo_*", "--salvage", dir.to_str().unwrap()]);
+        let dir = printed.dir();
         let mut load = database.psql_command();
         let loaded = run(load.args(["-q", "-f"]).arg(dir.join("rows.sql")));
         assert!(loaded.stderr.is_empty(), "{}", loaded.stderr);
-        let files = saved_in(&dir, &owners(database));
+        let files = saved_in(&dir, &printed.owners);
         let copies = database
             .psql("SELECT relname FROM pg_class WHERE relname LIKE 'zoo%salvaged' ORDER BY 1");
         let copies: Vec<String> = copies.lines().map(str::to_owned).collect();
@@ -473,47 +484,33 @@ const GIVEN_UP: [&str; 3] = [
     "contents: bits: bits behind the end",
 ];
 
-#[test]
-fn what_is_printed_for_each_kind_of_damage_loses_nothing() {
-    let Zoo { server, base, kinds, originals, .. } = Zoo::new(&["zoo", "copy"]);
-    let [tables, copies] = ["zoo", "copy"].map(|prefix| tables(prefix, &kinds));
-    let database = server.database(&base);
-    let first = reads(&database, &tables);
-    let sums = |tables: &[String], reads: &[Option<String>]| -> Vec<Sums> {
-        let pairs = || tables.iter().zip(reads);
-        let (whole, crashing): (Vec<_>, Vec<_>) = pairs().partition(|(_, read)| read.is_some());
-        let names = |pairs: Vec<(&String, _)>| -> Vec<String> {
-            pairs.into_iter().map(|(table, _)| table.clone()).collect()
-        };
-        let mut read = ask(&database, &names(whole), |table| format!("sums('{table}')"));
-        // at a damaged row the server crashes: rows are asked one by one, and of the second one what stands first
-        let parts = names(crashing).into_iter().flat_map(|table| {
-            ["1", "2, \"id\"", "2, \"ext\"", "3", "4"].map(|part| format!("{table}, {part}"))
-        });
-        let parts: Vec<String> = parts.collect();
-        let question = |part: &str| {
-            let (table, arguments) = part.split_once(", ").unwrap();
-            format!("sums('{table}', {})", arguments.replace('"', "'"))
-        };
-        for (part, lines) in ask(&database, &parts, question) {
-            let (table, _) = part.split_once(", ").unwrap();
-            read.entry(table.to_owned()).or_default().extend(lines);
-        }
-        tables.iter().map(|table| sums_of(read.get(table).map_or(&[], Vec::as_slice))).collect()
-    };
-    let before = sums(&tables, &first);
-    let places = |tables: &[String]| ask(&database, tables, |table| format!("places('{table}')"));
+/// Runs the SQL that is printed, first that of `printed`.
+fn what_is_printed_loses_nothing(
+    zoo: &Zoo,
+    database: &Database<'_>,
+    printed: Printed,
+    reads_before: &[Option<String>],
+    sums_before: Vec<Option<Sums>>,
+) {
+    let Zoo { kinds, originals, .. } = zoo;
+    let [tables, copies] = PREFIXES.map(|prefix| tables(prefix, kinds));
+    let before = with_parts(database, &tables, reads_before, sums_before);
+    let places = |tables: &[String]| ask(database, tables, |table| format!("places('{table}')"));
     let stood = places(&tables);
-    has_reasons(&database);
-    ask(&database, &copies, |table| format!("rebuilt('{table}')"));
-    let rebuilt = sums(&copies, &first);
-    let mut left = vec!["zoo_*".to_owned()];
-    let mut errors = repair(&database, &[], &mut left);
-    let after = sums(&tables, &reads(&database, &tables));
+    ask(database, &copies, |table| format!("rebuilt('{table}')"));
+    let rebuilt = whole_sums(database, &copies, reads_before);
+    let rebuilt = with_parts(database, &copies, reads_before, rebuilt);
+    let mut repair = Repair { database, give_up: false, errors: String::new() };
+    let left = repair.run(printed);
+    let reads_after = reads(database, &tables);
+    let after = whole_sums(database, &tables, &reads_after);
+    let after = with_parts(database, &tables, &reads_after, after);
     let stand = places(&tables);
     // what SQL copies, and what is not of its type, goes only where it is asked for
-    errors += &repair(&database, &["-v", "give_up=1"], &mut left);
-    let last = reads(&database, &tables);
+    repair.give_up = true;
+    repair.run(Printed::new(database, &left));
+    let errors = repair.errors;
+    let last = reads(database, &tables);
     let (mut wrong, mut unread) = (Vec::new(), Vec::new());
     for (at, kind) in kinds.iter().enumerate() {
         // What lies in memory behind a damaged value in the row is read once as this, once as that, or the server crashes at
@@ -567,24 +564,113 @@ fn what_is_printed_for_each_kind_of_damage_loses_nothing() {
 const READ_WRONG: [&str; 2] =
     ["attributes: varlena short", "attributes: short value one byte longer"];
 
+/// A check with `--salvage`: what it found and saved, and the SQL that it printed.
+struct Printed {
+    checked: Run,
+    dir: TempDir,
+    sql: String,
+    owners: BTreeMap<String, String>,
+}
+
+impl Printed {
+    fn new(database: &Database<'_>, tables: &[String]) -> Printed {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("left");
+        let mut args = vec!["--deep", "--format", "jsonl", "--salvage", dir.to_str().unwrap()];
+        args.extend(tables.iter().map(String::as_str));
+        let checked = check(database, &args);
+        is_up(database);
+        let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
+        Printed { checked, dir: temp, sql, owners: owners(database) }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.dir.path().join("left")
+    }
+
+    /// Each table with a finding has a statement, or a comment that says why not.
+    fn has_reasons(&self) {
+        let named = named_in(&self.sql, &self.owners);
+        let found = self.checked.lines::<Finding>();
+        let found: BTreeSet<String> =
+            found.iter().map(|line| self.owners[&line.relation].clone()).collect();
+        let quiet: Vec<&String> = found.difference(&named).collect();
+        assert!(found.len() > 100 && quiet.is_empty(), "{quiet:?}");
+    }
+
+    /// The tables for which psql runs a statement where these variables are set.
+    fn run_with(&self, variables: &[&str]) -> BTreeSet<String> {
+        let mut is_run = true;
+        let mut statements = String::new();
+        for line in self.sql.lines().filter(|line| !line.starts_with("--")) {
+            if let Some(condition) = line.strip_prefix("\\if :{?") {
+                is_run = condition.strip_suffix('}').is_some_and(|name| variables.contains(&name));
+            } else if line == "\\endif" {
+                is_run = true;
+            } else if is_run {
+                statements += &format!("{line}\n");
+            }
+        }
+        named_in(&statements, &self.owners)
+    }
+}
+
 /// Rounds of checks and of the SQL that they print; in the later ones pages are given up that cannot be read.
 const ROUNDS: usize = 7;
 const ZEROING: usize = 3;
 
-/// Each table with a finding has a statement, or a comment that says why not.
-fn has_reasons(database: &Database<'_>) {
-    let temp = tempfile::tempdir().unwrap();
-    let dir = temp.path().join("reasons");
-    let args = ["--deep", "--format", "jsonl", "zoo_*", "--salvage", dir.to_str().unwrap()];
-    let checked = check(database, &args);
-    is_up(database);
-    let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
-    let owners = owners(database);
-    let named = named_in(&sql, &owners);
-    let found = checked.lines::<Finding>();
-    let found: BTreeSet<String> = found.iter().map(|line| owners[&line.relation].clone()).collect();
-    let quiet: Vec<&String> = found.difference(&named).collect();
-    assert!(found.len() > 100 && quiet.is_empty(), "{quiet:?}");
+/// Repairs by the SQL that is printed.
+struct Repair<'d> {
+    database: &'d Database<'d>,
+    /// Whether values are given up where psql must be told to.
+    give_up: bool,
+    /// What psql said.
+    errors: String,
+}
+
+impl Repair<'_> {
+    /// Runs the SQL that was printed, and what is printed after it, until psql runs no more of it; the tables for which
+    /// some is still printed. No table's statements change another table, so that those are not checked again for which
+    /// psql skips all.
+    fn run(&mut self, mut printed: Printed) -> Vec<String> {
+        let (mut zeroes, mut left, mut refused) = (false, BTreeSet::new(), BTreeSet::new());
+        for round in 0..ROUNDS {
+            zeroes |= round >= ZEROING;
+            let mut variables = vec![];
+            variables.extend(self.give_up.then_some("give_up"));
+            variables.extend(zeroes.then_some("zero_pages"));
+            self.psql(round, &printed.sql, &variables);
+            let mut tables = printed.run_with(&variables);
+            left.extend(printed.run_with(&["give_up"]));
+            refused.extend(&printed.run_with(&["zero_pages"]) - &tables);
+            zeroes |= tables.is_empty() || round + 1 >= ZEROING;
+            if zeroes {
+                tables.append(&mut refused);
+            }
+            left = &left - &tables;
+            if tables.is_empty() {
+                break;
+            }
+            let before = printed.sql;
+            let tables: Vec<String> = tables.into_iter().collect();
+            printed = Printed::new(self.database, &tables);
+            if round + 1 > ZEROING && printed.sql == before || round + 1 == ROUNDS {
+                left.extend(printed.run_with(&["give_up", "zero_pages"]));
+                break;
+            }
+        }
+        left.into_iter().collect()
+    }
+
+    fn psql(&mut self, round: usize, sql: &str, variables: &[&str]) {
+        let options: Vec<String> = variables.iter().map(|name| format!("--set={name}=1")).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let run = psql_with(self.database, &options, sql);
+        self.errors += &format!("round {round}\n{}", run.stderr);
+        if run.code == Some(LOST) {
+            is_up(self.database);
+        }
+    }
 }
 
 /// The tables that are named in these lines, or whose TOAST relations are.
@@ -597,41 +683,6 @@ fn named_in(sql: &str, owners: &BTreeMap<String, String>) -> BTreeSet<String> {
         .map(|(_, table)| table.clone())
         .filter(|table| table.starts_with("zoo_"))
         .collect()
-}
-
-/// Runs the SQL that is printed for the tables `left`, and what is printed after it, until no statement is; the tables for
-/// which some still are stay in `left`.
-fn repair(database: &Database<'_>, more: &[&str], left: &mut Vec<String>) -> String {
-    let temp = tempfile::tempdir().unwrap();
-    let (mut errors, mut before) = (String::new(), String::new());
-    let owners = owners(database);
-    // no table's statements change another table
-    for round in 0..ROUNDS {
-        if left.is_empty() {
-            break;
-        }
-        let dir = temp.path().join(round.to_string());
-        let mut args = vec!["--deep", "--salvage", dir.to_str().unwrap()];
-        args.extend(left.iter().map(String::as_str));
-        check(database, &args);
-        let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
-        let statements: String = sql
-            .lines()
-            .filter(|line| !line.starts_with("--"))
-            .flat_map(|line| [line, "\n"])
-            .collect();
-        *left = named_in(&statements, &owners).into_iter().collect();
-        // what psql skips stays
-        if round > ZEROING && sql == before {
-            break;
-        }
-        before.clone_from(&sql);
-        let zeroing: &[&str] = if round < ZEROING { &[] } else { &["-v", "zero_pages=1"] };
-        let variables = [more, zeroing].concat();
-        errors += &format!("round {round}\n{}", psql_with(database, &variables, &sql).stderr);
-        is_up(database);
-    }
-    errors
 }
 
 const PAGE_BEGIN: &str = r#"'\" t
@@ -709,6 +760,54 @@ fn page(kinds: &[Kind], outcomes: &[Outcome]) -> String {
 fn sums(database: &Database<'_>, tables: &[String]) -> Vec<Option<Sums>> {
     let read = ask(database, tables, |table| format!("sums('{table}')"));
     tables.iter().map(|table| read.get(table).map(|lines| sums_of(lines))).collect()
+}
+
+/// The same of the tables that are read without a crash.
+fn whole_sums(
+    database: &Database<'_>,
+    tables: &[String],
+    reads: &[Option<String>],
+) -> Vec<Option<Sums>> {
+    let whole: Vec<String> = tables
+        .iter()
+        .zip(reads)
+        .filter(|(_, read)| read.is_some())
+        .map(|(table, _)| table.clone())
+        .collect();
+    let mut found = sums(database, &whole).into_iter();
+    reads.iter().map(|read| read.as_ref().and_then(|_| found.next().flatten())).collect()
+}
+
+/// Adds the sums of tables where the server crashes at a row: rows are asked for one by one, and of the second one what
+/// stands first.
+fn with_parts(
+    database: &Database<'_>,
+    tables: &[String],
+    reads: &[Option<String>],
+    whole: Vec<Option<Sums>>,
+) -> Vec<Sums> {
+    let crashing = tables.iter().zip(reads).filter(|(_, read)| read.is_none());
+    let parts: Vec<String> = crashing
+        .flat_map(|(table, _)| {
+            ["1", "2, \"id\"", "2, \"ext\"", "3", "4"].map(|part| format!("{table}, {part}"))
+        })
+        .collect();
+    let question = |part: &str| {
+        let (table, arguments) = part.split_once(", ").unwrap();
+        format!("sums('{table}', {})", arguments.replace('"', "'"))
+    };
+    let mut by_table: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (part, lines) in ask(database, &parts, question) {
+        let (table, _) = part.split_once(", ").unwrap();
+        by_table.entry(table.to_owned()).or_default().extend(lines);
+    }
+    let known = whole.into_iter().map(Option::unwrap_or_default);
+    let all = tables.iter().zip(reads).zip(known);
+    let all = all.map(|((table, read), whole)| match read {
+        Some(_) => whole,
+        None => sums_of(by_table.get(table).map_or(&[], Vec::as_slice)),
+    });
+    all.collect()
 }
 
 /// What tables are read as, by their places; `None` where the server crashes.
