@@ -334,8 +334,7 @@ fn saved_in(
     saved
 }
 
-/// One server for all: each of a check, of what SQL reads, and of what is saved is asked for once, and the server crashes at
-/// some kinds.
+/// One server for all of it: a check takes long, and so does reading what the server crashes at.
 #[test]
 fn each_kind_of_damage_is_found_saved_and_repaired_without_loss() {
     let zoo = Zoo::new();
