@@ -125,16 +125,16 @@ const MISPLACED: &str = "Blocks were exchanged, or one was copied over another. 
      block from a backup. Without one, REINDEX the table and its TOAST relation: whatever is still there can then be read.";
 const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a table grows. If rows are missing, restore the block \
      from a backup.";
-const LOST: &str = "The rows of these blocks are lost. Restore the blocks from a backup. Without one, \
-     copy the files before you change anything: the chunks of the lost rows are still there.";
-const EMPTIED: &str = "The table's file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
-     you change anything: the chunks of the lost rows may still be there. If a VACUUM was cancelled after it \
-     had emptied the table, nothing is lost, and ANALYZE corrects the catalog.";
+const LOST: &str = "What these blocks held is lost. Restore them from a backup. Without one, copy the files before you \
+     change anything: the chunks of lost rows are still there.";
+const EMPTIED: &str = "The file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
+     you change anything: the chunks of lost rows may still be there. If a VACUUM was cancelled after it had emptied the \
+     table, nothing is lost, and ANALYZE corrects the catalog.";
 const CATALOG: &str = "The catalog is damaged, not the table's rows: reltoastrelid of pg_class names another relation than the one that \
      pg_depend says is the table's. Change no row: restore reltoastrelid first, from a backup or by hand with \
      allow_system_table_mods. Then check again.";
-const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index, and check again; heap_force_freeze of the \
-     extension pg_surgery then gives the chunk its address.";
+const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index only where that statement is printed below or in \
+     repair.sql (--salvage), and check again; heap_force_freeze of the extension pg_surgery then gives the chunk its address.";
 const LSN: &str = "The end of the WAL was lost, or reset by pg_resetwal: the server cannot write such a page, and others may be \
      older than it. Dump the database with pg_dump, and restore the dump into a new cluster.";
 const MAP: &str = "Index-only scans may return rows that are gone, and VACUUM skips the page: \
@@ -160,8 +160,9 @@ const RELATION: &str = "The value cannot be read, and UPDATE and DELETE of the r
 const CHUNKS: &str = "Restore the value from a backup; --salvage saves what can still be read.";
 const STREAM: &str = "Restore the value; --salvage saves the bytes up to the damage.";
 const CONTENT: &str = "The bytes are there, their meaning is not: restore the value from a backup.";
-const INDEX: &str = "REINDEX the TOAST relation's index, for the chunks themselves are there. Change no row before: \
-     UPDATE and DELETE follow the index, and may delete other values' chunks. Then check again.";
+const INDEX: &str = "Change no row: UPDATE and DELETE follow the index, and may delete other values' chunks. REINDEX the TOAST \
+     relation's index only where that statement is printed below or in repair.sql (--salvage): elsewhere it may lose values \
+     that can be read now. Then check again.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
 const MISREAD: &str = "The value is there: toastctl value TABLE --reassemble=DIR saves it, and an UPDATE of the row with the saved \
      value stores it again. Do not convert or copy the row by SQL: that would store what the server reads.";
@@ -179,7 +180,7 @@ const TABLE: [CodeEntry; 64] = [
     entry(Misplaced, "TC005", Error, "page belongs to another block", MISPLACED),
     entry(ZeroPage, "TC006", Notice, "block of zeros stands before used ones", ZEROS),
     entry(LostRows, "TC007", Error, "block was in use, and is zeros or gone", LOST),
-    entry(Emptied, "TC008", Error, "table's file is missing, or has no block in use", EMPTIED),
+    entry(Emptied, "TC008", Error, "file is missing, or has no block in use", EMPTIED),
     entry(
         ToastCatalog,
         "TC009",

@@ -384,16 +384,17 @@ pub struct Rest {
     pub relations: Vec<Checked>,
 }
 
-/// The finding for blocks of zeros in front of used ones: rows are lost if some chunks have no row.
-pub(super) fn zeros(source: &str, blocks: &[BlockNumber], has_orphans: bool) -> Option<Finding> {
+/// The finding for blocks of zeros in front of used ones: what stood there is lost if some chunks have no row, or some
+/// values no chunks.
+pub(super) fn zeros(source: &str, blocks: &[BlockNumber], is_lost: bool) -> Option<Finding> {
     let first = *blocks.first()?;
-    let code = if has_orphans { Code::LostRows } else { Code::ZeroPage };
+    let code = if is_lost { Code::LostRows } else { Code::ZeroPage };
     let place = Place { block: Some(first), ..Place::new(source) };
     let found = match blocks.len() {
         1 => "zeros".to_owned(),
         count => format!("zeros, in {count} blocks in all"),
     };
-    Some(Finding::new(code, place, "rows", found))
+    Some(Finding::new(code, place, "a page in use", found))
 }
 
 /// The finding for a table in which no block is in use, although its TOAST relation has values.

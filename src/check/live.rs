@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::code::Code;
-use super::collector::CheckedBlocks;
+use super::collector::{CheckedBlocks, Zeros};
 use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, without_rows, zeros};
 use super::live_batches::{BatchWorker, CheckedRange};
 use super::live_check::{About, BATCH, IGNORES_HOFF, LiveCheck};
@@ -68,6 +68,7 @@ pub(super) async fn check_table(
         missing: Vec::new(),
         candidates: None,
         marks: LsnMarks::new(start.file),
+        toast_zeros: Zeros::default(),
         start,
     };
     let is_there = table.check(index).await;
@@ -91,6 +92,8 @@ struct TableCheck<'t> {
     candidates: Option<HashSet<u64>>,
     /// How far its blocks were looked at.
     marks: LsnMarks,
+    /// New blocks of the TOAST relation.
+    toast_zeros: Zeros,
 }
 
 impl TableCheck<'_> {
@@ -106,6 +109,8 @@ impl TableCheck<'_> {
             && !has_toasters
         {
             let findings = self.first.index_pages(&index, &self.inspector.stop).await?;
+            self.run.damage.index.leads_behind =
+                findings.iter().any(|finding| finding.code == Code::LostRows);
             self.run.tell_all(findings)?;
             self.first.by_index = !self.run.damage.index.is_damaged;
         }
@@ -137,6 +142,13 @@ impl TableCheck<'_> {
         run.tell_lost(lost.findings(&self.first.name(Which::Heap)))?;
         let lost = self.first.lost_file(Which::Heap).await?;
         run.tell_lost(lost)?;
+        // VACUUM shortens a table before it corrects the catalog, so that this alone proves nothing
+        let counted =
+            self.first.standing().await?.and_then(|now| Some((now.counted?.1, now.blocks)));
+        if counted.is_some_and(|(pages, blocks)| i64::from(pages) > i64::from(blocks)) {
+            self.cut_off().await?;
+        }
+        let run = &mut self.run;
         // a damaged block was in use
         if !run.rows.zeros.has_used() && run.checked.errors == 0 {
             self.emptied().await?;
@@ -179,6 +191,7 @@ impl TableCheck<'_> {
         if !self.blocks(Which::Toast, u32::try_from(blocks).unwrap_or(u32::MAX)).await? {
             return Ok(false);
         }
+        self.lost_chunks().await?;
         let unreadable_chunks = &self.run.damage.unreadable_chunks;
         if reads_misread && !unreadable_chunks.is_empty() {
             let findings = self.first.misread_values(unreadable_chunks).await?;
@@ -186,6 +199,25 @@ impl TableCheck<'_> {
         }
         self.orphans().await?;
         Ok(true)
+    }
+
+    /// Reports blocks of zeros in front of used ones of the TOAST relation, if values lack chunks.
+    async fn lost_chunks(&mut self) -> Result<(), CheckError> {
+        let told = &self.run.damage.told;
+        let lacks_chunks = told
+            .iter()
+            .any(|(code, _)| matches!(code, Code::NoChunks | Code::ChunkMissing | Code::ChunksEnd));
+        if !lacks_chunks {
+            return Ok(());
+        }
+        let mut still = Vec::new();
+        for blocks in self.toast_zeros.in_front().chunks(BATCH as usize) {
+            let Some(result) = self.first.check_blocks(Which::Toast, blocks, true).await? else {
+                return Ok(());
+            };
+            still.extend(result.zeros.blocks());
+        }
+        Ok(self.run.tell_all(zeros(&self.first.name(Which::Toast), &still, true))?)
     }
 
     /// Saves what is left of damaged values, and values without a row where anything was found.
@@ -320,6 +352,8 @@ impl TableCheck<'_> {
         if which == Which::Heap {
             self.marks.note(blocks, result.lsn.unwrap_or(0));
             self.run.rows.add_rows(result);
+        } else {
+            self.toast_zeros.add(result.zeros);
         }
         Ok(())
     }
@@ -402,6 +436,16 @@ impl TableCheck<'_> {
         Ok(self.run.tell_lost(found)?)
     }
 
+    /// Reports that the end of the table is missing, if an index knows of it.
+    async fn cut_off(&mut self) -> Result<(), CheckError> {
+        let told = &self.run.damage.told;
+        if !self.run.rows.zeros.has_used() || told.iter().any(|(code, _)| *code == Code::LostRows) {
+            return Ok(());
+        }
+        let found = self.first.behind_end().await?;
+        Ok(self.run.tell_lost(found)?)
+    }
+
     /// Reports blocks of zeros in front of used ones, or that no block is in use, where there are values without a row. A server that extends a table by
     /// many blocks leaves such blocks too. It is certain that rows stood there only if the TOAST relation was never
     /// rewritten, because VACUUM FULL and the like leave values without a row.
@@ -422,6 +466,7 @@ impl TableCheck<'_> {
         if is_first && !self.run.rows.zeros.has_used() && self.run.checked.errors == 0 {
             self.run.tell(without_rows(&name))?;
         }
+        self.cut_off().await?;
         Ok(self.run.tell_all(zeros(&name, &still, is_first))?)
     }
 

@@ -13,7 +13,8 @@ use crate::server::checking::Standing;
 use crate::server::pages::{PageReader, Pages};
 use toast_format::disk::{BlockNumber, Page, PageState};
 use toast_format::heap::problem::Place;
-use toast_format::model::sql::quote_literal;
+use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
+use tokio_postgres::types::Type;
 
 impl LiveCheck {
     /// A finding if the relation's file is missing, or ends inside a block; it may be extended meanwhile.
@@ -94,33 +95,84 @@ impl LiveCheck {
         Ok(map.lost(&still, end))
     }
 
+    /// A finding if the smallest btree index of the table leads to rows behind the end of its file, which was then cut off.
+    pub(super) async fn behind_end(&mut self) -> Result<Option<Finding>, LiveError> {
+        Ok(self
+            .in_snapshot(async |check, standing| check.led_behind(standing).await)
+            .await?
+            .flatten())
+    }
+
+    /// VACUUM removes entries of an index before it shortens the table, and rows are there before their entries.
+    async fn led_behind(&self, standing: &Standing) -> Result<Option<Finding>, LiveError> {
+        let client = self.connection.client();
+        let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(None) };
+        let sql = "SELECT n.nspname::pg_catalog.text, x.relname::pg_catalog.text, \
+                          pg_catalog.pg_relation_size(x.oid) \
+                   FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
+                   JOIN pg_catalog.pg_namespace AS n ON n.oid = x.relnamespace \
+                   JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
+                   WHERE i.indrelid = $1 AND i.indisvalid AND m.amname = 'btree' ORDER BY 3 LIMIT 1";
+        let oid = self.relation.oid.0;
+        let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
+        let schema: String = row.try_get(0)?;
+        let name: String = row.try_get(1)?;
+        let page = self.about.server.page_size.bytes() as u64;
+        let pages = u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0) / page;
+        let index = quote_literal(&quote_qualified(&schema, &name));
+        let block_type = pageinspect.block_type();
+        let sql = format!(
+            "SELECT max((t.tid::pg_catalog.text::pg_catalog.point)[0])::pg_catalog.int8 \
+             FROM pg_catalog.generate_series(1::pg_catalog.int8, {}) AS b (n), \
+                  LATERAL {}({index}::pg_catalog.text, b.n::pg_catalog.{block_type}) AS s, \
+                  LATERAL {}({index}::pg_catalog.text, b.n::pg_catalog.{block_type}) AS i, \
+                  LATERAL pg_catalog.unnest(coalesce(i.tids, ARRAY[i.htid])) AS t (tid) \
+             WHERE s.type = 'l'",
+            pages.saturating_sub(1),
+            pageinspect.function("bt_page_stats"),
+            pageinspect.function("bt_page_items"),
+        );
+        // older versions of the extension have other columns
+        let asked =
+            self.attempt(async || Ok(client.value::<Option<i64>>(&sql, &[]).await?.flatten()));
+        let Ok(Some(last)) = asked.await? else { return Ok(None) };
+        let end = self.reader(standing, Which::Heap).await?.block_count().await?;
+        if last < i64::from(end) {
+            return Ok(None);
+        }
+        let place = Place { block: Some(BlockNumber(end)), ..Place::new(self.name(Which::Heap)) };
+        let index = shown_qualified(&schema, &name);
+        let expected = format!("blocks up to {last}, to which the index {index} leads");
+        Ok(Some(Finding::new(Code::LostRows, place, expected, "the file's end")))
+    }
+
     /// The bits of those pages that say that they are not all-visible. A page and its bit change under one lock but are read
-    /// one after the other, so a bit counts only if its page is the same before and after it was read.
+    /// one after the other, so a bit counts only if its page is the same before and after it was read. It is read before
+    /// a second time, because the server sets hint bits where it is asked about rows of the first reading.
     pub(super) async fn visibility_map(
         &self,
         which: Which,
         reader: &mut PageReader,
         pages: &Pages,
     ) -> Result<VisibilityMap, LiveError> {
-        let mut changed: BTreeMap<BlockNumber, &[u8]> = pages
-            .iter()
-            .filter(|(_, bytes)| match Page::parse(bytes) {
-                Ok(PageState::Used(page)) => !page.all_visible(),
-                Ok(PageState::New) | Err(_) => false,
-            })
-            .collect();
-        let blocks: Vec<BlockNumber> = changed.keys().copied().collect();
-        let mut map =
-            self.map_pages(which, |map, pages| map.wanted(&blocks, u32::MAX, pages)).await?;
-        changed.retain(|block, _| map.has(block.0));
-        let blocks: Vec<BlockNumber> = changed.keys().copied().collect();
-        let again = reader.read(&blocks).await?;
-        for (block, bytes) in again.iter() {
-            if changed.get(&block) == Some(&bytes) {
-                changed.remove(&block);
-            }
+        let blocks: Vec<BlockNumber> = changed(pages).map(|(block, _)| block).collect();
+        let map = self.map_pages(which, |map, pages| map.wanted(&blocks, u32::MAX, pages)).await?;
+        let suspects: Vec<BlockNumber> =
+            blocks.into_iter().filter(|block| map.has(block.0)).collect();
+        if suspects.is_empty() {
+            return Ok(map);
         }
-        for block in changed.into_keys() {
+        let before = reader.read(&suspects).await?;
+        let mut map =
+            self.map_pages(which, |map, pages| map.wanted(&suspects, u32::MAX, pages)).await?;
+        let after = reader.read(&suspects).await?;
+        let after: BTreeMap<BlockNumber, &[u8]> = changed(&after).collect();
+        let mut is_same: BTreeMap<BlockNumber, bool> =
+            suspects.iter().map(|block| (*block, false)).collect();
+        for (block, bytes) in changed(&before) {
+            is_same.insert(block, after.get(&block) == Some(&bytes));
+        }
+        for (block, _) in is_same.into_iter().filter(|(_, is_same)| !is_same) {
             map.forget(block.0);
         }
         Ok(map)
@@ -151,4 +203,12 @@ impl LiveCheck {
         }
         Ok(map)
     }
+}
+
+/// Pages that say that they are not all-visible.
+fn changed(pages: &Pages) -> impl Iterator<Item = (BlockNumber, &[u8])> {
+    pages.iter().filter(|(_, bytes)| match Page::parse(bytes) {
+        Ok(PageState::Used(page)) => !page.all_visible(),
+        Ok(PageState::New) | Err(_) => false,
+    })
 }

@@ -33,7 +33,7 @@ pub(super) struct TableDamage {
     /// Whether pg_class does not name the table's TOAST relation.
     pub(super) has_wrong_toast: bool,
     /// Findings, as far as they are kept.
-    told: Vec<(Code, Place)>,
+    pub(super) told: Vec<(Code, Place)>,
     /// Others: how many, and where the first is.
     more: BTreeMap<Code, (u64, Place)>,
 }

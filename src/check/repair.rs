@@ -82,6 +82,8 @@ pub(super) struct ToastIndexState {
     /// The statement that rebuilds it.
     pub(super) reindex: Option<String>,
     pub(super) is_damaged: bool,
+    /// Whether it leads behind the end of the TOAST relation, whose file was cut off.
+    pub(super) leads_behind: bool,
     /// Why values could be lost when it is rebuilt.
     pub(super) risk: Option<String>,
 }

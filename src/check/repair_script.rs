@@ -93,6 +93,14 @@ impl<'f> Script<'f> {
                 self.remove(toast, chunk, false);
             }
         }
+        if let (Some(reindex), true, false) = (&index.reindex, index.leads_behind, index.is_damaged)
+        {
+            let why = format!(
+                "The file of the TOAST relation of {table} ends before what its index leads to: restore it from a \
+                 backup. What comes next gives that up: psql runs it only with -v give_up=1. Then check the table again."
+            );
+            self.explained(&why, &format!("\\if :{{?give_up}}\n{reindex}\n\\endif\n"));
+        }
         if !index.is_damaged {
             return;
         }
@@ -758,7 +766,11 @@ mod tests {
     }
 
     fn index(is_damaged: bool) -> ToastIndexState {
-        ToastIndexState { reindex: Some("REINDEX INDEX i;".into()), is_damaged, risk: None }
+        ToastIndexState {
+            reindex: Some("REINDEX INDEX i;".into()),
+            is_damaged,
+            ..ToastIndexState::default()
+        }
     }
 
     /// The lines that are no comments.

@@ -85,6 +85,7 @@ impl IndexTree {
             let wrong = WrongPage { block, expected, found: "none".into() };
             all.push((wrong, vec![block]));
         }
+        let is_cut = self.last_of_cut().is_some();
         for (&block, page) in &self.pages {
             match page {
                 TreePage::Meta { roots } => {
@@ -101,7 +102,11 @@ impl IndexTree {
                     if node.has_high_key() {
                         all.extend(self.is_beside(block, node));
                     }
-                    all.extend(self.leads_behind(block, node).map(|wrong| (wrong, vec![block])));
+                    if !is_cut {
+                        all.extend(
+                            self.leads_behind(block, node).map(|wrong| (wrong, vec![block])),
+                        );
+                    }
                 }
                 TreePage::Deleted => {}
             }
@@ -133,6 +138,23 @@ impl IndexTree {
             None if self.wrong.contains_key(&block) => None,
             None => Some(format!("block {block}, which is not in use")),
         }
+    }
+
+    /// The last block of the TOAST relation to which entries lead, if its file was cut off: more than one entry, which may
+    /// be damaged itself, leads behind its end.
+    fn last_of_cut(&self) -> Option<BlockNumber> {
+        let end = self.rows_end?;
+        let mut last = None;
+        let mut entries = 0u32;
+        for page in self.pages.values() {
+            if let TreePage::Node(TreeNode { last_row: Some(row), last_rows, .. }) = page
+                && row.0 >= end
+            {
+                last = last.max(Some(*row));
+                entries = entries.saturating_add(*last_rows);
+            }
+        }
+        if entries > 1 || end == 0 { last } else { None }
     }
 
     /// Whether an entry leads behind the end of the TOAST relation.
@@ -223,7 +245,21 @@ impl LiveCheck {
                 .await;
             match read {
                 Ok(None) => return Ok(Vec::new()),
-                Ok(Some(Some(wrong))) => return Ok(findings(&format!("pg_toast.{index}"), wrong)),
+                Ok(Some(Some((wrong, cut)))) => {
+                    let mut findings = findings(&format!("pg_toast.{index}"), wrong);
+                    if let Some((end, last)) = cut {
+                        let place = Place::new(self.name(Which::Toast));
+                        let place = Place { block: Some(BlockNumber(end)), ..place };
+                        let expected = format!("blocks up to {last}, to which the index leads");
+                        findings.push(Finding::new(
+                            Code::LostRows,
+                            place,
+                            expected,
+                            "the file's end",
+                        ));
+                    }
+                    return Ok(findings);
+                }
                 // rebuilt while it was read
                 Ok(Some(None)) => {}
                 Err(error) if is_passing(&error) => {}
@@ -233,15 +269,16 @@ impl LiveCheck {
         Err(LiveError::Unexpected("the TOAST index is rebuilt again and again".into()))
     }
 
-    /// What is wrong with pages, in the current transaction; `None` if the index was rebuilt meanwhile.
+    /// What is wrong with pages, in the current transaction, and where the TOAST relation ends and should end, if it was
+    /// cut off; `None` if the index was rebuilt meanwhile.
     async fn read_index(
         &self,
         standing: &Standing,
         index: &str,
         stop: &AtomicBool,
-    ) -> Result<Option<Vec<WrongPage>>, LiveError> {
+    ) -> Result<Option<(Vec<WrongPage>, Option<(u32, BlockNumber)>)>, LiveError> {
         let server = &self.about.server;
-        let Some(pageinspect) = &server.pageinspect else { return Ok(Some(Vec::new())) };
+        let Some(pageinspect) = &server.pageinspect else { return Ok(Some((Vec::new(), None))) };
         let quoted = quote_qualified("pg_toast", index);
         let snapshot = standing.snapshot.clone();
         let connection = Arc::clone(&self.connection);
@@ -252,7 +289,7 @@ impl LiveCheck {
         let mut all = (0..reader.block_count().await?).map(BlockNumber).peekable();
         while all.peek().is_some() {
             if stop.load(Ordering::Relaxed) {
-                return Ok(Some(Vec::new()));
+                return Ok(Some((Vec::new(), None)));
             }
             let blocks: Vec<BlockNumber> = all.by_ref().take(AT_ONCE).collect();
             tree.read(&reader, &blocks).await?;
@@ -277,7 +314,8 @@ impl LiveCheck {
             }
         }
         let is_same = self.index_file(&quoted).await? == file;
-        Ok(is_same.then(|| wrong.into_iter().map(|(wrong, _)| wrong).collect()))
+        let cut = tree.rows_end.zip(tree.last_of_cut());
+        Ok(is_same.then(|| (wrong.into_iter().map(|(wrong, _)| wrong).collect(), cut)))
     }
 
     /// The file of an index, which changes when it is rebuilt.

@@ -94,11 +94,14 @@ pub(crate) fn tell_dropped<R, O: Sink<R> + ?Sized>(name: &str, how: How, output:
     }
 }
 
-/// The failure to read a relation of which the server has no rows.
+/// The failure to read a relation of which the server has no rows, or no file.
 pub(crate) fn out_of_reach(relation: &Relation) -> Option<Failed> {
-    let text = "the table is unlogged, and has no rows on a standby";
-    let failed = Failed::new(Kind::Incomplete, text).placed(&relation.display_name());
-    relation.is_out_of_reach.then_some(failed)
+    if relation.is_out_of_reach {
+        let text = "the table is unlogged, and has no rows on a standby";
+        return Some(Failed::new(Kind::Incomplete, text).placed(&relation.display_name()));
+    }
+    let message = relation.without_file()?;
+    Some(Failed { kind: Kind::Incomplete, message })
 }
 
 /// Returns `None` if the relation was dropped since it was found, or cannot be described, which is reported to

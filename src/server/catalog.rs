@@ -12,6 +12,7 @@ use super::connect::Client;
 use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, count_in, letter_in, numbers};
+use crate::command::table_words;
 use crate::message::Message;
 use toast_format::codec::Method;
 use toast_format::disk::desc::MissingValue;
@@ -119,6 +120,8 @@ pub struct Relation {
     pub access_method: String,
     /// Whether it is unlogged and the server a standby, which has none of its rows.
     pub is_out_of_reach: bool,
+    /// Its file, or that of its TOAST relation, if that is missing and this user may know; its size is then 0.
+    pub(crate) missing_file: Option<String>,
     /// Bytes of its main fork.
     pub bytes: u64,
     /// Bytes of all its indexes.
@@ -129,6 +132,8 @@ pub struct Relation {
     pub options: Vec<String>,
     /// Whether row security hides rows from this user.
     pub row_security: bool,
+    /// Its owner, if this user lacks the owner's rights.
+    pub(crate) other_owner: Option<String>,
     pub toast: Option<ToastRelation>,
     pub desc: TupleDesc,
     /// For each column, whether `octet_length` accepts it (text, bytea, char, and domains over them).
@@ -145,6 +150,14 @@ impl Relation {
     /// `schema.name`, as in messages.
     pub fn display_name(&self) -> String {
         shown_qualified(&self.schema, &self.name)
+    }
+
+    /// Why nothing can be done with the table, if its file or that of its TOAST relation is missing.
+    pub(crate) fn without_file(&self) -> Option<Message> {
+        let path = self.missing_file.as_ref()?;
+        let command = format!("toastctl check {}", table_words(&self.schema, &self.name));
+        let message = Message::error(format!("the file {path} is missing"));
+        Some(message.hint(format!("{command} says what is lost.")).about(self.display_name()))
     }
 
     /// The files that compaction of the table's own file touches.
@@ -336,7 +349,9 @@ pub(crate) async fn describe_all(
                      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
                      JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
                      WHERE i.indrelid = c.oid AND m.amname = 'gin'), \
-                    c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery() \
+                    c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery(), \
+                    CASE WHEN NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') \
+                         THEN pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text END \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -347,12 +362,55 @@ pub(crate) async fn describe_all(
         )
         .await?;
     let mut columns = columns(client, &wanted).await?;
-    rows.iter()
-        .map(|row| {
-            let oid = Oid(row.try_get(14)?);
-            relation(row, oid, columns.remove(&oid).unwrap_or_default())
-        })
-        .collect()
+    let relations = rows.iter().map(|row| {
+        let oid = Oid(row.try_get(14)?);
+        relation(row, oid, columns.remove(&oid).unwrap_or_default())
+    });
+    let mut relations: Vec<Relation> = relations.collect::<Result<_, LiveError>>()?;
+    let is_empty =
+        |one: &Relation| one.bytes == 0 || one.toast.as_ref().is_some_and(|toast| toast.bytes == 0);
+    if relations.iter().any(is_empty) {
+        let missing = missing_files(client, &wanted).await?;
+        for relation in &mut relations {
+            relation.missing_file = missing.get(&relation.oid).cloned();
+        }
+    }
+    Ok(relations)
+}
+
+/// The missing files of these tables and of their TOAST relations, as far as this user may know. A file that is replaced
+/// at this moment has another name when it is looked for again.
+async fn missing_files(
+    client: &Client,
+    tables: &[PgOid],
+) -> Result<HashMap<Oid, String>, LiveError> {
+    const ALLOWED: &str = "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text, boolean)', 'EXECUTE')";
+    let sql = format!(
+        "SELECT c.oid, f.path FROM pg_catalog.pg_class AS c, \
+             LATERAL pg_catalog.unnest(ARRAY[c.oid] || {TOAST_RELATIONS}) AS r (oid), \
+             LATERAL pg_catalog.pg_relation_filepath(r.oid) AS f (path) \
+         WHERE c.oid = ANY ($1) AND f.path IS NOT NULL \
+               AND (pg_catalog.pg_stat_file(f.path, true)).size IS NULL"
+    );
+    if !client.value::<bool>(ALLOWED, &[]).await?.unwrap_or(false) {
+        return Ok(HashMap::new());
+    }
+    let mut missing = HashMap::new();
+    for look in 0..2 {
+        let rows = client.query_typed(&sql, &[(&tables, Type::OID_ARRAY)]).await?;
+        let mut found = HashMap::new();
+        for row in &rows {
+            found.insert(Oid(row.try_get(0)?), row.try_get::<_, String>(1)?);
+        }
+        if look > 0 {
+            found.retain(|oid, path| missing.get(oid) == Some(path));
+        }
+        missing = found;
+        if missing.is_empty() {
+            break;
+        }
+    }
+    Ok(missing)
 }
 
 fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError> {
@@ -392,11 +450,13 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         is_heap: access_method == "heap" || access_method.is_empty(),
         access_method,
         is_out_of_reach: row.try_get(17)?,
+        missing_file: None,
         bytes: count_in(row, 4)?,
         index_bytes: count_in(row, 5)?,
         gin_bytes: count_in(row, 16)?,
         options: row.try_get(6)?,
         row_security: row.try_get(7)?,
+        other_owner: row.try_get(18)?,
         toast,
         desc,
         bytes_like,

@@ -36,7 +36,8 @@ pub struct Standing {
     pub lsn: Option<u64>,
     /// Blocks of the main fork.
     pub blocks: u32,
-    /// Rows and blocks that the catalog counts (`reltuples`, `relpages`), if the table survives a crash.
+    /// Rows and blocks that the catalog counts (`reltuples`, `relpages`), if the table survives a crash. Of shared catalogs
+    /// each database has its own counts, of which VACUUM in another one knows nothing.
     pub counted: Option<(f32, i32)>,
     /// Whether the table cannot be read because it is unlogged and the server is a standby.
     pub is_out_of_reach: bool,
@@ -81,7 +82,7 @@ pub async fn begin(
                          ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
                     '0/0')::pg_catalog.int8 END, \
                 coalesce(pg_catalog.pg_relation_filenode(c.oid), 0), \
-                CASE WHEN c.relpersistence = 'p' THEN c.reltuples END, c.relpages, \
+                CASE WHEN c.relpersistence = 'p' AND NOT c.relisshared THEN c.reltuples END, c.relpages, \
                 pg_catalog.pg_relation_filenode(t.oid) \
          FROM pg_catalog.pg_class AS c \
          LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \

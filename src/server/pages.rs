@@ -134,7 +134,8 @@ impl Pages {
         &self.snapshot
     }
 
-    /// Transactions that were over before the snapshot, by what hint bits say of them.
+    /// Transactions that were over when the snapshot was taken, by what hint bits say of them. Of a subtransaction of one
+    /// that was not, the server says that it is in progress.
     pub fn hinted(&self) -> HintedXids {
         let mut hinted = HintedXids::default();
         for (_, bytes) in self.iter() {
@@ -145,7 +146,7 @@ impl Pages {
             }
         }
         for xids in [&mut hinted.aborted, &mut hinted.committed] {
-            xids.retain(|xid| xid.0 > FROZEN && self.snapshot.is_finished(*xid));
+            xids.retain(|xid| xid.0 > FROZEN && self.snapshot.was_over(*xid));
         }
         hinted
     }

@@ -182,6 +182,51 @@ fn a_table_whose_file_is_missing_empty_or_cut_is_damaged() {
     assert_eq!(check(&database, &["t", "u"]).code, Some(0));
 }
 
+/// Never vacuumed, so that neither the catalog nor a visibility map tells.
+#[test]
+fn what_was_cut_off_is_known_by_the_entries_of_indexes() {
+    let (server, base, _) = damaged(
+        &Options::default(),
+        |table| {
+            let sql = "CREATE TABLE # (id int PRIMARY KEY, ext text);
+                 ALTER TABLE # ALTER ext SET STORAGE external;
+                 INSERT INTO # SELECT i, repeat('x', 6000) FROM generate_series(1, 400) AS i;";
+            sql.replace('#', table)
+        },
+        &[
+            ("rows", damage(|f, _| f.heap.truncate(8192))),
+            ("chunks", damage(|f, _| f.toast.truncate(100 * 8192))),
+            ("no_chunks", damage(|f, _| f.toast.clear())),
+            ("zeros", damage(|f, _| f.toast[20 * 8192..21 * 8192].fill(0))),
+            ("missing", damage(|_, _| ())),
+        ],
+    );
+    let database = server.database(&base);
+    std::fs::remove_file(&paths(&database, "missing")[1]).unwrap();
+    server.restart_immediate();
+    for table in ["rows", "chunks", "no_chunks", "zeros"] {
+        let found = check(&database, &["--format", "jsonl", table]);
+        assert_eq!(found.code, Some(5), "{table}");
+        let codes: Vec<String> = found.lines::<Finding>().iter().map(|f| f.code.clone()).collect();
+        assert_eq!(codes.iter().filter(|code| *code == "TC007").count(), 1, "{table}: {codes:?}");
+        // a rebuilt index would only lose what is known of the chunks
+        let shown = check(&database, &[table]).stdout;
+        assert!(!shown.contains("REINDEX"), "{table}: {shown}");
+    }
+    let convert = ["retoast", "missing", "--column", "ext", "--toaster", "lz4"];
+    for verb in [&["inspect", "missing"][..], &["inspect"], &["compact", "missing"], &convert] {
+        let refused = run(toastctl().args(verb).args(["-d", &database.url()]));
+        assert_eq!(refused.code, Some(1), "{verb:?}: {}", refused.stderr);
+        let said = "public.missing: the file base/";
+        let is_told =
+            refused.stderr.contains(said) && refused.stderr.contains(" is missing\nHINT:");
+        assert!(is_told, "{verb:?}: {}", refused.stderr);
+    }
+    let found = check(&database, &["--format", "jsonl", "missing"]);
+    let lines = found.lines::<Finding>();
+    assert!(lines.iter().any(|finding| finding.code == "TC008"), "{}", found.stdout);
+}
+
 #[test]
 fn lost_blocks_are_told_from_those_that_were_never_used() {
     let create = |table: &str| {

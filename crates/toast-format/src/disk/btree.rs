@@ -135,6 +135,8 @@ pub struct TreeNode {
     pub keys: Vec<Option<ChunkKey>>,
     /// The last block of the table to which an entry of a leaf leads that is not known to be dead.
     pub last_row: Option<BlockNumber>,
+    /// The number of entries that lead to this block.
+    pub last_rows: u32,
 }
 
 impl TreeNode {
@@ -184,7 +186,7 @@ pub fn tree_page(
     }
     let children = Vec::new();
     let keys = Vec::new();
-    let mut node = TreeNode { level, prev, next, children, keys, last_row: None };
+    let mut node = TreeNode { level, prev, next, children, keys, last_row: None, last_rows: 0 };
     for (number, item) in page.line_pointers() {
         let is_high_key = number == 1 && node.has_high_key();
         let is_gone = item.state == LinePointerState::Dead && level == 0 && !is_high_key;
@@ -205,7 +207,11 @@ pub fn tree_page(
             node.children.push(BlockNumber(entry.block));
         }
         if level == 0 && !is_high_key && !is_gone && !entry.is_posting_list() {
-            node.last_row = node.last_row.max(Some(BlockNumber(entry.block)));
+            let block = Some(BlockNumber(entry.block));
+            if block > node.last_row {
+                (node.last_row, node.last_rows) = (block, 0);
+            }
+            node.last_rows += u32::from(block == node.last_row);
         }
         let id = order.value_id(bytes, ENTRY_HEADER, id_type);
         let seq = order.u32(bytes, ENTRY_HEADER + id_type.size());

@@ -140,7 +140,7 @@ impl Snapshot {
             && self.is_finished(TransactionId(xmin))
     }
 
-    /// Records the status of a transaction for which [`Snapshot::is_finished`] holds.
+    /// Records the status of a transaction for which [`Snapshot::is_finished`] holds, or that has ended by now.
     pub fn learn(&mut self, xid: TransactionId, committed: bool) {
         self.finished.insert(xid, committed);
     }
@@ -161,8 +161,8 @@ impl Transactions for Snapshot {
             if hinted { Some(true) } else { self.finished.get(&xid).copied() }
         } else {
             // The snapshot lists only top-level transactions, so this may be a subtransaction of one that was still in
-            // progress.
-            None
+            // progress, unless its status was learnt.
+            self.finished.get(&xid).copied()
         }
     }
 
