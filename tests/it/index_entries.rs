@@ -233,6 +233,29 @@ fn a_run_that_meets_such_a_row_late_puts_the_settings_back() {
     assert_eq!(stored, table.rows_stored.to_string(), "{table}");
 }
 
+/// The bounds of a page below the root are two values, and the root has room for two of them.
+#[test]
+fn entries_of_gist_are_two_values() {
+    let database =
+        indexed("entrygist", "CREATE EXTENSION btree_gist; CREATE INDEX by_v ON t USING gist (v)");
+    let arguments = ["t", "-c", "v", "--toaster", "lz4"];
+    refuses(&database, &arguments, "exceeds gist maximum 4072: nothing was changed");
+    database.psql("INSERT INTO t SELECT i, words(9000, i) FROM generate_series(1001, 1030) AS i");
+    // the largest values that it has room for, and those that are a little larger
+    database.psql("CREATE FUNCTION noise(n int, seed int) RETURNS text LANGUAGE sql AS
+        $$SELECT left(string_agg(md5(i::text || seed), ''), n) FROM generate_series(1, n / 32 + 1) AS i$$");
+    for (length, fits) in [(2020, true), (2030, false)] {
+        database.psql(&format!(
+            "DROP TABLE t; CREATE TABLE t (id int, v text, tags text[] COMPRESSION pglz);
+             INSERT INTO t SELECT i, repeat('x', {length}) FROM generate_series(1, 60) AS i;
+             CREATE INDEX by_v ON t USING gist (v); DELETE FROM t;
+             INSERT INTO t SELECT i, noise({length}, i) FROM generate_series(1, 2) AS i"
+        ));
+        let run = retoast(&database, &["t", "-c", "v", "--toaster", "external"]);
+        assert_eq!(run.code == Some(0), fits, "{length}: {}", run.stderr);
+    }
+}
+
 #[test]
 fn advice_refuses_what_an_index_would() {
     let database = indexed("entryadvice", "CREATE INDEX by_v ON t (v)");

@@ -745,9 +745,19 @@ pub(crate) struct Reason {
     pub(crate) text: String,
 }
 
-/// The files of the server that raise [`LIMIT`] for entries of indexes.
-const INDEX_FILES: [&str; 6] =
-    ["nbtutils.c", "indextuple.c", "ginentrypage.c", "gist.c", "spgdoinsert.c", "brin_pageops.c"];
+/// `internal_error`, as GiST has it for an entry of two keys that does not fit.
+const INTERNAL: &str = "XX000";
+
+/// The files of the server that raise these for entries of indexes.
+const INDEX_FILES: [&str; 7] = [
+    "nbtutils.c",
+    "indextuple.c",
+    "ginentrypage.c",
+    "gist.c",
+    "gistutil.c",
+    "spgdoinsert.c",
+    "brin_pageops.c",
+];
 
 impl From<&tokio_postgres::Error> for Reason {
     fn from(error: &tokio_postgres::Error) -> Reason {
@@ -758,7 +768,8 @@ impl From<&tokio_postgres::Error> for Reason {
         let file = db.file().and_then(|path| path.rsplit('/').next());
         Reason {
             sqlstate: sqlstate.to_owned(),
-            is_of_index: sqlstate == LIMIT && file.is_some_and(|file| INDEX_FILES.contains(&file)),
+            is_of_index: [LIMIT, INTERNAL].contains(&sqlstate)
+                && file.is_some_and(|file| INDEX_FILES.contains(&file)),
             text: db.message().to_owned(),
         }
     }

@@ -25,6 +25,8 @@ const LARGEST_TUPLE: usize = 0x1FFF;
 const BTREE_SPECIAL: usize = 16;
 const GIN_SPECIAL: usize = 8;
 const BRIN_SPECIAL: usize = 8;
+/// The same of `GISTPageOpaqueData`.
+const GIST_SPECIAL: usize = 16;
 /// `sizeof(ItemPointerData)`, aligned, which a btree page keeps free for a heap TID.
 const HEAP_TID: usize = 8;
 
@@ -64,6 +66,10 @@ impl IndexShape {
             "brin" => {
                 let used = max_align(PAGE_HEADER_SIZE + LINE_POINTER_SIZE) + BRIN_SPECIAL;
                 (page.bytes() - used) & !7
+            }
+            "gist" if self.entries() == EntryContents::Bounds => {
+                let used = max_align(PAGE_HEADER_SIZE + 2 * LINE_POINTER_SIZE) + GIST_SPECIAL;
+                ((page.bytes() - used) / 2) & !7
             }
             _ => LARGEST_TUPLE,
         }
@@ -110,9 +116,10 @@ impl IndexShape {
         EntryTooLarge { index: self.name.clone(), method: self.method.clone(), size, limit }
     }
 
-    /// The size of the entry, aligned; of a summary of BRIN whose smallest and largest value are these.
+    /// The size of the entry, aligned; of a summary of BRIN, or the bounds of GiST, whose smallest and largest value are these.
     fn size(&self, table: &Table, values: &[Incoming], compressor: &mut impl Compressor) -> usize {
         let is_summary = self.entries() == EntryContents::MinMax;
+        let is_pair = is_summary || self.entries() == EntryContents::Bounds;
         let value_of =
             |column: &IndexColumn| column.table_column().and_then(|at| values.get(at)).copied();
         let has_nulls = self.columns.iter().any(|own| value_of(own) == Some(Incoming::Null));
@@ -136,8 +143,12 @@ impl IndexShape {
             if value == Incoming::Null {
                 continue;
             }
+            if is_pair && !is_summary {
+                // both are in one datum
+                end = align.align(end) + VARLENA_HEADER_SIZE as usize;
+            }
             end = datum.end(end, align, storage);
-            if is_summary {
+            if is_pair {
                 end = datum.end(end, align, storage);
             }
         }
@@ -390,7 +401,7 @@ mod tests {
             assert_eq!(fit(&index(method, &[class])), Fit::Fits, "{method} {class:?}");
         }
         for (method, class) in [
-            ("gist", Some(("gist_text_ops", "btree_gist"))),
+            ("gist", Some(("gist_geometry_ops_nd", "postgis"))),
             ("gin", class("array_ops")),
             ("gin", Some(("gin_bigm_ops", "pg_bigm"))),
             ("rum", None),
@@ -400,6 +411,8 @@ mod tests {
         assert!(matches!(fit(&index("btree", &[class("array_ops")])), Fit::TooLarge(_)));
         let gin = index("gin", &[Some(("text_ops", "btree_gin"))]);
         assert!(matches!(fit(&gin), Fit::TooLarge(EntryTooLarge { size: 9016, limit: 2712, .. })));
+        let gist = index("gist", &[Some(("gist_text_ops", "btree_gist"))]);
+        assert!(matches!(fit(&gist), Fit::TooLarge(EntryTooLarge { limit: 4072, .. })));
         // an index of several columns follows the types
         assert_eq!(fit(&index("gin", &[class("array_ops"); 2])), Fit::Fits);
         // BRIN compresses what the type allows, and has two values

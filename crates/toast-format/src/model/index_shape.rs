@@ -38,6 +38,8 @@ pub(super) enum EntryContents {
     Keys,
     /// For each column the smallest and the largest value of a range of blocks.
     MinMax,
+    /// The smallest and the largest value below a page, of which the root must have room for two.
+    Bounds,
     /// No entry that depends on the storage of values, or none that is ever too large.
     Bounded,
     Unknown,
@@ -100,6 +102,9 @@ impl IndexShape {
             }
             "gist" if self.columns.iter().all(IndexColumn::has_signatures) => {
                 EntryContents::Bounded
+            }
+            "gist" if self.columns.iter().all(|column| column.is_of("btree_gist")) => {
+                EntryContents::Bounds
             }
             "brin" if self.columns.iter().all(|column| column.ends_with("minmax_ops")) => {
                 EntryContents::MinMax
