@@ -444,6 +444,8 @@ struct Lock {
     is_table: bool,
     /// Whether another session holds a lock that conflicts with that lock.
     is_busy: bool,
+    /// Whether the session itself holds that lock, or one that conflicts with it.
+    is_held: bool,
     may_hold_schema: bool,
     /// Whether it is a materialized view, which `LOCK TABLE` does not accept, and the user a superuser.
     is_view_of_superuser: bool,
@@ -455,13 +457,18 @@ const LOCK: &str = "SELECT NOT pg_catalog.pg_is_in_recovery() AND c.relkind = 'r
       OR CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 170000 \
         THEN pg_catalog.has_table_privilege(c.oid, 'MAINTAIN') ELSE false END), \
     c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT'), \
-    EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = c.oid AND l.granted \
-      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
-                        WHERE d.datname = pg_catalog.current_database()) \
-      AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', \
-                     'AccessExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()), \
-    c.relkind = 'm' AND EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper) \
-    FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
+    l.others, \
+    c.relkind = 'm' AND EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper), \
+    l.own \
+    FROM pg_catalog.pg_class AS c, LATERAL (\
+      SELECT count(*) FILTER (WHERE l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()) > 0 AS others, \
+             count(*) FILTER (WHERE l.pid = pg_catalog.pg_backend_pid()) > 0 AS own \
+      FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = c.oid AND l.granted \
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                          WHERE d.datname = pg_catalog.current_database()) \
+        AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', \
+                       'AccessExclusiveLock')) AS l \
+    WHERE c.oid = $1";
 
 /// Begins a transaction in which the relation is read by SQL, with a snapshot. Code of the relation's owner that is not
 /// harmless is not run, unless the user has allowed it: the transaction then does not begin.
@@ -529,6 +536,11 @@ async fn lock(connection: &Connection, relation: Oid) -> Result<Option<Lock>, Li
     connection.reading(async || lock_now(client, relation).await).await
 }
 
+/// Whether the user may take the lock that holds off what the relation's owner could add, or needs none.
+pub(crate) async fn may_hold_off(client: &Client, relation: Oid) -> Result<bool, LiveError> {
+    Ok(lock_now(client, relation).await?.is_none_or(|lock| lock.may_hold_off))
+}
+
 async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveError> {
     let Some(rights) = lent_rights(client, relation).await? else { return Ok(None) };
     let Some(row) = client.row(LOCK, &[(&relation.0, Type::OID)]).await? else { return Ok(None) };
@@ -537,6 +549,7 @@ async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveEr
         may_hold_off: row.try_get(0)?,
         is_table: row.try_get(1)?,
         is_busy: row.try_get(2)?,
+        is_held: row.try_get(4)?,
         may_hold_schema: rights.may_hold_schema,
     }))
 }
@@ -666,7 +679,7 @@ impl LockConnection {
         let Some(oid) = oid.map(Oid) else { return Ok(false) };
         for _ in 0..TRIES {
             let Some(lock) = lock_now(client, oid).await? else { return Ok(true) };
-            if !lock.may_hold_off {
+            if !lock.may_hold_off || lock.is_held {
                 return may_pass(check(client, oid, false).await);
             }
             if !lock.is_busy

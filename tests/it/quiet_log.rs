@@ -26,10 +26,11 @@ const TABLES: &str = "
     ANALYZE;";
 
 /// Each verb as its reader or planner.
-const READING: [&[&str]; 17] = [
+const READING: [&[&str]; 18] = [
     &["inspect"],
     &["inspect", "docs"],
     &["inspect", "docs", "--explain"],
+    &["inspect", "docs", "--policy", "ratio=0.5"],
     &["inspect", "docs", "--sample", "3 blocks"],
     &["inspect", "summary"],
     &["inspect", "parts"],
@@ -101,9 +102,12 @@ fn no_verb_leaves_an_error_or_a_warning_in_a_healthy_servers_log() {
     {
         database.psql(&format!("ALTER {table} OWNER TO {}", &owner));
     }
+    try_all("reader of another's tables", &database.url_of(&reader), &READING);
     try_all("owner", &database.url_of(&owner), &READING);
     try_all("owner", &database.url_of(&owner), &WRITING);
     try_all("superuser", &database.url(), &WRITING);
+    database.psql("DROP EXTENSION pageinspect");
+    try_all("superuser without pageinspect", &database.url(), &WRITING);
     assert!(loud.is_empty(), "{loud:#?}");
 }
 

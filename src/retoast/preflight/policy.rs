@@ -4,9 +4,11 @@ use super::columns::model;
 use super::owner;
 use super::ready::{Choice, FinalSettings, PreparedTable};
 use super::shapes::Types;
+use crate::message::Message;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::Target;
 use crate::server::about::Compression;
+use crate::server::owner_facts;
 use crate::server::{Client, Relation, Server};
 use toast_format::codec::Method;
 use toast_format::disk::Storage;
@@ -51,6 +53,12 @@ pub(crate) async fn prepare_to_judge(
     let compression = Compression::ask(client).await?;
     check(goal, &[], compression)?;
     let code = owner::approve_reading(client, &relation, trust_owner).await?;
+    if code.blocks_create_statistics() && !owner_facts::may_hold_off(client, relation.oid).await? {
+        let text = "values of another role's table are judged under a lock for which this user has no privilege";
+        let message = Message::error(text).about(relation.display_name());
+        let hint = "Run as the owner, or as a superuser with the extension pageinspect.";
+        return Err(RetoastError::Refused(message.hint(hint)));
+    }
     let default_method = compression.default;
     let mut targets = Vec::new();
     let mut types = Types::default();
