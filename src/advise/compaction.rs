@@ -208,10 +208,10 @@ impl CompactionReport {
             (false, false) => None,
         };
         let words = table_words(&table.schema, &table.name);
-        let gin: u64 = self.files.iter().map(|file| file.expected.gin_growth).sum();
+        let needs_rebuild = self.files.iter().any(|file| file.expected.needs_rebuild());
         let command = match compact {
             // what GIN indexes grow by is returned too
-            Some(files) if gin > self.heap_bytes + self.toast_bytes => {
+            Some(files) if needs_rebuild => {
                 format!("toastctl compact {words}{files} --reindex=all")
             }
             Some(files) if self.indexes.is_empty() => format!("toastctl compact {words}{files}"),
@@ -403,6 +403,9 @@ impl AfterCommand {
         compacted.index = may.index && index.is_bloated();
         let before_compaction = heap.bytes.plus(toast.bytes).plus(index.bytes).estimate;
         let heap = if compacted.heap { heap.apply(Step::Compact).0 } else { heap };
+        // compaction of the heap cuts off what is empty, also for those who may not compact the TOAST relation
+        let is_emptied = may.heap && toast_bytes <= 0.0 && kept <= 0.0;
+        compacted.heap |= is_emptied && !may.toast && toast_now > 0.0;
         let kept_part = kept / (kept + toast_bytes).max(1.0);
         let toast = if compacted.toast {
             let less = (old_values - toast_bytes).max(0.0);
@@ -410,7 +413,7 @@ impl AfterCommand {
             let mut left = toast;
             left.fresh = toast_left.toast_bytes.value;
             left.apply(Step::Compact).0.with_fragments(2.0 * likely, &toast)
-        } else if toast_bytes <= 0.0 && kept <= 0.0 {
+        } else if is_emptied {
             toast.apply(Step::Truncate).0
         } else {
             toast

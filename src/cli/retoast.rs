@@ -330,7 +330,14 @@ fn no_columns(args: &RetoastArgs) -> Failure {
     match name {
         Some((table, column)) => {
             let [table, column] = [table, column].map(shell_quoted);
-            failure.hint(format!("If {column} is the column: toastctl retoast {table} -c {column}"))
+            let goal = match &args.toaster {
+                Some(ToasterArg::Stock(toaster)) => format!("--toaster {}", toaster.name()),
+                Some(ToasterArg::Named(name)) => format!("--toaster {}", shell_quoted(name)),
+                None => "--policy ...".to_owned(),
+            };
+            failure.hint(format!(
+                "If {column} is the column: toastctl retoast {table} -c {column} {goal}"
+            ))
         }
         None => failure,
     }
@@ -372,9 +379,14 @@ fn convert(
             const COLUMN: &str =
                 "retoast converts values, as in: toastctl retoast TABLE -c COLUMN --toaster lz4";
             const OTHERS: &str = "toastctl compact TABLE returns free space; toastctl reindex TABLE rebuilds bloated indexes.";
-            return Err(Failure::usage("--toaster or --policy is required")
-                .hint(COLUMN)
-                .hint(OTHERS));
+            let failure = Failure::usage("--toaster or --policy is required");
+            let tables = args.tables.tables.iter();
+            let storage =
+                tables.rev().find(|name| Toaster::ALL.iter().any(|t| t.name() == name.as_str()));
+            return Err(match storage {
+                Some(name) => failure.hint(format!("{name} is a storage: write --toaster {name}.")),
+                None => failure.hint(COLUMN).hint(OTHERS),
+            });
         }
     };
     if args.columns.columns.is_empty() {

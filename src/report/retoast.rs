@@ -832,7 +832,14 @@ fn plan_lines(plan: &Plan, document: &mut Document) {
         size(growth.high)
     );
     let wal = format!("expected WAL: {}", forecast(&plan.wal_bytes));
-    for line in [expected, wal] {
+    let rows = plan.rows_bytes_after.zip(plan.rows_bytes).map(|(then, now)| {
+        format!(
+            "expected size of these rows: about {} (now {}); files keep theirs until they are compacted (--compact)",
+            size(then),
+            size(now)
+        )
+    });
+    for line in rows.into_iter().chain([expected, wal]) {
         document.line(&line, 5);
     }
     let parts = [

@@ -307,6 +307,25 @@ impl ForecastBasis<'_> {
         (wal, growth)
     }
 
+    /// What the rows to re-toast take in heap and TOAST, now and afterwards, in bytes, if that is known.
+    pub(crate) fn rows_bytes(&self) -> Option<(u64, u64)> {
+        let rows: Vec<&RowChange> = self.pages.iter().flat_map(|page| &page.rows).collect();
+        if self.is_rough || rows.is_empty() {
+            return None;
+        }
+        let mut now = 0.0;
+        let mut then = 0.0;
+        for row in &rows {
+            now += taken(row.tuple.0);
+            then += taken(row.tuple.1);
+        }
+        let page = self.page.bytes() as f64;
+        let sampled = rows.len() as f64;
+        now = now / sampled + page * self.chunk_pages(rows.iter().map(|row| row.external.0));
+        then = then / sampled + page * self.chunk_pages(rows.iter().map(|row| row.external.1));
+        Some(((now * self.rows.estimate) as u64, (then * self.rows.estimate) as u64))
+    }
+
     fn sweep_wal(&self, sums: &RowSums) -> f64 {
         let old_pages = sums.chunks.0 / f64::from(CHUNKS_PER_PAGE);
         let version = self.version_num;

@@ -98,6 +98,10 @@ pub struct Plan {
     pub wal_bytes: Forecast,
     /// Largest expected growth of table, TOAST relation and indexes, in bytes.
     pub growth_bytes: Forecast,
+    /// What the rows to re-toast take in heap and TOAST, in bytes: now, and stored as requested. Null where the server
+    /// does not tell how values are stored. Files keep their size unless they are compacted.
+    pub rows_bytes: Option<u64>,
+    pub rows_bytes_after: Option<u64>,
     /// Table and relation locks, described in sentences.
     pub locks: Vec<String>,
     /// Triggers that will fire.
@@ -139,6 +143,8 @@ pub struct RunForecast {
     pub wal: Forecast,
     /// The largest growth of the files.
     pub growth: Forecast,
+    /// What these rows take in heap and TOAST, now and afterwards, in bytes, if that is known.
+    pub rows_bytes: Option<(u64, u64)>,
 }
 
 /// What the scan has found, and the parameters of the sweep.
@@ -165,12 +171,14 @@ pub struct FirstScan {
 impl Plan {
     /// Predicts a sweep from these facts.
     pub fn new(found: &FirstScan, around: &Surroundings) -> Plan {
-        let RunForecast { wal, growth, .. } = found.expected;
+        let RunForecast { wal, growth, rows_bytes, .. } = found.expected;
         Plan {
             statements: found.alter.iter().chain(&found.statements).cloned().collect(),
             seconds: seconds(found),
             wal_bytes: wal,
             growth_bytes: growth,
+            rows_bytes: rows_bytes.map(|(now, _)| now),
+            rows_bytes_after: rows_bytes.map(|(_, then)| then),
             locks: locks(found),
             triggers_fire: triggers(around, true),
             triggers_silent: triggers(around, false),
@@ -294,6 +302,7 @@ mod tests {
                 rows: 40_000,
                 wal: Forecast { all: wal, ..Forecast::default() },
                 growth: Forecast::default(),
+                rows_bytes: None,
             },
             scan: Duration::from_millis(400),
             nice: 0.0,

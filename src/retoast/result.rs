@@ -802,6 +802,9 @@ pub struct FileReport {
     pub bytes_found: u64,
     /// WAL that moving them is expected to write, without full-page images and with all of them; null without --dry-run.
     pub wal_expected: Option<Range>,
+    /// Bytes by which GIN indexes are expected to grow at most, since each row moved has new entries in them; null without
+    /// --dry-run.
+    pub gin_growth_expected: Option<u64>,
     /// How long moving them is expected to take, in seconds, without waits for other sessions; null without --dry-run.
     pub seconds_expected: Option<Range>,
     /// Rows moved, some more than once.

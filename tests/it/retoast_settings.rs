@@ -181,6 +181,21 @@ fn only_what_the_run_has_set_is_restored_and_the_rest_is_named() {
 }
 
 /// A partitioned table with the compression of its column, and that of its partitions.
+/// Another session has given the table another name, and another schema.
+#[test]
+fn a_renamed_table_is_restored_by_its_new_name() {
+    let database = with_pageinspect("renamed");
+    database.psql("CREATE SCHEMA \"S s\"");
+    let sql = "ALTER TABLE t RENAME TO \"T t\"; ALTER TABLE \"T t\" SET SCHEMA \"S s\"";
+    let run = stopped_after(&database, sql, &[]);
+    let table = &run.report::<Report>().tables[0];
+    let ours = "ALTER TABLE ONLY \"S s\".\"T t\" ALTER COLUMN \"v\" SET COMPRESSION pglz";
+    assert_eq!((table.undo(), table.undone), (ours, true), "{table}");
+    let set = "SELECT attcompression FROM pg_attribute
+        WHERE attrelid = '\"S s\".\"T t\"'::regclass AND attname = 'v'";
+    assert_eq!(database.psql(set), "p");
+}
+
 fn partitioned(database: &Database<'_>) {
     database.psql(
         "DROP TABLE IF EXISTS whole; CREATE TABLE whole (id int, v text) PARTITION BY RANGE (id);

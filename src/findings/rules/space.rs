@@ -165,10 +165,8 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     } else {
         return None;
     };
-    let returns_less = file.compaction.is_some_and(|expected| {
-        expected.gives_back < expected.gin_growth.saturating_add(facts.worth)
-    });
-    let (what, command, compaction) = if may_compact(facts, name) && !returns_less {
+    let needs_rebuild = file.compaction.is_some_and(|expected| expected.needs_rebuild());
+    let (what, command, compaction) = if may_compact(facts, name) && !needs_rebuild {
         (what, facts.table.compact(name), file.compaction)
     } else if may_compact(facts, name) && facts.server.rebuilds_indexes {
         // what GIN indexes grow by is returned too

@@ -15,7 +15,7 @@ use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{BatchEnd, Guard};
 use crate::retoast::task::session::millis;
 use toast_format::disk::{ItemPointer, Oid};
-use toast_format::fill::moves::{Moved, wal};
+use toast_format::fill::moves::{Moved, gin_growth, wal};
 use toast_format::fill::room::{Layout, Room};
 use toast_format::model::Range;
 use toast_format::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
@@ -173,17 +173,18 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         let Some(found) = self.file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
         self.is_still_there().await?;
         self.record(&found);
-        let wal = self.wal_of(&room, layout.end, &found.pieces);
+        let (wal, gin_growth) = self.expected_of(&room, layout.end, &found.pieces);
         let nice = self.guard.session.throttle.options.limits.nice;
         let rows = self.file_report.rows_found;
         let [least, most] = writing_seconds(rows, wal.low, wal.high, nice);
         self.file_report.wal_expected = Some(wal);
+        self.file_report.gin_growth_expected = Some(gin_growth);
         self.file_report.seconds_expected = Some(Range::rounded(least, most));
         Ok(FileEnd::Planned)
     }
 
-    /// The WAL written by moving these pieces from behind the end of the file.
-    fn wal_of(&self, room: &Room, end: u32, pieces: &[Piece]) -> Range {
+    /// The WAL written by moving these pieces from behind the end of the file, and by how much GIN indexes grow at most.
+    fn expected_of(&self, room: &Room, end: u32, pieces: &[Piece]) -> (Range, u64) {
         let page = self.guard.session.server.page_size;
         let rows = pieces.iter().map(|piece| piece.rows).sum();
         let tuples: u64 = pieces.iter().map(|piece| piece.tuples).sum();
@@ -208,7 +209,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
             front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
         };
         let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
-        wal(page, &moved, live, &related)
+        (wal(page, &moved, live, &related), gin_growth(&moved, live, &related))
     }
 
     async fn steps(&mut self, rounds: &mut Rounds) -> Result<FileEnd, RetoastError> {

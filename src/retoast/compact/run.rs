@@ -16,6 +16,7 @@ use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{
     Common, CompactedFile, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, resume,
 };
+use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::guard::{Guard, TaskEnd};
 use crate::retoast::task::session::millis;
 use crate::retoast::{sql, verdict};
@@ -35,6 +36,8 @@ const MOST_REWRITTEN: u32 = 5;
 pub(crate) struct Compaction<'a> {
     pub(crate) guard: Guard<'a>,
     pub(crate) request: CompactRequest,
+    /// Whether it follows a conversion.
+    pub(crate) converted: bool,
 }
 
 impl Compaction<'_> {
@@ -137,6 +140,7 @@ impl Compaction<'_> {
         let session = self.guard.session;
         let request = self.request;
         let files = files.clone();
+        let has_toast = files.toast().is_some();
         let touch = touch.to_owned();
         if let Some(toast) = files.toast()
             && request.toast()
@@ -159,16 +163,21 @@ impl Compaction<'_> {
             let (file_report, done) = compaction.run(None).await;
             reports.push(file_report);
             done?;
+            // whoever may not compact the TOAST relation has it cut off where a conversion has emptied its end
+            if self.converted && has_toast && !request.toast() && !session.options.dry_run {
+                self.guard.vacuum_now(Vacuum::Shrink, report).await?;
+            }
         }
         if session.options.dry_run {
             let expected = reports.iter().filter_map(|file| file.wal_expected);
             let expected = expected.map(|wal| wal.high).sum();
             report.notes.extend(session.throttle.slot_warnings(expected).await?);
-            let gin = self.guard.ready.relation.gin_bytes;
-            if expected > 0 && gin > 0 {
+            let gin: u64 = reports.iter().filter_map(|file| file.gin_growth_expected).sum();
+            if gin > 0 {
                 report.note_once(format!(
-                    "GIN indexes ({} now) grow by new entries for rows that are moved, by how much is not known before; \
-                     --reindex=all rebuilds them",
+                    "GIN indexes ({} now) grow by new entries for rows that are moved, by up to {}; --reindex=all rebuilds \
+                     them",
+                    size(self.guard.ready.relation.gin_bytes),
                     size(gin)
                 ));
             }

@@ -281,6 +281,9 @@ async fn may_update(
     relation: &Relation,
     known: Option<&Privileges>,
 ) -> Result<(), RetoastError> {
+    if let (Some(why), false) = (relation.without_file(), relation.is_out_of_reach) {
+        return Err(RetoastError::Refused(why));
+    }
     if known.is_some_and(|known| known.lacks_identity) {
         published(client, relation).await?;
     }

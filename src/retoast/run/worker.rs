@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join;
 use tokio::sync::Mutex;
 
+use crate::command::table_words;
 use crate::retoast::compact::run::Compaction;
 use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::Checkpoint;
@@ -209,6 +210,10 @@ impl Tables<'_, '_> {
                 report.common.notes.push(COMPACTED_LATER.to_owned());
             }
             let Some(next) = self.run.tasks.next(task, report.outcome) else {
+                let converted = matches!(task, Task::Convert(_));
+                if converted && report.outcome == Outcome::Incomplete {
+                    report.common.notes.extend(self.left_out(ready));
+                }
                 break None;
             };
             task = next;
@@ -231,6 +236,19 @@ impl Tables<'_, '_> {
             failed = failed.without_detail();
         }
         (report, Some(failed))
+    }
+
+    /// What was requested and does not follow a conversion that is incomplete.
+    fn left_out(&self, ready: &PreparedTable) -> Option<String> {
+        let (what, verb) = match (self.run.tasks.compact, self.run.tasks.reindex) {
+            (Some(_), _) => ("compaction", "compact"),
+            (None, Reindex::Bloated | Reindex::All) => ("the rebuild of indexes", "reindex"),
+            (None, Reindex::Never) => return None,
+        };
+        let table = table_words(&ready.relation.schema, &ready.relation.name);
+        Some(format!(
+            "{what} was left out, because not all values are stored as requested: toastctl {verb} {table} does it"
+        ))
     }
 
     /// Measures the free space in a table's files after a sweep.
@@ -350,7 +368,10 @@ impl Tables<'_, '_> {
                 }
                 // There is no choice to convert to.
                 (Task::Convert(_), None) => (None, Ok(())),
-                (Task::Compact(request), _) => Compaction { guard, request }.run().await,
+                (Task::Compact(request), _) => {
+                    let converted = self.run.tasks.convert.is_some();
+                    Compaction { guard, request, converted }.run().await
+                }
                 (Task::Reindex(request), _) => {
                     Reindexing { guard, request, rebuilds: &rebuilds, checkpoint }.run().await
                 }

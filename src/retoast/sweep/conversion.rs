@@ -410,7 +410,7 @@ impl Conversion<'_> {
                 self.guard.note(NO_FORECAST);
                 let wal = at_most(session.throttle.expected_wal(ready, rows > 0).await?);
                 let growth = (report.common.before.sum() as f64 * bloat * 2.0) as u64;
-                RunForecast { rows, wal, growth: at_most(growth) }
+                RunForecast { rows, wal, growth: at_most(growth), rows_bytes: None }
             }
         };
         let found = FirstScan {

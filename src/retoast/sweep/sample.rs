@@ -166,7 +166,7 @@ impl Conversion<'_> {
             wal.all.estimate,
             growth.all.estimate
         );
-        Ok(RunForecast { rows: rows.whole().estimate, wal, growth })
+        Ok(RunForecast { rows: rows.whole().estimate, wal, growth, rows_bytes: found.rows_bytes() })
     }
 
     /// Predicts a run from a sample of pages, and fails if there is too little space for it. There is no prediction

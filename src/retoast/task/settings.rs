@@ -1,6 +1,7 @@
 //! The table's settings during a sweep: changed, watched, restored if another session changes them, and reset at the
 //! end. Their original values are recorded where a kill does not erase them.
 
+use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use super::guard::{DefinitionState, Guard, SentChange};
@@ -12,6 +13,7 @@ use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveError;
 use toast_format::judge::toaster::Changes;
+use toast_format::model::sql::quote_qualified;
 
 /// How often a sweep restores settings that another session has changed.
 const MOST_SET_RIGHT: u32 = 5;
@@ -180,7 +182,8 @@ impl Guard<'_> {
         report.altered = state.altered;
         let may_differ = state.altered || state.more_set || state.sent.is_some();
         let (Some(before), true) = (state.before.clone(), may_differ) else { return };
-        let table = self.ready.relation.quoted();
+        let (schema, name) = self.name_now().await;
+        let table = quote_qualified(&schema, &name);
         let now = match self.definition_now().await {
             Ok(Some(now)) => now,
             Ok(None) => return,
@@ -204,9 +207,7 @@ impl Guard<'_> {
         if common.rows.stored > 0
             && let Some((columns, storage)) = goal.restored_columns(now.settings())
         {
-            let relation = &self.ready.relation;
-            report.undo_command =
-                command::to_storage(&relation.schema, &relation.name, &columns, storage);
+            report.undo_command = command::to_storage(&schema, &name, &columns, storage);
         }
         let Ok(marked) = self.marked().await else { return };
         if let Some(unmark) = settings::unmark(&table, &marked) {
@@ -235,6 +236,18 @@ impl Guard<'_> {
             }
         }
         report.undo = Some(undo);
+    }
+
+    /// The table's schema and name, by which others may have replaced those of the beginning.
+    async fn name_now(&self) -> (String, String) {
+        const SQL: &str = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
+             FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             WHERE c.oid = $1";
+        let relation = &self.ready.relation;
+        let asked = self.session.writer().row(SQL, &[(&relation.oid.0, Type::OID)]).await;
+        let row = asked.ok().flatten();
+        let found = row.and_then(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)));
+        found.unwrap_or_else(|| (relation.schema.clone(), relation.name.clone()))
     }
 
     /// The chosen columns, with their settings before an earlier run that was killed.

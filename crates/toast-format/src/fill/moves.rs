@@ -84,6 +84,11 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// Whether GIN indexes may grow by half of what is returned, so that they are to be rebuilt too.
+    pub fn needs_rebuild(&self) -> bool {
+        self.gin_growth > 0 && self.gin_growth >= self.gives_back / 2
+    }
+
     /// What the compaction of two files would come to.
     pub fn plus(&self, more: &Expected) -> Expected {
         Expected {
