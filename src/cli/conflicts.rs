@@ -1,7 +1,7 @@
 //! Options that cannot be used together: what to do instead.
 
 /// Pairs of options, each of one and each of the other list. ONE and OTHER in a hint stand for the two that were given.
-const CONFLICTS: [(&[&str], &[&str], &str); 12] = [
+const CONFLICTS: [(&[&str], &[&str], &str); 11] = [
     (
         &["--explain"],
         &["--policy", "--method"],
@@ -22,11 +22,6 @@ const CONFLICTS: [(&[&str], &[&str], &str); 12] = [
         &["--sort", "--limit", "--parts", "--max-time", "--compare", "--fail-on"],
         &["--details", "--policy", "--explain", "--relation-file", "--pageinspect"],
         "ONE is for the overview of several tables, in place of which OTHER prints a full report: leave out one of them.",
-    ),
-    (
-        &["--compare"],
-        &["--all", "--targets"],
-        "The file of --compare is about one database: leave out OTHER, and keep and compare a file for each (-d NAME).",
     ),
     (
         &["--compare"],

@@ -703,6 +703,10 @@ impl<W: io::Write> Printer<W> {
             overview.name(&name);
             printed.overview = Some(overview);
         }
+        if let Some(mut comparison) = kept.comparison {
+            comparison.name(&name);
+            printed.comparison = Some(comparison);
+        }
         printed.families = kept.families;
         printed.service = kept.service;
         let report = TargetReport {

@@ -1,11 +1,14 @@
 //! `toastctl inspect`: its arguments, and the runs on servers, relation files and saved output.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use parking_lot::Mutex;
 
 use super::arguments::{
     AllowArg, ColumnsArg, DetailsArg, JobsArg, PolicyArgs, SampleArgs, SelectionArgs, SourceArg,
@@ -23,7 +26,7 @@ use super::terminal::{self, ReadingProgress, Ui};
 use crate::advise::advisor::{Advisor, Options as AdviseOptions};
 use crate::advise::explain::result::Explanation;
 use crate::advise::run::explained;
-use crate::inspect::compare::Earlier;
+use crate::inspect::compare::{Earlier, EarlierRuns};
 use crate::inspect::inspector::{Inspector, Options};
 use crate::inspect::overview;
 use crate::inspect::overview::figures::Condition;
@@ -86,12 +89,12 @@ struct OverviewArgs {
 
     /// Show what has changed since an earlier run
     ///
-    /// FILE is what inspect --format json printed about this database. Shown are tables and columns whose size, storage or
+    /// FILE is what inspect --format json printed about this database, or, with --all and --targets, about these. Shown are tables and columns whose size, storage or
     /// compression has changed, the most changed first, and which findings are new or gone: what has grown, and what a
     /// conversion or compaction has brought. Figures of samples count as changed only if their intervals do not overlap.
     /// json adds the field compared, csv the fields bytes_before and bytes_change, and html a section.
     #[arg(long, value_name = "FILE", conflicts_with_all = NOT_OVERVIEW,
-          conflicts_with_all = ["several", "columns", "parts"])]
+          conflicts_with_all = ["columns", "parts"])]
     compare: Option<PathBuf>,
 
     /// Exit code 7 if true: medium, 'free_space>1GB'
@@ -149,7 +152,7 @@ fn published(format: OutputFormat) -> Option<&'static str> {
 /// The error for growth in a format for monitoring systems, which does not contain it.
 fn no_growth(option: &str, format: &str) -> Failure {
     let text =
-        format!("{option} cannot be used with --format {format}: growth is not published there");
+        format!("{option} cannot be used with --format {format}: changes are not published there");
     Failure::usage(text).hint(
         "Exit code 7 is for growth: toastctl inspect --compare FILE --fail-on 'growth>1GB', also with --format json.",
     )
@@ -309,16 +312,43 @@ fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
     };
     args.overview.check_conditions(args.format)?;
     if !is_fleet {
-        return run_on(args, &fleet.single(ui));
+        return run_on(args, &fleet.single(ui), None);
     }
-    let alone = [("--compare", args.overview.compare.is_some())];
-    let (exit, state) =
-        fleet.run_in(args.format, ui, &alone, |database| Ok(run_on(args, database)?.exit))?;
+    if args.overview.compare.is_some() {
+        args.check_full("--compare")?;
+    }
+    let Some(path) = &args.overview.compare else {
+        let (exit, state) = fleet
+            .run_in(args.format, ui, &[], |database| Ok(run_on(args, database, None)?.exit))?;
+        return Ok(Ended { exit, state });
+    };
+    let runs = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
+    let runs = runs.and_then(|bytes| EarlierRuns::read(&bytes));
+    let runs = runs.map_err(|why| not_compared(path, &why))?;
+    let visited = Mutex::new(BTreeSet::new());
+    let (exit, state) = fleet.run_in(args.format, ui, &[], |database| {
+        let target = database.ui.target.as_ref().map(|target| target.name.clone());
+        visited.lock().extend(target);
+        Ok(run_on(args, database, Some(&runs))?.exit)
+    })?;
+    let visited = visited.into_inner();
+    for name in runs.names().filter(|name| !visited.contains(*name)) {
+        ui.tell(Message::notice("not compared: only the earlier run has read it").of_target(name));
+    }
     Ok(Ended { exit, state })
 }
 
-/// Reads the tables of one database.
-fn run_on(args: &InspectArgs, database: &Database) -> Result<Ended, Failure> {
+fn not_compared(path: &Path, why: &str) -> Failure {
+    Failure::usage(format!("--compare: the file \"{}\" {why}", path.display()))
+        .hint("toastctl inspect --format json >FILE writes what later runs can be compared with.")
+}
+
+/// Reads the tables of one database. `runs`: earlier runs on this and other databases.
+fn run_on(
+    args: &InspectArgs,
+    database: &Database,
+    runs: Option<&EarlierRuns>,
+) -> Result<Ended, Failure> {
     let tables = args.selection.wanted(&args.tables.tables)?;
     if args.explain {
         args.check_full("--explain")?;
@@ -344,7 +374,7 @@ fn run_on(args: &InspectArgs, database: &Database) -> Result<Ended, Failure> {
     };
     // a few pages each of many tables are read one after the other
     let threads = if tables.is_empty() { 0 } else { usize::from(args.jobs.readers()) };
-    terminal::runtime(threads)?.block_on(relations(args, database, &request))
+    terminal::runtime(threads)?.block_on(relations(args, database, &request, runs))
 }
 
 impl InspectArgs {
@@ -355,19 +385,16 @@ impl InspectArgs {
 
     /// Where full reports are printed.
     fn output(&self, ui: &Ui, server: Option<ServerReport>) -> InspectOutput {
-        InspectOutput::new(ui, server).of_columns(&self.columns.columns)
+        InspectOutput::new(ui, server)
+            .of_columns(&self.columns.columns, !self.tables.tables.is_empty())
     }
 
     /// The earlier run that this one is compared with.
-    fn earlier(&self, database: &str) -> Result<Option<Earlier>, Failure> {
+    fn earlier(&self, database: &str) -> Result<Option<Arc<Earlier>>, Failure> {
         let Some(path) = &self.overview.compare else { return Ok(None) };
         let bytes = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
         let earlier = bytes.and_then(|bytes| Earlier::read(&bytes, database));
-        earlier.map(Some).map_err(|why| {
-            Failure::usage(format!("--compare: the file \"{}\" {why}", path.display())).hint(
-                "toastctl inspect --format json >FILE writes what later runs can be compared with.",
-            )
-        })
+        earlier.map(|earlier| Some(Arc::new(earlier))).map_err(|why| not_compared(path, &why))
     }
 
     /// Refuses a format of overviews together with this option.
@@ -469,6 +496,7 @@ async fn relations(
     args: &InspectArgs,
     database: &Database,
     request: &Request,
+    runs: Option<&EarlierRuns>,
 ) -> Result<Ended, Failure> {
     let ui = &database.ui;
     let options = Options {
@@ -499,11 +527,20 @@ async fn relations(
     let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
     let cluster = Cluster { one_by_one: args.overview.parts, ..cluster };
     let first = inspector.server_report();
-    let earlier = args.earlier(&first.database)?;
+    let earlier = match (runs, &ui.target) {
+        (Some(runs), Some(target)) => {
+            let earlier = runs.run_on(&target.name);
+            if earlier.is_none() {
+                ui.tell(Message::notice("not compared: the earlier run has not read it"));
+            }
+            earlier
+        }
+        _ => args.earlier(&first.database)?,
+    };
     if args.wants_overview(ui, found, &cluster) {
         let alarms = args.overview.fail_on.clone();
         let mut output = OverviewOutput::new(ui, args.format, first, args.overview.view(), alarms)
-            .of_columns(&args.columns.columns)
+            .of_columns(&args.columns.columns, !tables.is_empty())
             .of_tables(&tables, &excluded)
             .compared_with(earlier);
         selection.report_to(&mut output);

@@ -26,6 +26,7 @@ use crate::report::nagios::{self, State};
 use crate::report::openmetrics;
 use crate::report::overview::{self, View};
 use crate::report::table::printable;
+use crate::report::units::and_more;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
 use crate::server::similar::similar;
@@ -62,18 +63,32 @@ impl From<Ended> for ExitCode {
 #[derive(Default)]
 struct ChosenColumns {
     names: Vec<String>,
-    /// Columns of relations that have none of them.
+    /// Those that no relation has.
+    missing: Vec<String>,
+    /// Whether tables are named: those that have none of the columns are told.
+    of_named: bool,
+    /// The first relations that have none of the columns, and how many they are.
+    without: Vec<String>,
+    without_count: usize,
+    /// Columns of these relations.
     others: Vec<String>,
-    found: bool,
 }
 
 /// Names of columns that are kept for a hint.
 const OTHERS_KEPT: usize = 1000;
+/// Relations that are named because they have none of the columns; the rest is counted.
+const WITHOUT_NAMED: usize = 3;
 
 impl ChosenColumns {
+    fn new(names: &[String], of_named: bool) -> ChosenColumns {
+        let missing = names.to_vec();
+        ChosenColumns { names: names.to_vec(), missing, of_named, ..ChosenColumns::default() }
+    }
+
     /// Keeps what was chosen of a relation. Returns whether it has any of it.
     fn keep<C>(
         &mut self,
+        relation: &str,
         columns: &mut Vec<C>,
         name: fn(&C) -> &String,
         findings: Option<&mut Vec<Finding>>,
@@ -84,9 +99,13 @@ impl ChosenColumns {
         if !columns.iter().any(|column| self.names.contains(name(column))) {
             let room = OTHERS_KEPT.saturating_sub(self.others.len());
             self.others.extend(columns.iter().take(room).map(|column| name(column).clone()));
+            self.without_count += 1;
+            if self.without.len() < WITHOUT_NAMED {
+                self.without.push(printable(relation));
+            }
             return false;
         }
-        self.found = true;
+        self.missing.retain(|missing| !columns.iter().any(|column| name(column) == missing));
         columns.retain(|column| self.names.contains(name(column)));
         if let Some(findings) = findings {
             findings.retain(|finding| {
@@ -96,18 +115,29 @@ impl ChosenColumns {
         true
     }
 
-    /// The error if relations were read and none of them has one.
-    fn missing(&self) -> Option<Message> {
-        if self.found || self.others.is_empty() {
+    /// Names the tables that have none of the columns, if tables are named and others have some.
+    fn left_out(&self) -> Option<Message> {
+        if !self.of_named || self.without.is_empty() || self.missing.len() == self.names.len() {
             return None;
         }
-        let names: Vec<String> = self.names.iter().map(|name| format!("\"{name}\"")).collect();
+        let more = and_more(self.without_count, WITHOUT_NAMED);
+        let tables = self.without.join(", ");
+        Some(Message::notice(format!("left out, without such a column: {tables}{more}")))
+    }
+
+    /// The error if relations were read and none of them has one of these columns.
+    fn missing(&self) -> Option<Message> {
+        let was_read = self.missing.len() < self.names.len() || !self.others.is_empty();
+        if self.missing.is_empty() || !was_read {
+            return None;
+        }
+        let names: Vec<String> = self.missing.iter().map(|name| format!("\"{name}\"")).collect();
         let text = format!("no table that was read has a column {}", names.join(" or "));
-        let near = self.names.iter().flat_map(|name| similar(name, &self.others)).next();
+        let near = self.missing.iter().flat_map(|name| similar(name, &self.others)).next();
         let message = Message::error(text);
         Some(match near {
             Some(near) => message.hint(format!("Perhaps you meant the column {near}.")),
-            None if self.names.iter().any(|name| name.contains(' ')) => {
+            None if self.missing.iter().any(|name| name.contains(' ')) => {
                 message.hint("-c names a column; toastctl runs no SQL.")
             }
             None => message.hint("toastctl inspect TABLE lists the columns."),
@@ -170,9 +200,9 @@ impl InspectOutput {
         }
     }
 
-    /// Of these columns alone.
-    pub(super) fn of_columns(self, names: &[String]) -> InspectOutput {
-        let columns = ChosenColumns { names: names.to_vec(), ..ChosenColumns::default() };
+    /// Of these columns alone. `of_named`: whether tables are named.
+    pub(super) fn of_columns(self, names: &[String], of_named: bool) -> InspectOutput {
+        let columns = ChosenColumns::new(names, of_named);
         InspectOutput { columns, ..self }
     }
 
@@ -222,6 +252,9 @@ impl InspectOutput {
         ended: Result<(), RunError>,
         values: Option<ValueWriter<Plain<Out>>>,
     ) -> Result<Exit, Failure> {
+        if let Some(left_out) = self.columns.left_out() {
+            self.ui.tell(left_out);
+        }
         if let Some(missing) = self.columns.missing() {
             self.incomplete = true;
             self.ui.tell(missing);
@@ -251,7 +284,8 @@ impl InspectOutput {
 impl Sink<RelationReport> for InspectOutput {
     fn found(&mut self, mut relation: RelationReport) -> std::io::Result<()> {
         let findings = relation.findings.as_mut().map(|found| &mut found.findings);
-        if !self.columns.keep(&mut relation.columns, |column| &column.column, findings) {
+        let name = &relation.read.name.relation;
+        if !self.columns.keep(name, &mut relation.columns, |column| &column.column, findings) {
             return Ok(());
         }
         for finding in relation.findings.iter_mut().flat_map(|found| &mut found.findings) {
@@ -308,7 +342,7 @@ pub(super) struct OverviewOutput {
     errors: u64,
     columns: ChosenColumns,
     /// The run that this one is compared with.
-    earlier: Option<Earlier>,
+    earlier: Option<Arc<Earlier>>,
 }
 
 enum OverviewLines {
@@ -369,7 +403,7 @@ impl OverviewOutput {
     }
 
     /// The same with what has changed since an earlier run.
-    pub(super) fn compared_with(self, earlier: Option<Earlier>) -> OverviewOutput {
+    pub(super) fn compared_with(self, earlier: Option<Arc<Earlier>>) -> OverviewOutput {
         OverviewOutput { earlier, ..self }
     }
 
@@ -381,10 +415,10 @@ impl OverviewOutput {
         self
     }
 
-    /// Of these columns alone.
-    pub(super) fn of_columns(mut self, names: &[String]) -> OverviewOutput {
+    /// Of these columns alone. `of_named`: whether tables are named.
+    pub(super) fn of_columns(mut self, names: &[String], of_named: bool) -> OverviewOutput {
         self.ranking.only_columns = names.to_vec();
-        self.columns.names = names.to_vec();
+        self.columns = ChosenColumns::new(names, of_named);
         self
     }
 
@@ -399,11 +433,14 @@ impl OverviewOutput {
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed, except to
     /// monitoring systems.
     pub(super) fn end(mut self, ended: Result<(), RunError>) -> Result<Ended, Failure> {
+        if let Some(left_out) = self.columns.left_out() {
+            self.ui.tell(left_out);
+        }
         if let Some(missing) = self.columns.missing() {
             self.error(missing);
         }
         self.ranking.judge();
-        let earlier = self.earlier.as_ref();
+        let earlier = self.earlier.as_deref();
         let comparison = earlier.map(|run| RunComparison::new(run, &self.ranking));
         let OverviewOutput {
             ui, denials, lines, ranking, alarms, incomplete, found, errors, ..
@@ -450,8 +487,9 @@ impl OverviewOutput {
             }
             OverviewLines::Joined(target, sort, limit) => terminal::end(ended, exit, |failed| {
                 if found || !failed {
-                    let overview = ranking.overview(sort, limit);
-                    target.kept.lock().overview = Some(overview);
+                    let mut kept = target.kept.lock();
+                    kept.overview = Some(ranking.overview(sort, limit));
+                    kept.comparison = comparison;
                 }
                 Ok(())
             }),
@@ -473,11 +511,12 @@ impl Sink<OverviewResult> for OverviewOutput {
             }
             OverviewResult::Relation(relation) => relation,
         };
-        let RelationLine { columns, findings, .. } = &mut *relation;
-        if !self.columns.keep(columns, |column| &column.column, findings.as_mut()) {
+        let RelationLine { read, columns, findings, .. } = &mut *relation;
+        let name = &read.name.relation;
+        if !self.columns.keep(name, columns, |column| &column.column, findings.as_mut()) {
             return Ok(());
         }
-        for finding in findings.iter_mut().flatten() {
+        for finding in relation.findings.iter_mut().flatten() {
             self.ui.lead_line_here(&mut finding.command);
         }
         // without pages, there may be others

@@ -17,6 +17,7 @@ use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use super::pager::PagedReports;
 use crate::command::shell_line;
+use crate::inspect::compare::RunComparison;
 use crate::inspect::overview::rank::Overview;
 use crate::message::{Message, Severity};
 use crate::report::document::Format;
@@ -141,6 +142,8 @@ pub(super) struct Kept {
     pub(super) errors: Vec<String>,
     /// The overview, which is printed with those of other targets.
     pub(super) overview: Option<Overview>,
+    /// The same of what has changed since an earlier run.
+    pub(super) comparison: Option<RunComparison>,
     /// What monitoring systems read of it, which is printed with those of other targets.
     pub(super) families: Vec<Family>,
     pub(super) service: Option<Service>,
@@ -187,6 +190,15 @@ impl Ui {
     /// The same for the database that these arguments lead to.
     pub(super) fn at(&self, connection: &ConnectionArgs) -> Ui {
         Ui { place: connection.repeated(), ..self.clone() }
+    }
+
+    /// The same for commands that another user must run.
+    pub(super) fn without_user(&self) -> Ui {
+        let mut ui = self.clone();
+        if let Some(at) = ui.place.iter().position(|word| word == "-U") {
+            ui.place.drain(at..(at + 2).min(ui.place.len()));
+        }
+        ui
     }
 
     /// Adds the connection options to the words of a command, if there is one.

@@ -1,20 +1,72 @@
 //! What has changed in a database since an earlier run of `inspect`, of which the JSON document is read (pure).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::overview::rank::{Ranking, SortBy, TableLine};
+use super::overview::rank::{Ranking, SortBy, TableLine, name_in};
 use super::overview::{ColumnLine, Extent, LeftOut, RelationLine, TableFigures};
 use super::result::{RelationReport, SCHEMA};
 use crate::findings::finding::Finding;
 use toast_format::model::interval::Amount;
 
+const EXPECTED: &str = "expected what toastctl inspect --format json has printed";
+/// What lines about several databases are called.
+const FLEET: &str = "toastctl.fleet/1";
+
 /// An earlier run, as its document has it.
 pub(crate) struct Earlier {
     time: Option<String>,
     ranking: Ranking,
+}
+
+/// Earlier runs on several databases, by the names of these.
+pub(crate) struct EarlierRuns(BTreeMap<String, Arc<Earlier>>);
+
+/// A line of what such a run has printed.
+#[derive(Deserialize)]
+struct EarlierLine {
+    schema: String,
+    target: String,
+    result: Option<Value>,
+}
+
+impl EarlierRuns {
+    /// Reads the lines of a run on several databases. Those that could not be read then are left out.
+    ///
+    /// # Errors
+    /// Why they are no such lines, as the continuation of "the file".
+    pub(crate) fn read(bytes: &[u8]) -> Result<EarlierRuns, String> {
+        const OF_SEVERAL: &str =
+            "expected what toastctl inspect with --all or --targets and --format json has printed";
+        let mut runs = BTreeMap::new();
+        for line in serde_json::Deserializer::from_slice(bytes).into_iter::<Value>() {
+            let line = line.map_err(|error| format!("is not JSON ({error}): {OF_SEVERAL}"))?;
+            let EarlierLine { schema, target, result } = serde_json::from_value(line)
+                .map_err(|_| format!("is not about several databases: {OF_SEVERAL}"))?;
+            if schema != FLEET {
+                return Err(format!("is {schema}: {OF_SEVERAL}"));
+            }
+            if let Some(result) = result {
+                let run = Earlier::of_document(result, None)
+                    .map_err(|why| format!("cannot be compared: {target} {why}"))?;
+                runs.insert(target, Arc::new(run));
+            }
+        }
+        if runs.is_empty() { Err(format!("is empty: {OF_SEVERAL}")) } else { Ok(EarlierRuns(runs)) }
+    }
+
+    pub(crate) fn run_on(&self, target: &str) -> Option<Arc<Earlier>> {
+        self.0.get(target).cloned()
+    }
+
+    /// The names of the databases.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
 }
 
 /// The parts of its document that are compared.
@@ -43,14 +95,27 @@ impl Earlier {
     /// # Errors
     /// Why it is no such document, as the continuation of "the file".
     pub(crate) fn read(bytes: &[u8], database: &str) -> Result<Earlier, String> {
-        const EXPECTED: &str = "expected what toastctl inspect --format json has printed";
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Err(format!("is empty: {EXPECTED}"));
         }
-        let value: Value = serde_json::from_slice(bytes)
-            .map_err(|error| format!("is not a JSON document ({error}): {EXPECTED}"))?;
+        // several lines are about several databases
+        let mut documents = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
+        let first = documents.next().and_then(Result::ok);
+        let value = match first {
+            Some(first) if first.pointer("/schema").and_then(Value::as_str) == Some(FLEET) => first,
+            _ => serde_json::from_slice(bytes)
+                .map_err(|error| format!("is not a JSON document ({error}): {EXPECTED}"))?,
+        };
+        Earlier::of_document(value, Some(database))
+    }
+
+    /// Reads the document of a run on this database, or on the one that it names.
+    fn of_document(value: Value, database: Option<&str>) -> Result<Earlier, String> {
         match value.pointer("/schema").and_then(Value::as_str) {
             Some(SCHEMA) => {}
+            Some(FLEET) => {
+                return Err("is about several databases: compare it with --all or --targets".into());
+            }
             Some(other) if other.starts_with("toastctl.inspect/") => {
                 return Err(format!(
                     "is {other}, from another version of toastctl: this one compares {SCHEMA}"
@@ -60,7 +125,8 @@ impl Earlier {
             None => return Err(format!("has no field schema: {EXPECTED}")),
         }
         match value.pointer("/server/database").and_then(Value::as_str) {
-            Some(other) if other != database => {
+            Some(other) if database.is_some_and(|database| database != other) => {
+                let database = database.unwrap_or_default();
                 return Err(format!("is about the database \"{other}\", not \"{database}\""));
             }
             Some(_) => {}
@@ -220,8 +286,7 @@ impl RunComparison {
                 comparison.add_column(relation, column, then, after);
             }
         }
-        comparison.tables.sort_by_key(|table| std::cmp::Reverse(table.bytes_change.unsigned_abs()));
-        comparison.columns.sort_by_key(|line| std::cmp::Reverse(line.bytes_change.unsigned_abs()));
+        comparison.order();
         let new = now.findings.iter().filter(|found| {
             let relation = &found.relation;
             let is_known =
@@ -236,6 +301,45 @@ impl RunComparison {
         });
         comparison.gone_findings = gone.cloned().collect();
         comparison
+    }
+
+    /// Puts what has changed most first.
+    fn order(&mut self) {
+        self.tables.sort_by_key(|table| Reverse(table.bytes_change.unsigned_abs()));
+        self.columns.sort_by_key(|line| Reverse(line.bytes_change.unsigned_abs()));
+    }
+
+    /// Puts the database's name before every relation.
+    pub(crate) fn name(&mut self, target: &str) {
+        self.relations().for_each(|relation| *relation = name_in(target, relation));
+    }
+
+    /// Leaves out the server before the names of databases, which are all there.
+    pub(crate) fn leave_out_server(&mut self, server: &str) {
+        for relation in self.relations() {
+            *relation = relation.strip_prefix(server).unwrap_or(relation).to_owned();
+        }
+    }
+
+    /// Every name of a relation in it.
+    fn relations(&mut self) -> impl Iterator<Item = &mut String> {
+        let findings = self.new_findings.iter_mut().chain(&mut self.gone_findings);
+        let tables = self.tables.iter_mut().map(|table| &mut table.relation);
+        let columns = self.columns.iter_mut().map(|line| &mut line.relation);
+        tables.chain(columns).chain(findings.map(|finding| &mut finding.relation))
+    }
+
+    /// Adds that of another database. It is since the earlier of both runs.
+    pub(crate) fn join(&mut self, other: RunComparison) {
+        self.since = self.since.take().into_iter().chain(other.since).min();
+        self.read_once += other.read_once;
+        self.bytes_before = self.bytes_before.saturating_add(other.bytes_before);
+        self.bytes_now = self.bytes_now.saturating_add(other.bytes_now);
+        self.tables.extend(other.tables);
+        self.columns.extend(other.columns);
+        self.new_findings.extend(other.new_findings);
+        self.gone_findings.extend(other.gone_findings);
+        self.order();
     }
 
     fn add_table(

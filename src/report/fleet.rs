@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::charts::Tile;
+use super::compare;
 use super::document::{Document, Format, OutputFormat, csv_records};
 use super::html::Page;
 use super::intervals::about_size;
@@ -16,6 +17,7 @@ use super::openmetrics::{self, Family};
 use super::overview::{self, View};
 use super::table::{Grid, Head, Style, Tone, printable, printable_json};
 use super::units::{counted, optional_number, optional_size};
+use crate::inspect::compare::RunComparison;
 use crate::inspect::overview::rank::{Overview, SortBy, Totals};
 
 /// The name and version of the JSON lines.
@@ -52,6 +54,7 @@ pub(crate) struct TargetOutput {
     pub(crate) meaning: &'static str,
     /// What is printed together with that of other databases: the overview, and what monitoring systems read.
     pub(crate) overview: Option<Overview>,
+    pub(crate) comparison: Option<RunComparison>,
     pub(crate) families: Vec<Family>,
     pub(crate) service: Option<Service>,
 }
@@ -88,6 +91,7 @@ pub(crate) struct Writer<W: Write> {
     width: Option<usize>,
     view: View,
     overview: Option<Overview>,
+    comparison: Option<RunComparison>,
     databases: Vec<DatabaseLine>,
     families: Vec<Family>,
     services: Vec<(String, Service)>,
@@ -115,6 +119,7 @@ impl<W: Write> Writer<W> {
             width,
             view,
             overview: None,
+            comparison: None,
             databases: Vec::new(),
             families: Vec::new(),
             services: Vec::new(),
@@ -132,7 +137,7 @@ impl<W: Write> Writer<W> {
         mut report: TargetReport,
         printed: TargetOutput,
     ) -> io::Result<()> {
-        let TargetOutput { text, meaning, overview, families, service } = printed;
+        let TargetOutput { text, meaning, overview, comparison, families, service } = printed;
         let text = text.as_slice();
         match self.format {
             OutputFormat::Openmetrics if families.is_empty() => {
@@ -156,6 +161,10 @@ impl<W: Write> Writer<W> {
             (Some(all), Some(overview)) => all.join(overview),
             (None, Some(overview)) => self.overview = Some(overview),
             (_, None) => {}
+        }
+        match (&mut self.comparison, comparison) {
+            (Some(all), Some(comparison)) => all.join(comparison),
+            (all, comparison) => *all = all.take().or(comparison),
         }
         match (report.exit_code, report.error) {
             (0, None) => self.done += 1,
@@ -270,7 +279,13 @@ impl<W: Write> Writer<W> {
                     })
                     .collect()
             });
-            overview::text(overview, self.view.limit, tiles.as_deref(), document);
+            if let Some(comparison) = &mut self.comparison {
+                comparison.leave_out_server(&server);
+                compare::text(comparison, self.view.shown(Some(document.style)), document);
+            }
+            if self.comparison.is_none() || document.is_html() {
+                overview::text(overview, self.view.limit, tiles.as_deref(), document);
+            }
         }
         if self.overview.is_some() || self.has_text {
             document.gap();

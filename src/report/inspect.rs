@@ -14,7 +14,7 @@ use super::intervals::{
     ratio_range, size_range,
 };
 use super::overview;
-use super::table::{Grid, number, printable, text};
+use super::table::{Grid, Style, number, printable, text};
 use super::units::{counted, optional_number, optional_size, percent, size, utc};
 use crate::command::table_words;
 use crate::inspect::document as inspect;
@@ -34,6 +34,9 @@ use toast_format::model::stored::Form;
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
+
+/// Columns that a terminal shows of a table; the rest is counted.
+const COLUMNS_SHOWN: usize = 20;
 
 /// Columns whose sizes a page draws; the rest is counted.
 const DISTRIBUTIONS: usize = 4;
@@ -181,8 +184,13 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
         let title = format!("Columns and forms by size: {}", printable(name));
         overview::map(&title, &[tile], document);
     }
+    let more = match document.style {
+        Style::Terminal(Some(_)) => columns.len().saturating_sub(COLUMNS_SHOWN),
+        _ => 0,
+    };
+    columns.truncate(columns.len() - more);
     for (what, grid) in [
-        ("Columns", column_grid(&columns)),
+        ("Columns", column_grid(&columns, relation.read.source)),
         ("Forms of stored values", form_grid(&columns)),
         ("Values of pluggable toasters", toaster_grid(&columns)),
         ("Compliance with the policy", policy_grid(&columns)),
@@ -192,6 +200,10 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
             let left_out = document.grid(&format!("{what}: {name}"), &grid);
             document.hidden(&left_out);
         }
+    }
+    if more > 0 {
+        let more = counted(more as u64, "smaller column");
+        document.line(&format!("({more} not shown: -c NAME, --format csv)"), 0);
     }
     if document.is_html() {
         distributions(relation, &columns, document);
@@ -453,13 +465,18 @@ fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
 }
 
 /// What the columns hold. Cells of ranges, which only estimates have, are empty if everything was read.
-fn column_grid(columns: &[&ColumnFigures]) -> Grid {
+fn column_grid(columns: &[&ColumnFigures], source: Source) -> Grid {
+    // files do not say how columns are set
+    let storage: fn(&&ColumnFigures) -> String = match source {
+        Source::RelationFile => |_| String::new(),
+        _ => |c| c.storage.name().to_owned(),
+    };
     Grid::from_rows(
         columns,
         &[
             text("Column", 0, |c| c.column.clone()),
             text("Type", 5, |c| c.type_name.clone()),
-            text("Storage", 6, |c| c.storage.name().into()),
+            text("Storage", 6, storage),
             text("Compression", 15, |c| c.compression.map_or("", Method::name).into()),
             text("Toaster", 5, |c| c.toaster.clone().unwrap_or_default()),
             number("Values", 0, |c| guess(&c.all.values)),

@@ -476,7 +476,7 @@ fn what_is_about_one_database_is_refused() {
         (&["inspect", "-h", "x"][..], "cannot be used with"),
         (&["inspect", "-d", "x"], "cannot be used with"),
         (&["inspect", "-W"], "cannot be used with"),
-        (&["inspect", "--compare", "x"], "cannot be used with"),
+        (&["inspect", "--compare", "/nosuch"], "the file \"/nosuch\" cannot be read"),
         (&["inspect", "--relation-file", "x", "--columns", "a int4"], "cannot be used with files"),
         (&["inspect", "--jobs", "20"], "a database takes 20 connections"),
         (&["check", "--salvage", "x"], "--salvage cannot be used"),
@@ -492,4 +492,37 @@ fn what_is_about_one_database_is_refused() {
     assert!(!Path::new("log").exists());
     let run = run(toastctl().args(["inspect", "--max-connections", "3"]));
     assert!(run.code == Some(2) && run.stderr.contains("--all"), "{}", run.stderr);
+}
+
+#[test]
+fn what_has_changed_since_an_earlier_run_is_told_for_all_databases_together() {
+    let server = server();
+    let (one, two) = (with_table(&server, "one"), with_table(&server, "two"));
+    let lines = [one.conninfo(), two.conninfo()];
+    let kept = on(&lines, &["inspect", "--format", "json"]).ok();
+    let file = written(&kept);
+    let compare = ["inspect", "--compare", file.path().to_str().unwrap()];
+    let same = on(&lines, &compare).ok();
+    assert!(same.contains("No table and no column has changed in size."), "{same}");
+    assert!(same.contains("No finding is new.") && same.contains("No finding is gone."), "{same}");
+    two.psql("INSERT INTO t SELECT i, repeat(i::text, 5000) FROM generate_series(201, 4000) AS i");
+    let three = with_table(&server, "three");
+    let changed = on(&[two.conninfo(), three.conninfo()], &compare);
+    assert_eq!(changed.code, Some(0), "{}", changed.stderr);
+    let row = changed.stdout.lines().find(|line| line.contains(" t ") && line.contains('+'));
+    assert!(row.is_some_and(|row| row.contains(two.name())), "{}", changed.stdout);
+    for (name, why) in [(&three, "has not read it"), (&one, "only the earlier run has read it")] {
+        let told = changed.stderr.lines().filter(|line| line.contains(name.name()));
+        let told: Vec<&str> = told.collect();
+        assert!(told.iter().any(|line| line.contains(why)), "{}", changed.stderr);
+    }
+    let arguments = [&compare[..], &["--format", "json"]].concat();
+    let report = &reports(&on(&lines, &arguments))[&named(&two)];
+    assert!(report["result"]["compared"]["tables"][0]["bytes_change"].as_i64().unwrap() > 0);
+    let alarm = on(&lines, &[&compare[..], &["--fail-on", "growth>8kB"]].concat());
+    assert_eq!(alarm.code, Some(7), "{}", alarm.stderr);
+    let of_one = written(kept.lines().next().unwrap());
+    let arguments = ["inspect", "--compare", of_one.path().to_str().unwrap()];
+    let refused = run(toastctl().args(arguments).args(["-d", &one.conninfo()]));
+    assert!(refused.code == Some(2) && refused.stderr.contains("--all"), "{}", refused.stderr);
 }

@@ -202,6 +202,14 @@ fn a_column_is_shown_alone_and_one_that_is_nowhere_is_an_error() {
         !text.contains("Columns take"),
         "of one column it is not said what the rest is: {text}"
     );
+    // of several tables each has the column, or is named
+    let two = inspect(&database, &["documents", "small", "-c", "doc"]);
+    assert_eq!(two.code, Some(0), "{}", two.stderr);
+    let left_out = "notice: left out, without such a column: public.small\n";
+    assert!(two.stderr.contains(left_out), "{}", two.stderr);
+    let one_of_two = inspect(&database, &["-c", "doc", "-c", "nosuch"]);
+    assert_eq!(one_of_two.code, Some(1), "{}", one_of_two.stderr);
+    assert!(one_of_two.stderr.contains("has a column \"nosuch\"\n"), "{}", one_of_two.stderr);
     let none = "toastctl: error: no table that was read has a column \"docs\"\n\
                 HINT:  Perhaps you meant the column doc.\n";
     // of one table this is said before it is read

@@ -282,7 +282,7 @@ impl Overview {
 }
 
 /// A relation's name after that of its database.
-fn name_in(target: &str, relation: &str) -> String {
+pub(crate) fn name_in(target: &str, relation: &str) -> String {
     format!("{target} {}", without_public(relation))
 }
 
