@@ -731,6 +731,9 @@ pub(super) fn reasons(
 /// From this growth of the table on, as a fraction of it, the reasons say what storing all values so would add.
 const MUCH_MORE: f64 = 0.1;
 
+/// By how much CPU times that are measured differ from one time to the next: less is no gain and no price.
+const CPU_NOISE: f64 = 0.25;
+
 /// What a faster read is worth being mentioned for, as a part of today's CPU time.
 const FASTER: f64 = 0.7;
 
@@ -831,10 +834,10 @@ impl Described<'_> {
             let time = duration(seconds.abs());
             let _ = write!(reads, " ({time} {less} a day at {number} reads)");
         }
-        let mut parts = vec![
-            (total.value.estimate / before.max(1.0), space),
-            (part(read.change, ESTIMATE), reads),
-        ];
+        let mut parts = vec![(total.value.estimate / before.max(1.0), space)];
+        if (part(read.change, ESTIMATE) - 1.0).abs() >= CPU_NOISE {
+            parts.push((part(read.change, ESTIMATE), reads));
+        }
         let update = &figures.update_wal_bytes;
         if (part(update.change, ESTIMATE) - 1.0).abs() >= SAME {
             let words = format!("{} per UPDATE", words(update, "WAL"));

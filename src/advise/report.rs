@@ -144,6 +144,7 @@ pub(super) fn column_report(sample: ColumnSample<'_>, others: OtherColumns) -> R
         part_changes: part_changes(&candidates, recommendation.choice),
         files,
         compaction: compaction_by_rows(sample, &candidates),
+        other_owner: relation.other_owner.clone(),
         optimize,
         workload: WorkloadReport {
             reads_per_day: goal.workload.reads,

@@ -60,6 +60,8 @@ pub struct Report {
     pub files: Files,
     /// What compaction alone would give back, whatever the settings; null if that is not worth it.
     pub compaction: Option<CompactionReport>,
+    /// The table's owner, if this user lacks the owner's rights, which commands need; null if it has them.
+    pub other_owner: Option<String>,
     /// What the recommendation is for.
     pub optimize: Optimize,
     /// How the table is used.

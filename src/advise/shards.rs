@@ -806,7 +806,7 @@ fn growing(report: &Report, partitions: &[Relation]) -> Option<String> {
 }
 
 fn nothing_read(kind: MemberKind, name: &str, lost: &[Failed]) -> AdviseError {
-    let why = problems(lost).kept().first().map(ToString::to_string).unwrap_or_default();
+    let why = lost.first().map(|failed| failed.message.to_string()).unwrap_or_default();
     let why = format!("no {} could be read: {why}", kind.name());
     AdviseError::NotRead { relation: name.to_owned(), why }
 }

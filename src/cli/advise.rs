@@ -375,9 +375,11 @@ impl AdviseOutput {
 impl Sink<Report> for AdviseOutput {
     fn found(&mut self, mut report: Report) -> io::Result<()> {
         self.found = true;
-        self.ui.lead_here(&mut report.recommendation.command);
+        let ui =
+            if report.other_owner.is_some() { self.ui.without_user() } else { self.ui.clone() };
+        ui.lead_here(&mut report.recommendation.command);
         if let Some(compaction) = &mut report.compaction {
-            self.ui.lead_line_here(&mut compaction.command);
+            ui.lead_line_here(&mut compaction.command);
         }
         if report.problems.count() > 0 {
             self.failed.get_or_insert(Exit::Incomplete);

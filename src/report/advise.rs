@@ -17,7 +17,9 @@ use crate::advise::result::{
 };
 use crate::keys::result as keys;
 use crate::server::about::ServerReport;
+use toast_format::disk::PageSize;
 use toast_format::model::interval::Interval;
+use toast_format::model::settings::TupleTarget;
 use toast_format::model::sql::without_public;
 
 /// What is written of a report.
@@ -397,6 +399,12 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
     {
         document.paragraph(&format!("With the present settings, {}", compaction.note()));
     }
+    if let Some(owner) = &report.other_owner
+        && (command.is_some() || report.compaction.is_some() && !details)
+    {
+        let owner = printable(owner);
+        document.paragraph(&format!("To be run by the table's owner, {owner}, or a superuser."));
+    }
     let Some(command) = &command else { return };
     document.gap();
     if details {
@@ -484,6 +492,10 @@ fn ranked(reports: &[Report], document: &mut Document) {
     }
     if changed.is_empty() {
         return;
+    }
+    if reports.iter().any(|one| one.recommendation.line().is_some() && one.other_owner.is_some()) {
+        document
+            .paragraph("Commands on tables of others are to be run by the owner or a superuser.");
     }
     document.gap();
     for command in changed.iter().take(commands) {
@@ -662,6 +674,8 @@ fn is_folded(candidate: &CandidateReport) -> bool {
 
 /// Lines that list candidates under the one that stores every value in the same way: at most `shown` names in each.
 fn folded(report: &Report, shown: usize) -> Vec<String> {
+    let default = TupleTarget::default_for(PageSize::DEFAULT).bytes() as u64;
+    let has_targets = report.candidates.iter().any(|c| c.settings.target != default);
     let mut lines = Vec::new();
     for (index, first) in report.candidates.iter().enumerate() {
         let same: Vec<String> = report
@@ -673,7 +687,10 @@ fn folded(report: &Report, shown: usize) -> Vec<String> {
         if !same.is_empty() {
             let named = same.get(..shown).unwrap_or(&same).join(", ");
             let more = and_more(same.len(), shown);
-            lines.push(format!("Same as {}: {named}{more}.", printable(&first.name)));
+            let target = first.settings.target;
+            let is_unnamed = !first.marks.today && target == default && has_targets;
+            let target = if is_unnamed { format!(" (target {target})") } else { String::new() };
+            lines.push(format!("Same as {}{target}: {named}{more}.", printable(&first.name)));
         }
     }
     lines
@@ -739,7 +756,17 @@ fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut D
         same if same.is_empty() || same == "same" => "no change in size".to_owned(),
         change => format!("{change} in size"),
     };
-    document.paragraph(&format!("With {keys} in {columns}: {space} after VACUUM FULL."));
+    let gain = gained(extraction);
+    let today = report.candidates.iter().find(|c| c.marks.today);
+    let compresses = match today.map(|today| today.settings.storage.as_str()) {
+        Some("external" | "plain") => {
+            " The new columns are compressed, which the documents are not: advise-threshold tells what that alone brings."
+        }
+        _ => "",
+    };
+    document.paragraph(&format!(
+        "With {keys} in {columns}: {space} after VACUUM FULL. {gain}{compresses}"
+    ));
     document.gap();
     document.item(&on_disk(report));
     document.item(&sample(report));
@@ -762,6 +789,43 @@ fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut D
         ));
     }
     document.paragraph(if document.details { EXTRACTED } else { EXTRACTED_BRIEFLY });
+}
+
+/// What reading and changing these keys takes in place of what it takes today, and whether the rest becomes dearer.
+fn gained(extraction: &ExtractionReport) -> String {
+    let ExtractionReport { keys, today, rest, .. } = extraction;
+    let (of, most) = match keys.as_slice() {
+        [key] => (printable(&key.key), ""),
+        _ => ("one of them".to_owned(), "at most "),
+    };
+    let mut then = [0.0f64; 3];
+    for key in keys {
+        for (most, cost) in then.iter_mut().zip(key.access.costs()) {
+            *most = most.max(cost);
+        }
+    }
+    let [buffers, read, wal] = then;
+    let [buffers_today, read_today, wal_today] = today.costs();
+    let mut dearer = Vec::new();
+    for (what, (then, today)) in
+        ["buffers", "CPU time", "WAL"].iter().zip(rest.costs().iter().zip(today.costs()))
+    {
+        if *then > today * DEARER {
+            dearer.push(*what);
+        }
+    }
+    let rest = match dearer.as_slice() {
+        [] => "costs no more than today".to_owned(),
+        dearer => format!("takes more {}", dearer.join(" and ")),
+    };
+    format!(
+        "Reading {of} would take {most}{buffers:.2} buffers ({buffers_today:.2} today) and {} ({}), changing it {} of \
+         WAL ({}); the rest of the document {rest}.",
+        nanoseconds(read),
+        nanoseconds(read_today),
+        size(wal.round() as u64),
+        size(wal_today.round() as u64)
+    )
 }
 
 const EXTRACTED_BRIEFLY: &str = "Buffers/scan: pages visited by a scan that reads it. --emit sql prints a skeleton of the \

@@ -53,9 +53,10 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
     }
     let cost = anatomy.cost;
     if cost.chunks > 0 {
+        let what = if anatomy.problems.is_empty() { "all of it" } else { "what is there of it" };
         writeln!(
             out,
-            "  to read all of it: the row, {}, {}, on {}",
+            "  to read {what}: the row, {}, {}, on {}",
             counted(cost.chunks, "chunk"),
             bytes(cost.bytes),
             counted(cost.pages, "page")

@@ -103,10 +103,24 @@ fn slowest(columns: &[ColumnExplanation]) -> Option<String> {
         slowest.read.as_ref().map_or(0.0, |read| outside.min(1.0) * read.buffers.estimate);
     let visited =
         if buffers >= 0.05 { format!(" and {} buffers", plain(buffers)) } else { String::new() };
+    let all = slowest.values.estimate;
+    let mut because = Vec::new();
+    if let Some(read) = &slowest.read
+        && outside > 0.0
+    {
+        let outside = some_of(slowest.external_values.estimate, all);
+        because
+            .push(format!("{outside} of its values are in chunks, {} each", number(&read.chunks)));
+    }
+    if slowest.compressed_values.estimate > 0.0 {
+        let compressed = some_of(slowest.compressed_values.estimate, all);
+        because.push(format!("{compressed} must be decompressed"));
+    }
     Some(format!(
-        "Slowest to read: column {}, with {} of CPU time{visited} for an average value.",
+        "Slowest to read: column {}, with {} of CPU time{visited} for an average value, since {}.",
         printable(&slowest.column),
-        nanoseconds(slowest.read_cpu_ns.estimate)
+        nanoseconds(slowest.read_cpu_ns.estimate),
+        because.join(" and ")
     ))
 }
 
@@ -205,11 +219,15 @@ fn read(column: &ColumnExplanation) -> String {
     let mut text = match &column.read {
         None => "only the row".to_owned(),
         Some(ValueRead { buffers, index_buffers, toast_buffers, chunks, bytes: stored }) => {
+            // the parts that are shown have the sum that is shown
+            let [all, index] =
+                [buffers, index_buffers].map(|figure| (figure.estimate * 10.0).round() / 10.0);
+            let toast_buffers = Interval { estimate: all - index, ..*toast_buffers };
             format!(
                 "{} ({} index, {} TOAST) for an out-of-line value, in addition to its row: {}, {}",
                 several(buffers, "buffer"),
                 number(index_buffers),
-                number(toast_buffers),
+                number(&toast_buffers),
                 several(chunks, "chunk"),
                 bytes(stored)
             )

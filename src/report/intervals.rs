@@ -9,9 +9,11 @@ pub(super) fn count(estimate: &Amount) -> String {
     with_range(guess(estimate), &range(estimate))
 }
 
-/// `≈12 MB (11–13 MB)`.
+/// `≈12 MB (11–13 MB)`; without the interval if both ends look the same.
 pub(super) fn bytes(estimate: &Amount) -> String {
-    with_range(about_size(estimate), &size_range(estimate))
+    let is_narrow = size(estimate.low) == size(estimate.high);
+    let range = if is_narrow { String::new() } else { size_range(estimate) };
+    with_range(about_size(estimate), &range)
 }
 
 fn with_range(guess: String, range: &str) -> String {

@@ -70,7 +70,8 @@ impl Printed for KeysReport {
 
 /// What the titles mean.
 const BRIEFLY: &str = "Buffers: pages read for one value, in addition to its row. WAL: bytes written to change one \
-                       value. Own: the same for a column of its own. --details shows more.";
+                       value. Own: the same for a column of its own. --extract auto tries such columns; \
+                       --details shows more.";
 const NOTE: &str = "Bytes are counted in the raw documents: a key's name, value and entries. Stored bytes are a \
                     proportional part. Buffers and CPU are the pages and the time that TOAST and compression add to \
                     the read of a row. WAL is what an UPDATE of one value writes, without full-page images and the \

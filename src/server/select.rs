@@ -935,22 +935,28 @@ async fn column_of_table(
         None => name_words(table),
     };
     let sql = format!(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c \
-         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
-         WHERE c.relkind IN ('r', 'm', 'p') AND c.relname = $2 AND a.attname = $3 \
-           AND CASE WHEN $1 = '' THEN {} ELSE n.nspname = $1 END)",
+        "SELECT bool_or(EXISTS (SELECT FROM pg_catalog.pg_attribute AS a \
+                                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = $3)) \
+         FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE c.relkind IN ('r', 'm', 'p') AND c.relname = $2 \
+           AND CASE WHEN $1 = '' THEN {} ELSE n.nspname = $1 END",
         visible(connection.schemas())
     );
     let schema = pattern.database.as_deref().unwrap_or_default();
     let parameters: [(&(dyn ToSql + Sync), Type); 3] =
         [(&schema, Type::TEXT), (&table, Type::TEXT), (&column, Type::TEXT)];
-    let exists: Option<bool> = connection.client().value(&sql, &parameters).await?;
-    let hint = format!(
-        "\nHINT:  Name the table, {words}: \"{column}\" is one of its columns. A single value is named as in \
-         table.column@id=42."
-    );
-    Ok(if exists == Some(true) { Some(hint) } else { None })
+    // NULL if there is no such table
+    let is_column: Option<Option<bool>> = connection.client().value(&sql, &parameters).await?;
+    let hint = match is_column.flatten() {
+        Some(true) => format!(
+            "Name the table, {words}: \"{column}\" is one of its columns. A single value is named as in table.column@id=42."
+        ),
+        Some(false) if pattern.database.is_some() => {
+            format!("The table {words} has no column \"{column}\".")
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(format!("\nHINT:  {hint}")))
 }
 
 /// The condition that the user's own session finds a relation by its unqualified name. `pg_table_is_visible` would use

@@ -422,12 +422,12 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (
             3,
             &["inspect", "--format", "nagios", "--compare", "/nosuch.json"],
-            "with --format nagios: growth is not published there\nHINT:  Exit code 7 is for growth:",
+            "with --format nagios: changes are not published there\nHINT:  Exit code 7 is for growth:",
         ),
         (
             2,
             &["inspect", "--format", "openmetrics", "--fail-on", "growth>1GB"],
-            "error: --fail-on growth>1GB cannot be used with --format openmetrics: growth is not",
+            "error: --fail-on growth>1GB cannot be used with --format openmetrics: changes are not",
         ),
         (
             3,
@@ -437,7 +437,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (
             2,
             &["inspect", "--all", "--compare", "/nosuch.json"],
-            "leave out --all, and keep and compare a file for each (-d NAME).",
+            "error: --compare: the file \"/nosuch.json\" cannot be read: No such file or directory",
         ),
         (
             2,

@@ -92,6 +92,14 @@ pub struct AccessReport {
     pub update_wal_bytes: Figure,
 }
 
+impl AccessReport {
+    /// Buffers and nanoseconds of a read, bytes of WAL of a change.
+    pub(crate) fn costs(&self) -> [f64; 3] {
+        [&self.read_buffers, &self.read_cpu_ns.figure, &self.update_wal_bytes]
+            .map(|figure| figure.value.estimate)
+    }
+}
+
 /// The report; `command` is what re-toasts the column afterwards.
 pub(crate) fn extraction_report(
     extraction: &Extraction,

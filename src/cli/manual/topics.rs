@@ -210,7 +210,7 @@ pub const MANAGED: &[Item] = &[
     (
         "Amazon RDS, Aurora",
         "rds_superuser is not a superuser, so pageinspect cannot be used: verbs use SQL functions instead. check can \
-         then read only files and saved output, and keys --extract and inspect --explain are not available. \
+         then read only files and saved output, and inspect --explain is not available. \
          rds_superuser may GRANT pg_monitor to other roles.",
     ),
     ("Google Cloud SQL", "cloudsqlsuperuser is not a superuser either: the same applies."),
@@ -232,7 +232,7 @@ pub const PERMISSIONS: Topic = Topic {
             "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
              ON ALL TABLES IN SCHEMA app TO dba.",
         ),
-        ("keys", "As inspect; keys --extract as check."),
+        ("keys", "As inspect; keys --extract as advise-threshold."),
         (
             "check, value",
             "A superuser, and CREATE EXTENSION pageinspect; other verbs then give exact figures.",

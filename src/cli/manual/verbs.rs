@@ -156,7 +156,10 @@ const KEYS: Manual = Manual {
         ),
     ],
     files: &[COLUMNS_FILE],
-    permissions: &[READ, ("--extract", PAGES)],
+    permissions: &[
+        READ,
+        ("--extract", "Also TEMPORARY on the database; PUBLIC has it unless it was revoked."),
+    ],
 };
 
 const ADVISE: Manual = Manual {
