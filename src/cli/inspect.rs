@@ -389,7 +389,22 @@ impl InspectArgs {
             .of_columns(&self.columns.columns, !self.tables.tables.is_empty())
     }
 
-    /// The earlier run that this one is compared with.
+    /// The earlier run that this one is compared with, which may be one of `runs` on several databases.
+    fn earlier_of(
+        &self,
+        runs: Option<&EarlierRuns>,
+        ui: &Ui,
+        database: &str,
+    ) -> Result<Option<Arc<Earlier>>, Failure> {
+        let (Some(runs), Some(target)) = (runs, &ui.target) else { return self.earlier(database) };
+        let earlier = runs.run_on(&target.name);
+        if earlier.is_none() {
+            ui.tell(Message::notice("not compared: the earlier run has not read it"));
+        }
+        Ok(earlier)
+    }
+
+    /// The earlier run on this database alone.
     fn earlier(&self, database: &str) -> Result<Option<Arc<Earlier>>, Failure> {
         let Some(path) = &self.overview.compare else { return Ok(None) };
         let bytes = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
@@ -527,16 +542,7 @@ async fn relations(
     let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
     let cluster = Cluster { one_by_one: args.overview.parts, ..cluster };
     let first = inspector.server_report();
-    let earlier = match (runs, &ui.target) {
-        (Some(runs), Some(target)) => {
-            let earlier = runs.run_on(&target.name);
-            if earlier.is_none() {
-                ui.tell(Message::notice("not compared: the earlier run has not read it"));
-            }
-            earlier
-        }
-        _ => args.earlier(&first.database)?,
-    };
+    let earlier = args.earlier_of(runs, ui, &first.database)?;
     if args.wants_overview(ui, found, &cluster) {
         let alarms = args.overview.fail_on.clone();
         let mut output = OverviewOutput::new(ui, args.format, first, args.overview.view(), alarms)

@@ -17,6 +17,8 @@ use toast_format::model::interval::Interval;
 
 /// The longest bar of the histogram.
 const BAR: usize = 30;
+/// Columns that a terminal explains without --details, those that are read slowest.
+const COLUMNS_SHOWN: usize = 4;
 
 impl Printed for Explanation {
     const SCHEMA: &'static str = SCHEMA;
@@ -65,9 +67,25 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
     {
         document.line(&slowest, 0);
     }
-    for column in &explanation.columns {
+    let mut columns: Vec<&ColumnExplanation> = explanation.columns.iter().collect();
+    let more = match document.style {
+        Style::Terminal(Some(_)) if !document.details => {
+            columns.len().saturating_sub(COLUMNS_SHOWN)
+        }
+        _ => 0,
+    };
+    if more > 0 {
+        columns.sort_by(|a, b| b.read_cpu_ns.estimate.total_cmp(&a.read_cpu_ns.estimate));
+        columns.truncate(COLUMNS_SHOWN);
+    }
+    for column in columns {
         document.gap();
         paragraphs(explanation, column, document);
+    }
+    if more > 0 {
+        document.gap();
+        let more = counted(more as u64, "column");
+        document.line(&format!("({more} read faster, not shown: -c NAME, --details)"), 0);
     }
     if sample.rows > 0 {
         if explanation.columns.is_empty() {
@@ -116,8 +134,9 @@ fn slowest(columns: &[ColumnExplanation]) -> Option<String> {
         let compressed = some_of(slowest.compressed_values.estimate, all);
         because.push(format!("{compressed} must be decompressed"));
     }
+    let since = if because.is_empty() { "" } else { ", since " };
     Some(format!(
-        "Slowest to read: column {}, with {} of CPU time{visited} for an average value, since {}.",
+        "Slowest to read: column {}, with {} of CPU time{visited} for an average value{since}{}.",
         printable(&slowest.column),
         nanoseconds(slowest.read_cpu_ns.estimate),
         because.join(" and ")

@@ -190,7 +190,7 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
     };
     columns.truncate(columns.len() - more);
     for (what, grid) in [
-        ("Columns", column_grid(&columns, relation.read.source)),
+        ("Columns", column_grid(&columns)),
         ("Forms of stored values", form_grid(&columns)),
         ("Values of pluggable toasters", toaster_grid(&columns)),
         ("Compliance with the policy", policy_grid(&columns)),
@@ -465,18 +465,13 @@ fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
 }
 
 /// What the columns hold. Cells of ranges, which only estimates have, are empty if everything was read.
-fn column_grid(columns: &[&ColumnFigures], source: Source) -> Grid {
-    // files do not say how columns are set
-    let storage: fn(&&ColumnFigures) -> String = match source {
-        Source::RelationFile => |_| String::new(),
-        _ => |c| c.storage.name().to_owned(),
-    };
+fn column_grid(columns: &[&ColumnFigures]) -> Grid {
     Grid::from_rows(
         columns,
         &[
             text("Column", 0, |c| c.column.clone()),
             text("Type", 5, |c| c.type_name.clone()),
-            text("Storage", 6, storage),
+            text("Storage", 6, |c| c.storage.name().into()),
             text("Compression", 15, |c| c.compression.map_or("", Method::name).into()),
             text("Toaster", 5, |c| c.toaster.clone().unwrap_or_default()),
             number("Values", 0, |c| guess(&c.all.values)),

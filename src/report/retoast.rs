@@ -522,10 +522,13 @@ fn is_verified(table: &TableReport) -> bool {
 fn rows_done(tables: &[&TableReport], outcome: Outcome) -> String {
     let stored = sum(tables, |table| table.common.rows.stored);
     let found = sum(tables, |table| table.common.rows.found);
-    if outcome >= Outcome::Incomplete && stored < found {
-        format!("{stored} of {}", counted(found, "row"))
-    } else {
-        counted(stored, "row")
+    match outcome {
+        // there may be more where it did not get to
+        Outcome::Stopped | Outcome::Failed if stored < found => {
+            format!("{stored} of the {} found until then", counted(found, "row"))
+        }
+        Outcome::Incomplete if stored < found => format!("{stored} of {}", counted(found, "row")),
+        _ => counted(stored, "row"),
     }
 }
 
