@@ -203,11 +203,8 @@ impl TableCheck<'_> {
 
     /// Reports blocks of zeros in front of used ones of the TOAST relation, if values lack chunks.
     async fn lost_chunks(&mut self) -> Result<(), CheckError> {
-        let told = &self.run.damage.told;
-        let lacks_chunks = told
-            .iter()
-            .any(|(code, _)| matches!(code, Code::NoChunks | Code::ChunkMissing | Code::ChunksEnd));
-        if !lacks_chunks {
+        const LACKS_CHUNKS: [Code; 3] = [Code::NoChunks, Code::ChunkMissing, Code::ChunksEnd];
+        if !LACKS_CHUNKS.into_iter().any(|code| self.run.damage.has(code)) {
             return Ok(());
         }
         let mut still = Vec::new();
@@ -438,8 +435,7 @@ impl TableCheck<'_> {
 
     /// Reports that the end of the table is missing, if an index knows of it.
     async fn cut_off(&mut self) -> Result<(), CheckError> {
-        let told = &self.run.damage.told;
-        if !self.run.rows.zeros.has_used() || told.iter().any(|(code, _)| *code == Code::LostRows) {
+        if !self.run.rows.zeros.has_used() || self.run.damage.has(Code::LostRows) {
             return Ok(());
         }
         let found = self.first.behind_end().await?;

@@ -103,7 +103,8 @@ impl LiveCheck {
             .flatten())
     }
 
-    /// VACUUM removes entries of an index before it shortens the table, and rows are there before their entries.
+    /// An index entry never leads behind the end: rows are inserted before their entries, and VACUUM removes entries before
+    /// it truncates the table.
     async fn led_behind(&self, standing: &Standing) -> Result<Option<Finding>, LiveError> {
         let client = self.connection.client();
         let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(None) };
@@ -166,14 +167,13 @@ impl LiveCheck {
         let mut map =
             self.map_pages(which, |map, pages| map.wanted(&suspects, u32::MAX, pages)).await?;
         let after = reader.read(&suspects).await?;
+        let before: BTreeMap<BlockNumber, &[u8]> = changed(&before).collect();
         let after: BTreeMap<BlockNumber, &[u8]> = changed(&after).collect();
-        let mut is_same: BTreeMap<BlockNumber, bool> =
-            suspects.iter().map(|block| (*block, false)).collect();
-        for (block, bytes) in changed(&before) {
-            is_same.insert(block, after.get(&block) == Some(&bytes));
-        }
-        for (block, _) in is_same.into_iter().filter(|(_, is_same)| !is_same) {
-            map.forget(block.0);
+        for block in suspects {
+            let bytes = before.get(&block);
+            if bytes.is_none() || bytes != after.get(&block) {
+                map.forget(block.0);
+            }
         }
         Ok(map)
     }

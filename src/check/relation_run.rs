@@ -33,7 +33,7 @@ pub(super) struct TableDamage {
     /// Whether pg_class does not name the table's TOAST relation.
     pub(super) has_wrong_toast: bool,
     /// Findings, as far as they are kept.
-    pub(super) told: Vec<(Code, Place)>,
+    told: Vec<(Code, Place)>,
     /// Others: how many, and where the first is.
     more: BTreeMap<Code, (u64, Place)>,
 }
@@ -41,6 +41,11 @@ pub(super) struct TableDamage {
 impl TableDamage {
     pub(super) fn has_findings(&self) -> bool {
         !self.told.is_empty()
+    }
+
+    /// Whether there is a finding of this kind, kept or counted.
+    pub(super) fn has(&self, code: Code) -> bool {
+        self.more.contains_key(&code) || self.told.iter().any(|(told, _)| *told == code)
     }
 
     /// Comments for the findings that have neither a statement nor a comment.

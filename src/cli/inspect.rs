@@ -317,22 +317,16 @@ fn run_any(args: &InspectArgs, ui: &Ui) -> Result<Ended, Failure> {
     if args.overview.compare.is_some() {
         args.check_full("--compare")?;
     }
-    let Some(path) = &args.overview.compare else {
-        let (exit, state) = fleet
-            .run_in(args.format, ui, &[], |database| Ok(run_on(args, database, None)?.exit))?;
-        return Ok(Ended { exit, state });
-    };
-    let runs = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
-    let runs = runs.and_then(|bytes| EarlierRuns::read(&bytes));
-    let runs = runs.map_err(|why| not_compared(path, &why))?;
+    let runs = args.earlier_runs()?;
     let visited = Mutex::new(BTreeSet::new());
     let (exit, state) = fleet.run_in(args.format, ui, &[], |database| {
         let target = database.ui.target.as_ref().map(|target| target.name.clone());
         visited.lock().extend(target);
-        Ok(run_on(args, database, Some(&runs))?.exit)
+        Ok(run_on(args, database, runs.as_ref())?.exit)
     })?;
     let visited = visited.into_inner();
-    for name in runs.names().filter(|name| !visited.contains(*name)) {
+    let earlier = runs.iter().flat_map(EarlierRuns::names);
+    for name in earlier.filter(|name| !visited.contains(*name)) {
         ui.tell(Message::notice("not compared: only the earlier run has read it").of_target(name));
     }
     Ok(Ended { exit, state })
@@ -402,6 +396,14 @@ impl InspectArgs {
             ui.tell(Message::notice("not compared: the earlier run has not read it"));
         }
         Ok(earlier)
+    }
+
+    /// Earlier runs on several databases that this one is compared with.
+    fn earlier_runs(&self) -> Result<Option<EarlierRuns>, Failure> {
+        let Some(path) = &self.overview.compare else { return Ok(None) };
+        let bytes = memory::read(path).map_err(|error| format!("cannot be read: {error}"));
+        let runs = bytes.and_then(|bytes| EarlierRuns::read(&bytes));
+        runs.map(Some).map_err(|why| not_compared(path, &why))
     }
 
     /// The earlier run on this database alone.

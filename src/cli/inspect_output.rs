@@ -65,7 +65,7 @@ struct ChosenColumns {
     names: Vec<String>,
     /// Those that no relation has.
     missing: Vec<String>,
-    /// Whether tables are named: those that have none of the columns are told.
+    /// Whether the user has named tables: those without any of the columns are then reported.
     of_named: bool,
     /// The first relations that have none of the columns, and how many they are.
     without: Vec<String>,

@@ -14,8 +14,8 @@ use crate::findings::finding::Finding;
 use toast_format::model::interval::Amount;
 
 const EXPECTED: &str = "expected what toastctl inspect --format json has printed";
-/// What lines about several databases are called.
-const FLEET: &str = "toastctl.fleet/1";
+/// The schema of lines about several databases.
+pub(crate) const FLEET: &str = "toastctl.fleet/1";
 
 /// An earlier run, as its document has it.
 pub(crate) struct Earlier {

@@ -17,11 +17,11 @@ use super::openmetrics::{self, Family};
 use super::overview::{self, View};
 use super::table::{Grid, Head, Style, Tone, printable, printable_json};
 use super::units::{counted, optional_number, optional_size};
-use crate::inspect::compare::RunComparison;
+use crate::inspect::compare::{FLEET, RunComparison};
 use crate::inspect::overview::rank::{Overview, SortBy, Totals};
 
 /// The name and version of the JSON lines.
-pub const SCHEMA: &str = "toastctl.fleet/1";
+pub const SCHEMA: &str = FLEET;
 
 /// Databases whose problems are listed at the end, and those that a page lists; the rest is counted.
 const LISTED: usize = 200;
