@@ -171,6 +171,9 @@ pub(super) fn judged_damage(
 pub(super) fn tell(ui: &Ui, messages: Vec<(Exit, Message)>) -> Exit {
     let mut worst = Exit::Ok;
     for (exit, message) in messages {
+        if let (Exit::Alarm, Some(target)) = (exit, &ui.target) {
+            target.kept.lock().alarms.push(message.text.clone());
+        }
         ui.tell(message);
         worst = worst.max(exit);
     }

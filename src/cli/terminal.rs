@@ -140,6 +140,8 @@ pub(super) struct Kept {
     pub(super) report: Vec<u8>,
     /// The errors, without their severity.
     pub(super) errors: Vec<String>,
+    /// The conditions of an alarm that are met, with the figures.
+    pub(super) alarms: Vec<String>,
     /// The overview, which is printed with those of other targets.
     pub(super) overview: Option<Overview>,
     /// The same of what has changed since an earlier run.

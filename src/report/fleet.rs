@@ -51,7 +51,7 @@ pub struct TargetReport {
 pub(crate) struct TargetOutput {
     pub(crate) text: Vec<u8>,
     /// What the exit code means, for a problem that is no error.
-    pub(crate) meaning: &'static str,
+    pub(crate) meaning: String,
     /// What is printed together with that of other databases: the overview, and what monitoring systems read.
     pub(crate) overview: Option<Overview>,
     pub(crate) comparison: Option<RunComparison>,
@@ -169,7 +169,7 @@ impl<W: Write> Writer<W> {
         match (report.exit_code, report.error) {
             (0, None) => self.done += 1,
             (code, error) => {
-                let why = error.unwrap_or_else(|| meaning.to_owned());
+                let why = error.unwrap_or(meaning);
                 self.problems.push((report.target, code, why));
             }
         }
@@ -433,7 +433,7 @@ mod tests {
         let locked = report("h:1/b", 1, Some("t is locked\nHINT:  x"));
         writer.target(locked, printed(text[1])).unwrap();
         writer.target(report("down:1/c", 3, Some("refused")), printed(b"")).unwrap();
-        let damaged = TargetOutput { meaning: "damage", ..TargetOutput::default() };
+        let damaged = TargetOutput { meaning: "damage".into(), ..TargetOutput::default() };
         writer.target(report("h:1/d", 5, None), damaged).unwrap();
         writer.finish(1).unwrap();
         String::from_utf8(out).unwrap()

@@ -521,6 +521,8 @@ fn what_has_changed_since_an_earlier_run_is_told_for_all_databases_together() {
     assert!(report["result"]["compared"]["tables"][0]["bytes_change"].as_i64().unwrap() > 0);
     let alarm = on(&lines, &[&compare[..], &["--fail-on", "growth>8kB"]].concat());
     assert_eq!(alarm.code, Some(7), "{}", alarm.stderr);
+    let of_two = alarm.stdout.lines().find(|line| line.contains(" 7 | --fail-on growth>8kB: "));
+    assert!(of_two.is_some_and(|line| line.contains(two.name())), "{}", alarm.stdout);
     let of_one = written(kept.lines().next().unwrap());
     let arguments = ["inspect", "--compare", of_one.path().to_str().unwrap()];
     let refused = run(toastctl().args(arguments).args(["-d", &one.conninfo()]));

@@ -1,7 +1,7 @@
 //! Values that fit an index only because they are compressed: no verb chooses, or advises, a setting with which the
 //! index would refuse them.
 
-use crate::support::command::Run;
+use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::retoast::Outcome;
 use crate::support::retoast::{Running, brake, command, done, refused, release, retoast};
 use crate::support::server::{self, Database, with_pageinspect};
@@ -272,6 +272,12 @@ fn advice_refuses_what_an_index_would() {
         assert_eq!(report.today().refused_rows, 0);
         assert!(report.chosen().refusal.is_none(), "{}", report.recommendation);
     }
+    // a terminal has no room for that column of the table
+    let arguments = ["advise-threshold", "t", "-c", "v", "-d", &database.conninfo()];
+    let narrow = run(toastctl().args(arguments).env("COLUMNS", "80"));
+    let said = narrow.stdout.replace('\n', " ");
+    let refused = "The server would refuse rows with extended lz4 (index row size 3784 exceeds btree maximum 2704";
+    assert!(said.contains(refused), "{said}");
     // a partial index may have none of these rows, but that is not known here
     database.psql("DROP INDEX by_v; CREATE INDEX by_v ON t (v) WHERE length(v) < 100");
     let report = advised(&database, &["t", "-c", "v"]);
