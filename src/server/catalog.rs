@@ -120,8 +120,8 @@ pub struct Relation {
     pub access_method: String,
     /// Whether it is unlogged and the server a standby, which has none of its rows.
     pub is_out_of_reach: bool,
-    /// Its file, or that of its TOAST relation, if that is missing and this user may know; its size is then 0.
-    pub(crate) missing_file: Option<String>,
+    /// That its file, or that of its TOAST relation, is missing or emptied, if this user may know; its size is then 0.
+    pub(crate) lost_file: Option<String>,
     /// Bytes of its main fork.
     pub bytes: u64,
     /// Bytes of all its indexes.
@@ -152,11 +152,11 @@ impl Relation {
         shown_qualified(&self.schema, &self.name)
     }
 
-    /// Why nothing can be done with the table, if its file or that of its TOAST relation is missing.
+    /// Why nothing can be done with the table, if its file or that of its TOAST relation is missing or emptied.
     pub(crate) fn without_file(&self) -> Option<Message> {
-        let path = self.missing_file.as_ref()?;
+        let lost = self.lost_file.as_ref()?;
         let command = format!("toastctl check {}", table_words(&self.schema, &self.name));
-        let message = Message::error(format!("the file {path} is missing"));
+        let message = Message::error(lost.clone());
         Some(message.hint(format!("{command} says what is lost.")).about(self.display_name()))
     }
 
@@ -232,6 +232,9 @@ impl Relation {
         let near = similar(given, &names).first().copied();
         let near = near.filter(|near| given.chars().count() > 2 && *near != given);
         match (near, names.is_empty()) {
+            (Some(near), _) if given.trim_matches('"') == near => {
+                format!("Names are given without quotation marks, here {near}.")
+            }
             (Some(near), _) => format!("Perhaps you meant \"{near}\"."),
             (None, true) => "The relation has no column that can be toasted.".into(),
             (None, false) => {
@@ -370,32 +373,37 @@ pub(crate) async fn describe_all(
     let is_empty =
         |one: &Relation| one.bytes == 0 || one.toast.as_ref().is_some_and(|toast| toast.bytes == 0);
     if relations.iter().any(is_empty) {
-        let missing = missing_files(client, &wanted).await?;
+        let lost = lost_files(client, &wanted).await?;
         for relation in &mut relations {
-            relation.missing_file = missing.get(&relation.oid).cloned();
+            relation.lost_file = lost.get(&relation.oid).cloned();
         }
     }
     Ok(relations)
 }
 
-/// The missing files of these tables and of their TOAST relations, as far as this user may know. A file that is replaced
-/// at this moment has another name when it is looked for again.
-async fn missing_files(
-    client: &Client,
-    tables: &[PgOid],
-) -> Result<HashMap<Oid, String>, LiveError> {
+/// The files of these tables and of their TOAST relations that are missing or emptied, as far as this user may know. A file
+/// that is replaced at this moment has another name when it is looked for again. VACUUM cuts off all blocks before it
+/// corrects pg_class, and holds a lock until it has; a standby does not know that lock.
+async fn lost_files(client: &Client, tables: &[PgOid]) -> Result<HashMap<Oid, String>, LiveError> {
     const ALLOWED: &str = "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text, boolean)', 'EXECUTE')";
     let sql = format!(
-        "SELECT c.oid, f.path FROM pg_catalog.pg_class AS c, \
-             LATERAL pg_catalog.unnest(ARRAY[c.oid] || {TOAST_RELATIONS}) AS r (oid), \
-             LATERAL pg_catalog.pg_relation_filepath(r.oid) AS f (path) \
+        "SELECT c.oid, CASE WHEN s.size IS NULL THEN 'the file ' || f.path || ' is missing' \
+                ELSE 'the file ' || f.path || ' is empty, but pg_class counts ' || r.relpages || ' blocks' END \
+         FROM pg_catalog.pg_class AS c, \
+             LATERAL pg_catalog.unnest(ARRAY[c.oid] || {TOAST_RELATIONS}) AS o (oid) \
+             JOIN pg_catalog.pg_class AS r ON r.oid = o.oid, \
+             LATERAL pg_catalog.pg_relation_filepath(r.oid) AS f (path), \
+             LATERAL (SELECT (pg_catalog.pg_stat_file(f.path, true)).size) AS s (size) \
          WHERE c.oid = ANY ($1) AND f.path IS NOT NULL \
-               AND (pg_catalog.pg_stat_file(f.path, true)).size IS NULL"
+               AND (s.size IS NULL \
+                    OR s.size = 0 AND r.relpages > 0 AND NOT pg_catalog.pg_is_in_recovery() \
+                       AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS l \
+                                       WHERE l.relation = r.oid AND l.mode = 'ShareUpdateExclusiveLock'))"
     );
     if !client.value::<bool>(ALLOWED, &[]).await?.unwrap_or(false) {
         return Ok(HashMap::new());
     }
-    let mut missing = HashMap::new();
+    let mut lost = HashMap::new();
     for look in 0..2 {
         let rows = client.query_typed(&sql, &[(&tables, Type::OID_ARRAY)]).await?;
         let mut found = HashMap::new();
@@ -403,14 +411,14 @@ async fn missing_files(
             found.insert(Oid(row.try_get(0)?), row.try_get::<_, String>(1)?);
         }
         if look > 0 {
-            found.retain(|oid, path| missing.get(oid) == Some(path));
+            found.retain(|oid, text| lost.get(oid) == Some(text));
         }
-        missing = found;
-        if missing.is_empty() {
+        lost = found;
+        if lost.is_empty() {
             break;
         }
     }
-    Ok(missing)
+    Ok(lost)
 }
 
 fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError> {
@@ -450,7 +458,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         is_heap: access_method == "heap" || access_method.is_empty(),
         access_method,
         is_out_of_reach: row.try_get(17)?,
-        missing_file: None,
+        lost_file: None,
         bytes: count_in(row, 4)?,
         index_bytes: count_in(row, 5)?,
         gin_bytes: count_in(row, 16)?,

@@ -191,7 +191,8 @@ fn what_was_cut_off_is_known_by_the_entries_of_indexes() {
             let sql = "CREATE TABLE # (id int PRIMARY KEY, ext text);
                  ALTER TABLE # ALTER ext SET STORAGE external;
                  INSERT INTO # SELECT i, repeat('x', 6000) FROM generate_series(1, 400) AS i;";
-            sql.replace('#', table)
+            let analyze = if table == "emptied" { "ANALYZE #;" } else { "" };
+            format!("{sql}{analyze}").replace('#', table)
         },
         &[
             ("rows", damage(|f, _| f.heap.truncate(8192))),
@@ -199,6 +200,7 @@ fn what_was_cut_off_is_known_by_the_entries_of_indexes() {
             ("no_chunks", damage(|f, _| f.toast.clear())),
             ("zeros", damage(|f, _| f.toast[20 * 8192..21 * 8192].fill(0))),
             ("missing", damage(|_, _| ())),
+            ("emptied", damage(|f, _| f.heap.clear())),
         ],
     );
     let database = server.database(&base);
@@ -213,18 +215,23 @@ fn what_was_cut_off_is_known_by_the_entries_of_indexes() {
         let shown = check(&database, &[table]).stdout;
         assert!(!shown.contains("REINDEX"), "{table}: {shown}");
     }
-    let convert = ["retoast", "missing", "--column", "ext", "--toaster", "lz4"];
-    for verb in [&["inspect", "missing"][..], &["inspect"], &["compact", "missing"], &convert] {
-        let refused = run(toastctl().args(verb).args(["-d", &database.url()]));
-        assert_eq!(refused.code, Some(1), "{verb:?}: {}", refused.stderr);
-        let said = "public.missing: the file base/";
-        let is_told =
-            refused.stderr.contains(said) && refused.stderr.contains(" is missing\nHINT:");
-        assert!(is_told, "{verb:?}: {}", refused.stderr);
+    for (table, how) in
+        [("missing", " is missing\nHINT:"), ("emptied", " is empty, but pg_class counts ")]
+    {
+        let convert = ["retoast", table, "--column", "ext", "--toaster", "lz4"];
+        let verbs = [&["inspect", table][..], &["inspect"], &["compact", table], &convert];
+        for verb in verbs.into_iter().chain([&["advise-threshold", table][..], &["reindex", table]])
+        {
+            let refused = run(toastctl().args(verb).args(["-d", &database.url()]));
+            assert_eq!(refused.code, Some(1), "{verb:?}: {}", refused.stderr);
+            let said = format!("public.{table}: the file base/");
+            let is_told = refused.stderr.contains(&said) && refused.stderr.contains(how);
+            assert!(is_told, "{verb:?}: {}", refused.stderr);
+        }
+        let found = check(&database, &["--format", "jsonl", table]);
+        let lines = found.lines::<Finding>();
+        assert!(lines.iter().any(|finding| finding.code == "TC008"), "{}", found.stdout);
     }
-    let found = check(&database, &["--format", "jsonl", "missing"]);
-    let lines = found.lines::<Finding>();
-    assert!(lines.iter().any(|finding| finding.code == "TC008"), "{}", found.stdout);
 }
 
 #[test]

@@ -237,7 +237,7 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
     let who = holder.map_or_else(|| "locked by another session".to_owned(), |who| who.text());
     let text = format!(
         "{who}, and the lock was not granted in time\n\
-         HINT:  Wait until that session has finished. Nothing was changed."
+         HINT:  Wait until that transaction has ended. Nothing was changed."
     );
     refused_table(&name, text)
 }
@@ -249,13 +249,17 @@ async fn toast_relation<T>(client: &Client, relation: &Relation) -> Result<T, Re
     refused(format!("{name} is a TOAST relation\nHINT:  {table}"))
 }
 
-/// Refuses relations that are not ordinary tables, shards that Citus protects, and TOAST relations that may only be read.
+/// Refuses relations that are not ordinary tables, or have lost their files, shards that Citus protects, and TOAST relations that may only be read.
 fn may_change(
     server: &Server,
     relation: &Relation,
     shard_of: Option<&Shard>,
 ) -> Result<(), RetoastError> {
     kind(relation)?;
+    // also rebuilt indexes would no longer show what is lost
+    if let (Some(why), false) = (relation.without_file(), relation.is_out_of_reach) {
+        return Err(RetoastError::Refused(why));
+    }
     let name = relation.display_name();
     if let Some(shard) = shard_of
         && !shard.may_change
@@ -281,9 +285,6 @@ async fn may_update(
     relation: &Relation,
     known: Option<&Privileges>,
 ) -> Result<(), RetoastError> {
-    if let (Some(why), false) = (relation.without_file(), relation.is_out_of_reach) {
-        return Err(RetoastError::Refused(why));
-    }
     if known.is_some_and(|known| known.lacks_identity) {
         published(client, relation).await?;
     }
