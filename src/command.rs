@@ -280,6 +280,11 @@ impl TableName {
         format!("toastctl compact {} --files {file}", self.words())
     }
 
+    /// The command that finds all that is damaged.
+    pub(crate) fn check(&self) -> String {
+        format!("toastctl check {}", self.words())
+    }
+
     pub(crate) fn reindex(&self) -> String {
         format!("toastctl reindex {}", self.words())
     }

@@ -35,6 +35,7 @@ impl Severity {
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the table below says what each means")]
 pub enum Code {
+    Damage,
     PlainLimit,
     ValueIds,
     OlderSetting,
@@ -80,12 +81,20 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 22;
+const KINDS: usize = 23;
 
 /// Losses below this size are not reported: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
 
 const TABLE: [Entry; KINDS] = [
+    entry(
+        Code::Damage,
+        "damage",
+        High,
+        "Chunks are missing, or bytes on pages make no sense.",
+        "Statements that read these rows fail or return something else. Only what was read is known: toastctl check looks \
+         for all kinds of damage.",
+    ),
     entry(
         Code::PlainLimit,
         "plain-limit",
@@ -186,7 +195,7 @@ const TABLE: [Entry; KINDS] = [
         Code::HotKeys,
         "hot-keys",
         Medium,
-        "Small keys, with indexes on them, of out-of-line jsonb documents.",
+        "Small keys, with indexes, of out-of-line jsonb documents.",
         "Reading any key fetches and decompresses the whole document, and changing any key rewrites all of it; a \
          small key in a column of its own is read with the row.",
     ),

@@ -79,6 +79,7 @@ pub(crate) struct Facts {
     pub(crate) toast: Option<FileFill>,
     /// The TOAST relation apart from its pages.
     pub(crate) toast_facts: ToastFacts,
+    pub(crate) damage: DamageFacts,
     /// Bloated indexes of both.
     pub(crate) bloated: Vec<BloatedIndex>,
     pub(crate) server: ServerFacts,
@@ -214,6 +215,15 @@ pub(crate) struct ShortEnds {
     pub(crate) lz4: Option<Interval>,
 }
 
+/// What was seen of damage while figures were counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DamageFacts {
+    /// Chunks that pointers name and the TOAST relation does not have, at least.
+    pub(crate) missing_chunks: u64,
+    /// Places on pages that make no sense.
+    pub(crate) places: u64,
+}
+
 /// An index that is larger than it has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BloatedIndex {
@@ -224,6 +234,8 @@ pub(crate) struct BloatedIndex {
     pub(crate) fresh: u64,
     /// WAL that its rebuild writes.
     pub(crate) wal: u64,
+    /// Why reindex would leave it as it is.
+    pub(crate) left: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -256,6 +268,7 @@ impl Facts {
             heap: None,
             toast: None,
             toast_facts: ToastFacts { ids: Some(VALUE_IDS), ..ToastFacts::default() },
+            damage: DamageFacts::default(),
             bloated: Vec::new(),
             server: ServerFacts {
                 truncates: true,

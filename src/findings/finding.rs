@@ -17,6 +17,8 @@ pub enum Unit {
     Rows,
     Values,
     Settings,
+    /// Missing chunks, and places on pages that make no sense.
+    Places,
     ReadsPerWrite,
     WritesPerRead,
 }

@@ -319,6 +319,8 @@ impl Facts {
         self.heap = added(self.heap, other.heap, added_fill);
         self.toast = added(self.toast, other.toast, added_fill);
         self.toast_facts.add(&other.toast_facts);
+        self.damage.missing_chunks += other.damage.missing_chunks;
+        self.damage.places += other.damage.places;
         self.bloated.extend(other.bloated.iter().cloned());
         self.counters =
             added(self.counters, other.counters, |sum, more| sum.plus_with_chunks(&more));
@@ -582,6 +584,7 @@ mod tests {
             bytes: 900 << 10,
             fresh: 100 << 10,
             wal: 1,
+            left: None,
         };
         let of = |name: &str| {
             let method = Some(Method::Lz4);

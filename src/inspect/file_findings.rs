@@ -7,7 +7,7 @@
 use super::result::RelationReport;
 use crate::command::TableName;
 use crate::findings::code::WORTH;
-use crate::findings::facts::{ColumnFacts, Facts, ServerFacts, ToastFacts};
+use crate::findings::facts::{ColumnFacts, DamageFacts, Facts, ServerFacts, ToastFacts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
@@ -108,6 +108,7 @@ impl<'a> HeapPages<'a> {
             heap: Some(heap),
             toast,
             toast_facts: ToastFacts::default(),
+            damage: DamageFacts::default(),
             bloated: Vec::new(),
             server: ServerFacts {
                 truncates: true,

@@ -11,15 +11,17 @@ use super::figures::note_failed_findings;
 use super::finding_look::{Evidence, PageFacts, Partial, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::overview::CHUNK_OVERHEAD;
-use super::result::{ColumnFigures, FormFigures, NotAvailable, RelationReport, Source};
+use super::result::{
+    ColumnFigures, FormFigures, NotAvailable, RelationReport, Source, ToastFigures,
+};
 use crate::advise::advisor::{self, Advisor};
 use crate::advise::calibration::Calibrate;
 use crate::advise::result::Report;
 use crate::command::TableName;
 use crate::findings::code::{Severity, WORTH};
 use crate::findings::facts::{
-    BloatedIndex, ColumnFacts, Contents, Facts, IdUse, ServerFacts, ToastFacts, ToasterFacts,
-    VALUE_IDS,
+    BloatedIndex, ColumnFacts, Contents, DamageFacts, Facts, IdUse, ServerFacts, ToastFacts,
+    ToasterFacts, VALUE_IDS,
 };
 use crate::findings::finding::{LookedAt, rank};
 use crate::findings::look::RowFacts;
@@ -199,7 +201,11 @@ impl Inspector {
         let has_dead = [heap, toast].iter().flatten().any(|file: &FileFill| {
             file.deaths != Deaths::default() && file.dead_bytes.high >= worth as f64
         });
-        let horizon = if has_dead { found.take(noted(self.horizon().await)?) } else { None };
+        // without pages, what is dead is not known
+        let may_have_dead =
+            toast.is_none() && toast_facts.spare.is_some_and(|spare| spare.high >= worth as f64);
+        let horizon =
+            if has_dead || may_have_dead { found.take(noted(self.horizon().await)?) } else { None };
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
@@ -217,6 +223,10 @@ impl Inspector {
             heap,
             toast,
             toast_facts,
+            damage: DamageFacts {
+                missing_chunks: missing_chunks(report).unwrap_or(0),
+                places: report.read.problem_count,
+            },
             bloated: indexes.iter().filter_map(|index| bloated(index, page)).collect(),
             server: ServerFacts {
                 truncates: self.server.vacuum_truncates,
@@ -350,7 +360,9 @@ fn is_out_of_reach(error: &tokio_postgres::Error) -> bool {
 
 fn bloated(index: &IndexFill, page: PageSize) -> Option<BloatedIndex> {
     let Bloat { fresh, wal } = index.bloat(page)?;
-    Some(BloatedIndex { name: index.index.quoted(), bytes: index.index.bytes, fresh, wal })
+    let index = &index.index;
+    let left = index.refused().or_else(|| index.locks_long(fresh));
+    Some(BloatedIndex { name: index.quoted(), bytes: index.bytes, fresh, wal, left })
 }
 
 /// The IDs that a TOAST relation has for values.
@@ -590,4 +602,19 @@ impl Inspector {
         }
         Ok(())
     }
+}
+
+/// How many chunks the pointers name, at least, that the TOAST relation does not have, if both were counted. Pluggable
+/// toasters have chunks in other relations too.
+fn missing_chunks(report: &RelationReport) -> Option<u64> {
+    let RelationReport { toast, columns, .. } = report;
+    let ToastFigures { values, chunks, rows, rows_counted, orphans, .. } = toast.as_ref()?;
+    let has_toasters = columns.iter().any(|column| !column.toasters.is_empty());
+    let is_read = report.read.source == Source::Pageinspect && report.read.problem_count == 0;
+    if !is_read || !rows_counted || !values.is_exact() || !chunks.is_exact() || has_toasters {
+        return None;
+    }
+    let orphans = orphans.map_or(0, |orphans| orphans.chunks);
+    let theirs = (*rows)?.saturating_sub(orphans);
+    Some(chunks.estimate.saturating_sub(theirs))
 }

@@ -273,7 +273,7 @@ fn amount(finding: &Finding, style: Style) -> String {
             Unit::Bytes => format!("≈{} ", size(value)),
             Unit::Rows => format!("≈{value} rows: "),
             Unit::Values => format!("≈{value} values: "),
-            Unit::Settings => String::new(),
+            Unit::Settings | Unit::Places => String::new(),
             Unit::ReadsPerWrite | Unit::WritesPerRead => per_other(finding),
         };
     }
@@ -286,7 +286,7 @@ fn amount(finding: &Finding, style: Style) -> String {
         }
         Unit::Rows => format!("{} rows: ", intervals::count(&whole)),
         Unit::Values => format!("{} values: ", intervals::count(&whole)),
-        Unit::Settings => String::new(),
+        Unit::Settings | Unit::Places => String::new(),
         Unit::ReadsPerWrite | Unit::WritesPerRead => per_other(finding),
     }
 }

@@ -16,13 +16,12 @@ use super::intervals::{
 use super::overview;
 use super::table::{Grid, Style, number, printable, text};
 use super::units::{counted, optional_number, optional_size, percent, size, utc};
-use crate::command::table_words;
 use crate::inspect::document as inspect;
 use crate::inspect::overview::rank::Ranking;
 use crate::inspect::overview::{Extent, RelationLine};
 use crate::inspect::result::{
     ColumnFigures, FormFigures, HeapFigures, RelationRead, RelationReport, SCHEMA, SampleReport,
-    Source, ToastFigures, TupleFigures,
+    ToastFigures, TupleFigures,
 };
 use crate::server::about::ServerReport;
 use crate::server::citus::ShardLine;
@@ -126,17 +125,6 @@ fn relation_section(
     document.item(&tuples_line(&relation.tuples, sample.is_some()));
     if let Some(toast) = &relation.toast {
         document.item(&toast_line(toast, relation.dropped_columns.is_some()));
-        // without pg_xact, files do not say of all chunks whether they are live
-        if relation.read.source == Source::Pageinspect
-            && relation.read.problem_count == 0
-            && let Some(missing) = missing_chunks(toast, &relation.columns)
-        {
-            let name = &relation.read.name;
-            let missing = counted(missing, "chunk");
-            let schema = name.schema_name.as_deref().unwrap_or_default();
-            let table = table_words(schema, name.name.as_deref().unwrap_or_default());
-            document.item(&format!("at least {missing} missing: toastctl check {table}"));
-        }
     }
     if let Some(dropped @ [_, ..]) = relation.dropped_columns.as_deref() {
         document.item(&dropped_line(dropped));
@@ -307,8 +295,8 @@ fn tuples_line(tuples: &TupleFigures, is_sample: bool) -> String {
         line.push_str(&format!(", {} of unknown visibility{how}", count(&unknown)));
     }
     // it was counted in the blocks read
-    if let (Some(updated), false) = (hot_updated, is_sample) {
-        line.push_str(&format!(", {updated} hot-updated"));
+    if let (Some(updated @ 1..), false) = (*hot_updated, is_sample) {
+        line.push_str(&format!(", {updated} with the flag HEAP_HOT_UPDATED"));
     }
     line
 }
@@ -344,7 +332,12 @@ fn toast_line(toast: &ToastFigures, shows_dropped: bool) -> String {
     if let Some(bytes) = toast.index_bytes {
         line.push_str(&format!(", index {}", size(bytes)));
     }
+    if let Some(free) = toast.free_bytes {
+        line.push_str(&format!(", {} free", size(free)));
+    }
     match (toast.rows, toast.rows_counted) {
+        // each row is a chunk, and those are counted below
+        (Some(rows), true) if toast.chunks.is_exact() && toast.chunks.estimate == rows => {}
         (Some(rows), true) => line.push_str(&format!(", {}", counted(rows, "row"))),
         (Some(rows), false) => line.push_str(&format!(", about {}", counted(rows, "row"))),
         (None, _) => {}
@@ -367,19 +360,6 @@ fn toast_line(toast: &ToastFigures, shows_dropped: bool) -> String {
         ));
     }
     line
-}
-
-/// How many chunks the pointers name, at least, that the TOAST relation does not have, if both were counted. Pluggable
-/// toasters have chunks in other relations too.
-fn missing_chunks(toast: &ToastFigures, columns: &[ColumnFigures]) -> Option<u64> {
-    let ToastFigures { values, chunks, .. } = toast;
-    let has_toasters = columns.iter().any(|column| !column.toasters.is_empty());
-    if !toast.rows_counted || !values.is_exact() || !chunks.is_exact() || has_toasters {
-        return None;
-    }
-    let orphans = toast.orphans.map_or(0, |orphans| orphans.chunks);
-    let theirs = toast.rows?.saturating_sub(orphans);
-    chunks.estimate.checked_sub(theirs).filter(|&missing| missing > 0)
 }
 
 /// Values in the TOAST relation, and values that may be there.

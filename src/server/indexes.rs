@@ -56,6 +56,9 @@ pub(crate) struct Index {
     definition: String,
 }
 
+/// The largest expected size of a TOAST relation's index that is rebuilt, because other sessions must wait meanwhile.
+const LOCKED_BYTES: u64 = 16 << 20;
+
 impl Index {
     /// Schema and name, quoted where necessary.
     pub(crate) fn quoted(&self) -> String {
@@ -90,6 +93,18 @@ impl Index {
             )
         } else if !self.in_reach {
             Some("this user may not use its schema: GRANT pg_read_all_data TO the user allows it")
+        } else {
+            None
+        }
+    }
+
+    /// Why the index is not rebuilt to a size of `fresh` bytes: an index of a TOAST relation cannot be rebuilt concurrently.
+    pub(crate) fn locks_long(&self, fresh: u64) -> Option<&'static str> {
+        if self.of_toast && fresh > LOCKED_BYTES {
+            Some(
+                "it is large, and readers and writers of out-of-line values wait while the index of a TOAST relation is \
+                 rebuilt",
+            )
         } else {
             None
         }

@@ -40,7 +40,9 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         let bytes = Interval::exact(spare as f64);
         let mut what = format!("more than index {} would take if rebuilt", index.name);
         let mut command = String::new();
-        if facts.server.rebuilds_indexes {
+        if let Some(why) = index.left {
+            what.push_str(&format!("; toastctl reindex leaves it as it is: {why}"));
+        } else if facts.server.rebuilds_indexes {
             command = facts.table.reindex();
         } else {
             what.push_str("; before PostgreSQL 14.4, a concurrent rebuild may miss rows");
@@ -67,9 +69,11 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
     let dropped = facts.look.as_ref().map(|look| look.dropped).unwrap_or_default();
     if dropped.low >= facts.worth as f64 && dropped.low >= facts.bytes as f64 * DROPPED {
+        let mut what = "values of dropped columns".to_owned();
+        let command = vacuum_full(facts, &mut what);
         out.push(Finding {
-            what: "values of dropped columns".to_owned(),
-            command: facts.table.vacuum_full(),
+            what,
+            command,
             ..Finding::new(Code::DroppedColumn, &table, dropped, Unit::Bytes)
         });
     }
@@ -131,17 +135,29 @@ fn probable(facts: &Facts) -> Option<Finding> {
     if spare.low < facts.worth as f64 || spare.estimate < bytes as f64 * PROBABLY {
         return None;
     }
-    let (command, locks) = if may_compact(facts, "toast") {
-        (facts.table.compact("toast"), "")
+    let mut what = format!("probably free in the TOAST relation's file ({how})");
+    let command = if may_compact(facts, "toast") {
+        facts.table.compact("toast")
     } else {
-        (facts.table.vacuum_full(), "; VACUUM FULL locks readers and writers out")
+        vacuum_full(facts, &mut what)
     };
     Some(Finding {
         object: Some("toast".to_owned()),
-        what: format!("probably free in the TOAST relation's file ({how}){locks}"),
+        what,
         command,
         ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })
+}
+
+/// VACUUM FULL, with its price; no command while somebody holds dead rows back: it copies them, and what they have out of
+/// line would then stay in the TOAST relation for good.
+fn vacuum_full(facts: &Facts, what: &mut String) -> String {
+    if let Some(holder) = facts.horizon.as_ref().filter(|holder| holder.is_lasting) {
+        what.push_str(&format!("; only VACUUM FULL returns it, once {} has ended", holder.who));
+        return String::new();
+    }
+    what.push_str("; VACUUM FULL locks readers and writers out");
+    facts.table.vacuum_full()
 }
 
 /// Whether this user can compact the file of that name, `heap` or `toast`.
@@ -166,16 +182,17 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
         return None;
     };
     let needs_rebuild = file.compaction.is_some_and(|expected| expected.needs_rebuild());
-    let (what, command, compaction) = if may_compact(facts, name) && !needs_rebuild {
-        (what, facts.table.compact(name), file.compaction)
+    let (mut what, command, compaction) = if may_compact(facts, name) && !needs_rebuild {
+        (what, Some(facts.table.compact(name)), file.compaction)
     } else if may_compact(facts, name) && facts.server.rebuilds_indexes {
         // what GIN indexes grow by is returned too
-        (what, format!("{} --reindex=all", facts.table.compact(name)), file.compaction)
+        (what, Some(format!("{} --reindex=all", facts.table.compact(name))), file.compaction)
     } else if facts.server.truncates {
-        (what, facts.table.vacuum_full(), None)
+        (what, None, None)
     } else {
-        (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
+        (format!("{what}; {NEVER_TRUNCATES} (--compact)"), None, None)
     };
+    let command = command.unwrap_or_else(|| vacuum_full(facts, &mut what));
     Some(Finding {
         object: Some(name.to_owned()),
         what,

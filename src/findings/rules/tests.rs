@@ -288,7 +288,7 @@ fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
 
 #[test]
 fn no_rebuild_is_advised_on_servers_where_it_may_miss_rows() {
-    let bloated = BloatedIndex { name: "i".into(), bytes: 9 << 20, fresh: 0, wal: 0 };
+    let bloated = BloatedIndex { name: "i".into(), bytes: 9 << 20, fresh: 0, wal: 0, left: None };
     let facts = Facts { bloated: vec![bloated], ..facts() };
     assert_eq!(found(&facts)[0].command, "toastctl reindex public.t");
     let server = ServerFacts { rebuilds_indexes: false, ..SERVER };
@@ -299,8 +299,13 @@ fn no_rebuild_is_advised_on_servers_where_it_may_miss_rows() {
 
 #[test]
 fn the_worst_comes_first_and_then_what_is_most() {
-    let index =
-        |name: &str, bytes: u64| BloatedIndex { name: name.into(), bytes, fresh: 0, wal: 0 };
+    let index = |name: &str, bytes: u64| BloatedIndex {
+        name: name.into(),
+        bytes,
+        fresh: 0,
+        wal: 0,
+        left: None,
+    };
     let mut facts = Facts { target: Some(2032), out_of_line: Interval::exact(2e9), ..facts() };
     facts.bloated = vec![index("small", 2 << 20), index("tiny", 1 << 19), index("large", 9 << 20)];
     let given = found(&facts);

@@ -855,6 +855,7 @@ mod tests {
             bytes: 900 << 10,
             fresh: 100 << 10,
             wal: 0,
+            left: None,
         };
         let facts = Facts {
             table: named(&format!("d_{id}")),

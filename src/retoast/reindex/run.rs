@@ -26,8 +26,6 @@ use toast_format::model::btree::{build_wal, is_bloated};
 /// If at least this fraction of the rows is dead, they are vacuumed first, because their index entries would count as
 /// needed.
 const DEAD: f64 = 0.05;
-/// The largest expected size of a TOAST relation's index that is rebuilt, because other sessions must wait meanwhile.
-const LOCKED_BYTES: u64 = 16 << 20;
 /// How often the indexes are examined again if other sessions rewrite the table.
 const MOST_REWRITTEN: u32 = 5;
 
@@ -303,11 +301,11 @@ fn index_report(request: Reindex, page: PageSize, index: &Index, fresh: &Fresh) 
         }
         (IndexEnd::Planned | IndexEnd::Bloated, None) => {
             command = Some(index.rebuild());
-            let is_large = fresh.bytes().unwrap_or(index.bytes) > LOCKED_BYTES;
-            if ended == IndexEnd::Planned && index.of_toast && is_large {
+            let size = fresh.bytes().unwrap_or(index.bytes);
+            if ended == IndexEnd::Planned
+                && let Some(why) = index.locks_long(size)
+            {
                 ended = IndexEnd::Refused;
-                let why = "it is large, and readers and writers of out-of-line values wait while the index of a TOAST \
-                           relation is rebuilt";
                 reason = Some(why.to_owned());
             } else {
                 let fillfactor = index.entries.fillfactor;
