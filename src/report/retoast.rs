@@ -189,12 +189,12 @@ fn end(table: &TableReport) -> String {
         }
         (_, Headed::Compact, Remaining::Nothing) => {
             let no_room = table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom);
-            let why = if no_room {
-                "no earlier page has room for the last rows"
-            } else {
-                "nothing worthwhile is left to return"
-            };
-            format!("complete: {why}")
+            if no_room {
+                return "complete: no earlier page has room for the last rows".to_owned();
+            }
+            let files = table.compaction.iter().map(|file| file.file.name());
+            let files: Vec<&str> = files.collect();
+            format!("complete: no free space worth returning is left in {}", files.join(" and "))
         }
         (_, Headed::Reindex, Remaining::Nothing) => {
             let rebuilt = counted(ended_so(table, IndexEnd::Rebuilt), "index");
@@ -378,12 +378,16 @@ fn settings_lines(table: &TableReport, document: &mut Document) {
             document.line_of_sql("would set: ", alter, 5);
         }
     }
-    if let Some(undo) = &converted.undo {
+    let is_planned = table.outcome == Outcome::Planned;
+    let back = shell_line(&converted.undo_command);
+    if is_planned && !back.is_empty() {
+        document.unbroken(&format!("to go back: {back}"));
+    } else if let Some(undo) = &converted.undo {
         let what = if converted.undone { "restored: " } else { "to restore: " };
         document.line_of_sql(what, undo, 5);
     }
-    if !converted.undo_command.is_empty() {
-        document.unbroken(&format!("  and the values: {}", shell_line(&converted.undo_command)));
+    if !is_planned && !back.is_empty() {
+        document.unbroken(&format!("  and the values: {back}"));
     }
     if let Some(alter) = &converted.alter_after {
         document.line_of_sql("set at the end: ", alter, 5);
@@ -559,7 +563,11 @@ fn gives_back(tables: &[&TableReport]) -> String {
     };
     let vacuum = match at_end {
         0 => format!("VACUUM would return no space{OF_WHAT}"),
-        bytes => format!("VACUUM (INDEX_CLEANUP ON) would return {}", size(bytes)),
+        bytes => {
+            let is_held = tables.iter().any(|table| held(&table.compaction) > 0);
+            let then = if is_held { "once nothing holds rows back, " } else { "" };
+            format!("{then}VACUUM (INDEX_CLEANUP ON) would return {}", size(bytes))
+        }
     };
     let names: Option<Vec<_>> = tables.iter().map(|table| table.gains.rewriters).collect();
     let names = names.unwrap_or_default();
@@ -837,7 +845,7 @@ fn plan_lines(plan: &Plan, document: &mut Document) {
     let wal = format!("expected WAL: {}", forecast(&plan.wal_bytes));
     let rows = plan.rows_bytes_after.zip(plan.rows_bytes).map(|(then, now)| {
         format!(
-            "expected size of these rows: about {} (now {}); files keep theirs until they are compacted (--compact)",
+            "expected size of these rows: about {} (now {}); files keep theirs until compaction (--compact)",
             size(then),
             size(now)
         )

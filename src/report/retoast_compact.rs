@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::units::{counted, expected_time, size};
-use crate::retoast::result::{CompactedFile, FileEnd, FileReport, TableReport};
+use crate::retoast::result::{FileEnd, FileReport, TableReport};
 use toast_format::model::interval::Range;
 
 /// The result for each file, and what is left and why.
@@ -16,10 +16,7 @@ pub(super) fn lines(table: &TableReport, document: &mut Document) {
 
 fn file_lines(file: &FileReport, document: &mut Document) {
     let mut line = |text: String| document.line(&text, 9);
-    let name = match file.file {
-        CompactedFile::Toast => "TOAST",
-        CompactedFile::Heap => "heap",
-    };
+    let name = file.file.name();
     if file.ended == FileEnd::Stopped && !file.is_examined() {
         return line(format!("compact: {name}: {}, not examined", size(file.before)));
     }
@@ -47,7 +44,7 @@ fn file_lines(file: &FileReport, document: &mut Document) {
             size(file.bytes_found)
         ));
     } else if file.before == 0 {
-        line(format!("compact: {name}: empty"));
+        line(format!("compact: {name}: 0 bytes, nothing is in it"));
     } else if file.rows_moved == 0 && file.after == file.before {
         let ended_early = matches!(file.ended, FileEnd::Held | FileEnd::Stopped | FileEnd::Failed);
         let moved = if ended_early { "no row was moved" } else { "no row was worth moving" };
@@ -145,6 +142,7 @@ fn why(file: &FileReport) -> String {
 mod tests {
     use super::*;
     use crate::report::table::Style;
+    use crate::retoast::result::CompactedFile;
     use toast_format::model::interval::Range;
 
     fn file(ended: FileEnd) -> FileReport {

@@ -191,8 +191,8 @@ impl ProgressMoment {
         match self.at.compacts {
             None => format!("{relation}: scan {scan}"),
             // before the first round, the file is examined and vacuumed
-            Some(file) if scan == 0 => format!("{relation}: {} before compaction", name(file)),
-            Some(file) => format!("{relation}: {} compaction, round {scan}", name(file)),
+            Some(file) if scan == 0 => format!("{relation}: {} before compaction", file.name()),
+            Some(file) => format!("{relation}: {} compaction, round {scan}", file.name()),
         }
     }
 
@@ -250,13 +250,6 @@ impl ProgressMoment {
             wal_bytes: self.figures.wal,
             waiting,
         }
-    }
-}
-
-fn name(file: CompactedFile) -> &'static str {
-    match file {
-        CompactedFile::Toast => "TOAST",
-        CompactedFile::Heap => "heap",
     }
 }
 

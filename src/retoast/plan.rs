@@ -241,8 +241,8 @@ fn locks(found: &FirstScan) -> Vec<String> {
     }
     if found.expected.rows > 0 {
         locks.push(format!(
-            "ROW EXCLUSIVE on the table during each transaction, and FOR NO KEY UPDATE on the rows it updates; each \
-             attempt waits at most {ms} ms for the table; rows locked by other sessions are skipped and tried later"
+            "ROW EXCLUSIVE on the table during each transaction; each attempt waits at most {ms} ms; rows that other \
+             sessions have locked are skipped and tried later"
         ));
         locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
     }

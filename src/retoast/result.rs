@@ -396,13 +396,13 @@ pub struct Converted {
     pub alter: Option<String>,
     /// Whether that statement was run.
     pub altered: bool,
-    /// The statement that restores the settings that the run has changed, except those that another session has changed
-    /// since.
+    /// The statement that restores the settings that the run has changed, or would change, except those that another
+    /// session has changed since.
     pub undo: Option<String>,
     /// Whether the statement in undo was run.
     pub undone: bool,
-    /// The command that converts the values after that statement, as a list of words. Empty if nothing was converted, if
-    /// columns had different storages, or if the statement was run.
+    /// The command that converts the values after that statement, as a list of words. Empty if nothing was or would be
+    /// converted, if columns had different storages, or if the statement was run.
     pub undo_command: Vec<String>,
     /// The statement that changes the settings for new values at the end, if they differ.
     pub alter_after: Option<String>,
@@ -763,6 +763,16 @@ pub enum CompactedFile {
     Toast,
     #[default]
     Heap,
+}
+
+impl CompactedFile {
+    /// The word in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            CompactedFile::Toast => "TOAST",
+            CompactedFile::Heap => "heap",
+        }
+    }
 }
 
 /// What was done to one file. Sizes are those of the main fork, in bytes.

@@ -434,8 +434,13 @@ fn what_is_printed_as_undo_brings_settings_and_values_back() {
     let cases: [(&[&str], usize); 3] =
         [(&["-c", "a", "-c", "B b"], 2), (&["--column=-c"], 1), (&["-c", "a", "--column=-c"], 0)];
     for (columns, named) in cases {
-        let run = retoast(&database, &[&["t"], columns, &["--toaster", "external"]].concat());
+        let arguments = [&["t"], columns, &["--toaster", "external"]].concat();
+        let planned = retoast(&database, &[&arguments[..], &["--dry-run"]].concat()).exits(0);
+        let run = retoast(&database, &arguments);
         let table = done(&run);
+        let planned = planned.report::<Report>();
+        assert_eq!(planned.tables[0].undo, table.undo);
+        assert_eq!(planned.tables[0].undo_command, table.undo_command);
         assert_ne!(database.psql(stored), before);
         database.psql(table.undo.as_deref().unwrap());
         let words: Vec<&str> = table.undo_command.iter().map(String::as_str).collect();

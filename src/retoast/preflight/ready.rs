@@ -206,6 +206,5 @@ impl Choice {
 }
 
 /// The note shown if scans do not see which values are out of line.
-pub(crate) const PLACES_NOT_SEEN: &str = "without pages, toastctl does not check whether values are in the row or out \
-                                          of line as requested, and re-toasts no row only for that; a superuser with \
-                                          the extension pageinspect can check it";
+pub(crate) const PLACES_NOT_SEEN: &str = "without pages, no row is re-toasted only because a value should be in the row \
+                                          or out of line (a superuser with pageinspect sees that)";

@@ -35,8 +35,8 @@ use toast_format::judge::{FormJudge, Judge};
 /// How many times in a row sessions may end without a row being re-toasted.
 const ENDS: u32 = 5;
 /// The note shown if compaction would follow a conversion that was only planned.
-const COMPACTED_LATER: &str = "how much compaction would return is known only when all values are stored as requested; \
-                               toastctl compact TABLE --dry-run shows how much it would return now";
+const COMPACTED_LATER: &str = "compaction then returns what these rows no longer take and what is free already; how much exactly is known only \
+                               when all values are stored as requested";
 
 /// What is done to tables, and where results go.
 #[derive(Clone, Copy)]

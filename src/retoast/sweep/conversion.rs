@@ -204,9 +204,7 @@ impl Conversion<'_> {
             RuleScan::new(self.seen_rows, self.since, options.dry_run),
         );
         scanner.reading = self.guard.reading();
-        if ready.code.blocks_create_statistics() || !options.dry_run {
-            self.guard.begin_watching().await?;
-        }
+        self.guard.begin_watching().await?;
         scanner.refuse_unfit(&self.guard).await?;
         report.common.notes.extend(scanner.refuse_long_entries(&self.guard).await?);
         if options.dry_run {
@@ -614,6 +612,7 @@ impl<'s> Sweep<'s, '_, '_> {
                 report.common.notes.extend(throttle.would_wait(effect).await);
             }
             report.converted.plan = Some(plan);
+            guard.plan_undo(&conversion.choice.changes, &report.common, &mut report.converted);
         } else {
             if let Some((checkpoint, place)) = saved {
                 checkpoint.end(place, end == SweepEnd::Complete)?;

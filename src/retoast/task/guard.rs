@@ -640,7 +640,7 @@ impl<'a> Guard<'a> {
                 let wait = Wait::AdvisoryLock(holder.unwrap_or_else(|| "another session".into()));
                 if ends {
                     return refused(format!(
-                        "{wait}, which keeps two runs from working on it\nHINT:  Wait until that session releases it."
+                        "{wait}, which keeps two runs from working on it\nHINT:  Wait until it is released."
                     ));
                 }
                 self.note(&wait.note());

@@ -84,6 +84,20 @@ impl Guard<'_> {
         known.before.as_ref()?.restore(&self.ready.relation.quoted(), &after)
     }
 
+    /// Reports how these changes, which a dry run does not make, and the conversion after them could be undone.
+    pub(crate) fn plan_undo(&self, changes: &Changes, common: &Common, report: &mut Converted) {
+        report.undo = self.undo_of(changes);
+        let known = self.known.lock();
+        let (Some(before), Some(now)) = (&known.before, &known.now) else { return };
+        if common.rows.found > 0
+            && let Some((columns, storage)) = before.restored_columns(&now.with(changes))
+        {
+            let relation = &self.ready.relation;
+            report.undo_command =
+                command::to_storage(&relation.schema, &relation.name, &columns, storage);
+        }
+    }
+
     /// Changes the settings that must be changed before rows are re-toasted, and records the resulting definition.
     pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<(), RetoastError> {
         if !self.change(changes, false).await? {
@@ -178,6 +192,9 @@ impl Guard<'_> {
         common: &mut Common,
         report: &mut Converted,
     ) {
+        if self.session.options.dry_run {
+            return;
+        }
         let mut state = self.known.lock().clone();
         report.altered = state.altered;
         let may_differ = state.altered || state.more_set || state.sent.is_some();
@@ -215,7 +232,7 @@ impl Guard<'_> {
         }
         let name = self.ready.relation.display_name();
         let options = self.session.options;
-        let asked = options.restores_settings && !options.dry_run && outcome != Outcome::Complete;
+        let asked = options.restores_settings && outcome != Outcome::Complete;
         let nothing_done = outcome == Outcome::Failed && common.rows.stored == 0;
         if asked || altered && (nothing_done || is_unfit) {
             // A stop that was requested must not prevent this.
