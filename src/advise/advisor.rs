@@ -189,7 +189,8 @@ impl Advisor {
         }
         if relation.row_security {
             let why = "row security hides rows from this user, so that no sample stands for all";
-            let hint = "Run as the owner or a role with BYPASSRLS.";
+            let hint =
+                "Run as a role with BYPASSRLS, or as the owner if row security is not forced.";
             return Err(refused(relation, why.into(), hint));
         }
 

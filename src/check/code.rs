@@ -158,7 +158,8 @@ const RELATION: &str = "The value cannot be read, and UPDATE and DELETE of the r
      chunks. Restore the row from a backup; --salvage prints SQL that removes it and stores it again \
      without the value.";
 const CHUNKS: &str = "Restore the value from a backup; --salvage saves what can still be read.";
-const STREAM: &str = "Restore the value; --salvage saves the bytes up to the damage.";
+const STREAM: &str =
+    "Restore the value; --salvage saves what decompresses, which may be wrong after the damage.";
 const CONTENT: &str = "The bytes are there, their meaning is not: restore the value from a backup.";
 const INDEX: &str = "Change no row: UPDATE and DELETE follow the index, and may delete other values' chunks. REINDEX the TOAST \
      relation's index only where that statement is printed below or in repair.sql (--salvage): elsewhere it may lose values \

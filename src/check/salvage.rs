@@ -430,6 +430,10 @@ impl SalvagedValue {
         let method = pointer.method().or_else(|| tc_method(info));
         let header = (tc_method(info), tc_raw_size(info));
         self.decompress(stream, &[(method, pointer.raw_size()), header]);
+        if !self.is_whole && has_all {
+            self.guesses
+                .push("the compressed data are damaged: from there on, it is wrong".to_owned());
+        }
         if !self.is_whole && !pointer.is_compressed() {
             // pointer and chunks have different sizes: it may be longer or shorter than it was
             self.content = vec![(0, joined)];

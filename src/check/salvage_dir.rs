@@ -156,6 +156,8 @@ pub struct SalvageDir {
     all: u64,
     /// Values to which no row that could be read refers.
     without_row: u64,
+    /// How much there is of the first values.
+    parts: Vec<String>,
     shown: Vec<String>,
     /// Values that they set to NULL.
     nulls: usize,
@@ -206,6 +208,7 @@ impl SalvageDir {
             saved: 0,
             all: 0,
             without_row: 0,
+            parts: Vec::new(),
             shown: Vec::new(),
             nulls: 0,
             has_sql: false,
@@ -285,6 +288,9 @@ impl SalvageDir {
         let mut line = serde_json::to_vec(&line)?;
         line.push(b'\n');
         self.manifest.append(&line)?;
+        if self.parts.len() < MAX_SHOWN {
+            self.parts.push(format!("{relation} {ctid} {column}: {}", how_much(saved)));
+        }
         Ok(saved.content_bytes() > 0 || !saved.rest.is_empty())
     }
 
@@ -309,7 +315,8 @@ impl SalvageDir {
 
     /// Says what is in the files, and the first statements.
     pub fn finish(self) -> (String, Vec<String>) {
-        let SalvageDir { dir, saved, all, without_row, mut shown, nulls, has_sql, .. } = self;
+        let SalvageDir { dir, saved, all, without_row, parts, mut shown, nulls, has_sql, .. } =
+            self;
         let sql = dir.join("repair.sql");
         if has_sql {
             let values = if nulls == 1 { "value" } else { "values" };
@@ -328,12 +335,26 @@ impl SalvageDir {
             return ("no damaged values: nothing to save".to_owned(), shown);
         }
         let what = if has_sql { "for the SQL" } else { "for why there is no SQL" };
-        let text = format!(
+        let mut text = format!(
             "saved parts of {saved} of {all} damaged value{s}{more}: see {}, and {} {what}",
             dir.join("manifest.jsonl").display(),
             sql.display()
         );
+        for part in parts {
+            text.push_str(&format!("\n  {part}"));
+        }
         (text, shown)
+    }
+}
+
+/// How much of a value was saved: `7878 of 18810 bytes`.
+fn how_much(saved: &SalvagedValue) -> String {
+    let bytes = saved.content_bytes();
+    match saved.shape.raw_size {
+        _ if saved.is_whole => format!("all of its {bytes} bytes"),
+        Some(raw) if raw == bytes => format!("{bytes} bytes, some of which may be wrong"),
+        Some(raw) => format!("{bytes} of {raw} bytes"),
+        None => format!("{bytes} bytes"),
     }
 }
 

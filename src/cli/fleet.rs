@@ -697,11 +697,8 @@ impl<W: io::Write> Printer<W> {
     fn print(&mut self, outcome: DatabaseOutcome) -> bool {
         let DatabaseOutcome { name, exit, error, kept, took, .. } = outcome;
         self.worst = self.worst.max(exit);
-        let meaning = if kept.alarms.is_empty() {
-            exit.meaning().to_owned()
-        } else {
-            kept.alarms.join("; ")
-        };
+        let meaning =
+            if kept.alarms.is_empty() { exit.meaning().to_owned() } else { kept.alarms.join("; ") };
         let mut printed = TargetOutput { text: kept.report, meaning, ..TargetOutput::default() };
         if let Some(mut overview) = kept.overview {
             overview.name(&name);

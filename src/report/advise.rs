@@ -12,7 +12,6 @@ use super::units::{and_more, counted, nanoseconds, size};
 use crate::advise::estimate::{CpuTime, Figure, Figures};
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
-use crate::advise::recommend::Optimize;
 use crate::advise::result::{
     self as advise, Access, CandidateReport, PluggableReport, Report, SCHEMA, ShardsReport, Toaster,
 };
@@ -242,9 +241,8 @@ const FEW: usize = 2;
 /// A candidate that is read faster is mentioned if it is at most this many times as large as the recommended one.
 const ABOUT_AS_LARGE: f64 = 1.05;
 
-/// Why candidates are not recommended that are smaller than the one that is, or read in less time and, unless reads are all
-/// that counts, no larger than today or about as large as that one; and those with which the server would refuse rows. For
-/// where the table has no room for it.
+/// Why candidates are not recommended that are smaller than the one that is, or read in less time and no larger than today or
+/// about as large as that one; and those with which the server would refuse rows. For where the table has no room for it.
 fn excluded(report: &Report, document: &mut Document) {
     fn score(c: &CandidateReport) -> [f64; 2] {
         let Figures { files, read_cpu_ns, .. } = &c.figures;
@@ -256,10 +254,7 @@ fn excluded(report: &Report, document: &mut Document) {
         .find(|c| c.marks.today)
         .map_or(f64::MAX, |today| today.figures.files.total_bytes.value.estimate);
     let Some([size, read]) = report.recommended().map(score) else { return };
-    let most = match report.optimize {
-        Optimize::Read => f64::MAX,
-        _ => today_size.max(size * ABOUT_AS_LARGE),
-    };
+    let most = today_size.max(size * ABOUT_AS_LARGE);
     let mut lines = Vec::new();
     let mut refused: Vec<String> = Vec::new();
     for other in all.iter().filter(|c| !is_folded(c)) {

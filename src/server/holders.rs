@@ -180,7 +180,7 @@ pub async fn of_horizon(
                 coalesce(since < pg_catalog.clock_timestamp() - interval '{LASTING} s', true) FROM (\
         SELECT CASE WHEN a.backend_xmin IS NULL OR pg_catalog.age(a.backend_xid) > pg_catalog.age(a.backend_xmin) \
                     THEN a.backend_xid ELSE a.backend_xmin END AS horizon, \
-               CASE WHEN a.backend_type = 'walsender' \
+               CASE WHEN a.backend_type = 'walsender' AND a.xact_start IS NULL \
                THEN pg_catalog.format('replica %I (PID %s, by hot_standby_feedback)', a.application_name, a.pid) \
                ELSE {SESSION} END AS who, a.xact_start AS since \
         FROM pg_catalog.pg_stat_activity AS a \
