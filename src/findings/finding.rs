@@ -162,10 +162,11 @@ impl Finding {
     }
 }
 
-/// Puts the worst first: by severity, then by amount, bytes before other units.
+/// Puts the worst first: by severity, damage before costs, then by amount, bytes before other units.
 pub fn rank(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| {
         let unit = finding.unit != Unit::Bytes;
-        (finding.severity, unit, std::cmp::Reverse(finding.value))
+        let is_cost = finding.code != Code::Damage;
+        (finding.severity, is_cost, unit, std::cmp::Reverse(finding.value))
     });
 }

@@ -51,8 +51,9 @@ pub struct CheckWriter<W: Write> {
     by_column: BTreeMap<String, BTreeMap<String, u64>>,
     /// On a terminal: whether a relation has a line of its own, or an error.
     any_line: bool,
-    /// On a terminal: the first sound relation with the sums of all, and their number.
+    /// On a terminal: the first sound relation with the sums of all, their number, and how many of them are system catalogs.
     sound: Option<(Checked, u64)>,
+    sound_catalogs: u64,
     /// For a page: the first findings, and what is to be run.
     on_page: Vec<FindingReport>,
     statements: Vec<String>,
@@ -84,6 +85,7 @@ impl<W: Write> CheckWriter<W> {
             by_column: BTreeMap::new(),
             any_line: false,
             sound: None,
+            sound_catalogs: 0,
             on_page: Vec::new(),
             statements: Vec::new(),
             to_save: None,
@@ -162,6 +164,9 @@ impl<W: Write> CheckWriter<W> {
             && !checked.is_incomplete
             && checked.notes.is_empty()
         {
+            if checked.relation.starts_with("pg_catalog.") {
+                self.sound_catalogs += 1;
+            }
             match &mut self.sound {
                 Some((sound, number)) => {
                     sound.looked.add(&checked.looked);
@@ -217,16 +222,20 @@ impl<W: Write> CheckWriter<W> {
         }
         let salvage = self.salvage();
         let CheckWriter { output, server, codes, repairs, relations, any_line, sound, .. } = self;
+        let catalogs = match self.sound_catalogs {
+            0 => String::new(),
+            catalogs => format!(" ({} of the system)", counted(catalogs, "catalog")),
+        };
         let sound = sound.map(|(sound, number)| match (number, any_line) {
             (1, _) => summary(&sound, true),
             (_, false) => format!(
-                "{}: {} ({})",
+                "{}{catalogs}: {} ({})",
                 counted(number, "table"),
                 Tone::Good.styled("all sound"),
                 looked(&sound)
             ),
             (_, true) => format!(
-                "{}: {} ({})",
+                "{}{catalogs}: {} ({})",
                 counted(number, "other table"),
                 Tone::Good.styled("sound"),
                 looked(&sound)

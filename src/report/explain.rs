@@ -66,6 +66,9 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         && let Some(slowest) = slowest(&explanation.columns)
     {
         document.line(&slowest, 0);
+        if let Some(all) = whole_rows(explanation) {
+            document.line(&all, 0);
+        }
     }
     let mut columns: Vec<&ColumnExplanation> = explanation.columns.iter().collect();
     let more = match document.style {
@@ -143,6 +146,30 @@ fn slowest(columns: &[ColumnExplanation]) -> Option<String> {
     ))
 }
 
+/// What reading all columns of a row costs; `None` where only one column has its price.
+fn whole_rows(explanation: &Explanation) -> Option<String> {
+    let rows = explanation.rows.estimate.max(1.0);
+    let is_toasted = |column: &&ColumnExplanation| {
+        column.external_values.estimate + column.compressed_values.estimate > 0.0
+    };
+    if explanation.columns.iter().filter(is_toasted).count() < 2 {
+        return None;
+    }
+    let mut nanos = 0.0;
+    let mut buffers = 0.0;
+    for column in &explanation.columns {
+        nanos += column.values.estimate / rows * column.read_cpu_ns.estimate;
+        if let Some(read) = &column.read {
+            buffers += column.external_values.estimate / rows * read.buffers.estimate;
+        }
+    }
+    Some(format!(
+        "SELECT * of an average row: {} of CPU time and {} buffers for the values of all columns.",
+        nanoseconds(nanos),
+        plain(buffers)
+    ))
+}
+
 /// How many rows are toasted, in detail with the range of each width.
 fn widths(explanation: &Explanation, document: &mut Document) {
     let Explanation { threshold, target, widths, .. } = explanation;
@@ -187,6 +214,12 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
     let scan = format!("{scan} with the column, {} without", explanation.heap_blocks);
     let mut costs =
         vec![("read", read(column)), ("scan", scan), ("update", written(&column.update))];
+    let is_stock = column.custom_values.estimate <= 0.0;
+    let toasted = column.external_values.estimate + column.compressed_values.estimate;
+    if type_name == "jsonb" && is_stock && toasted > 0.0 {
+        let key = "as much for one key as for the whole document, except where it is in the row uncompressed";
+        costs.insert(1, ("key", key.to_owned()));
+    }
     if let (Some(append), Some((_, update))) = (&column.append, costs.last_mut()) {
         update.push_str(", if the whole value is replaced");
         let append = format!("{}, and the appended bytes themselves", written(append));

@@ -1,10 +1,11 @@
 use super::findings;
 use crate::findings::facts::{
-    BloatedIndex, Facts, IdUse, ServerFacts, ToastFacts, ToasterFacts, VALUE_IDS,
+    BloatedIndex, DamageFacts, Facts, IdUse, ServerFacts, ToastFacts, ToasterFacts, VALUE_IDS,
 };
 use crate::findings::finding::Finding;
 use crate::findings::look::{Count, Counted, RowFacts};
 use crate::findings::targets::TargetFacts;
+use crate::server::holders::Holder;
 use crate::usage::upkeep::{Threshold, ToastVacuum, Upkeep};
 use toast_format::fill::deaths::Deaths;
 use toast_format::fill::meter::FileFill;
@@ -284,6 +285,40 @@ fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
         codes(&Facts { server: ServerFacts { has_toasters: true, ..SERVER }, ..stock }),
         [""; 0]
     );
+}
+
+#[test]
+fn damage_that_was_met_comes_first() {
+    let damage = DamageFacts { missing_chunks: 3, places: 0 };
+    let given = found(&Facts { damage, out_of_line: Interval::exact(2e9), ..facts() });
+    assert_eq!(given[0].code.name(), "damage");
+    assert_eq!(given[0].what, "chunks are missing (at least 3)");
+    assert_eq!(given[0].command, "toastctl check public.t");
+    assert_eq!(given[1].code.name(), "value-ids");
+}
+
+#[test]
+fn no_vacuum_full_is_printed_while_somebody_holds_rows_back() {
+    let server = ServerFacts { compacts_toast: false, ..SERVER };
+    let spare = Some(Interval::exact(8e7));
+    let toast_facts = ToastFacts { bytes: 100 << 20, spare, ..ToastFacts::default() };
+    let free = Facts { server, toast_facts, ..facts() };
+    assert_eq!(found(&free)[0].command, "VACUUM FULL \"public\".\"t\";");
+    for is_lasting in [false, true] {
+        let horizon = Some(Holder { horizon: 700, who: "session 42".into(), is_lasting });
+        let finding = &found(&Facts { horizon, ..free.clone() })[0];
+        assert_eq!(finding.command.is_empty(), is_lasting);
+        assert_eq!(finding.what.contains("once session 42 has ended"), is_lasting);
+    }
+}
+
+#[test]
+fn an_index_that_reindex_would_leave_is_given_no_command() {
+    let left = Some("it is large");
+    let bloated = BloatedIndex { name: "i".into(), bytes: 90 << 20, fresh: 20 << 20, wal: 0, left };
+    let finding = &found(&Facts { bloated: vec![bloated], ..facts() })[0];
+    assert_eq!((finding.code.name(), finding.command.as_str()), ("bloated-index", ""));
+    assert!(finding.what.ends_with("leaves it as it is: it is large"), "{}", finding.what);
 }
 
 #[test]
