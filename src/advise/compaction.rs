@@ -380,8 +380,14 @@ impl AfterCommand {
         let fresh = before.toast_bytes.value.estimate;
         let toast = FileModel::new(Content::Chunks, page, toast_now, fresh);
         let fresh = after.toast_bytes.value;
-        let (toast, cost) =
-            toast.apply(Step::Update { old: old_values, new: toast_bytes, fresh, tuning });
+        // dead rows bring about a vacuum too
+        let of_toast = tuning.in_part(old_values / (old_values + heap_bytes).max(1.0));
+        let (toast, cost) = toast.apply(Step::Update {
+            old: old_values,
+            new: toast_bytes,
+            fresh,
+            tuning: of_toast,
+        });
         let mut compacted = CompactedFiles {
             heap: may.heap && heap.may_compact(),
             toast: may.toast && toast.may_compact(),

@@ -439,7 +439,9 @@ impl ForecastBasis<'_> {
         let free = self.toast_free.unwrap_or(0.0);
         let toast = self.sizes.toast as f64;
         let fresh = Interval::exact((toast - free - old + new).max(0.0));
-        let tuning = self.tuning(self.batch(sums));
+        // dead row versions bring about a vacuum too
+        let part = sums.external.0 / (sums.external.0 + sums.tuple_before).max(1.0);
+        let tuning = self.tuning(self.batch(sums)).in_part(part);
         let file = FileModel::new(Content::Chunks, self.page, toast, toast - free);
         let (_, toast_cost) = file.apply(Step::Update { old, new, fresh, tuning });
         let Cost { growth: toast_growth, newest, .. } = toast_cost;
