@@ -50,9 +50,14 @@ const UNKNOWN_KEY: f64 = 8.0;
 const NARROW: u32 = 60;
 const INLINE: u64 = 2000;
 
-/// To what sizes the server compresses values, by row and column, and typical ratios by column.
+/// To what sizes the server compresses values, by row and column.
 pub(super) type CopySizes = HashMap<(ItemPointer, usize), CompressedSize>;
-type Ratios = HashMap<usize, Option<f64>>;
+
+/// How the compressed sizes of values typically relate to what they take now, by column and whether they are compressed
+/// now; `None` if most of them cannot be compressed. The values whose sizes are known are not drawn from all: a scan asks
+/// for the sizes of those that are not compressed.
+#[derive(Default)]
+struct Ratios(HashMap<(usize, bool), Option<f64>>);
 
 /// The sample of a table.
 struct Sample {
@@ -239,7 +244,7 @@ impl Conversion<'_> {
         let rows = std::mem::take(&mut sampled.rows);
         let known = std::mem::take(&mut sampled.sizes);
         let sizes = self.compressed(scanner, &rows, &sampled, known).await?;
-        let ratios = typical(&sizes, &sampled);
+        let ratios = Ratios::new(&sizes, &sampled);
         let uncompressed = self.uncompressed(scanner, &rows).await?;
         let mut pages: BTreeMap<u32, SampledPage> = sampled
             .pages
@@ -432,10 +437,7 @@ impl Conversion<'_> {
         let changing: Vec<usize> = targets.iter().chain(&follow).copied().collect();
         let known = |index: usize| {
             let own = sizes.get(&(row.ctid, index)).copied();
-            own.or_else(|| {
-                let raw = values.get(index)?.raw_size? as f64;
-                Some(ratios.get(&index).and_then(|ratio| ratio.map(|ratio| (raw * ratio) as u32)))
-            })
+            own.or_else(|| Some(ratios.size(index, values.get(index)?)))
         };
         let Ok(anew) = stored_anew(&self.choice.model, &targets, &follow, values, &known) else {
             return change_to(row, page, row.stored);
@@ -646,25 +648,55 @@ fn of_runs(amounts: impl IntoIterator<Item = (u32, u64)>) -> PowerSums {
     sums
 }
 
-/// The compressed size of each column's values, as a fraction of their content; no fraction if most of them cannot be
-/// compressed.
-fn typical(sizes: &CopySizes, sampled: &Sampled) -> Ratios {
-    let mut sums: HashMap<usize, (f64, f64, u32, u32)> = HashMap::new();
-    for (&(ctid, index), size) in sizes {
-        let raw = sampled.values.get(&ctid).and_then(|values| values.get(index)?.raw_size);
-        let raw = raw.unwrap_or(0) as f64;
-        let sum = sums.entry(index).or_default();
-        sum.2 += 1;
-        if let Some(size) = size {
-            (sum.0, sum.1, sum.3) = (sum.0 + f64::from(*size), sum.1 + raw, sum.3 + 1);
+impl Ratios {
+    fn new(sizes: &CopySizes, sampled: &Sampled) -> Ratios {
+        let mut sums: HashMap<(usize, bool), CopySums> = HashMap::new();
+        for (&(ctid, index), size) in sizes {
+            let values = sampled.values.get(&ctid);
+            let Some(value) = values.and_then(|values| values.get(index)) else { continue };
+            let sum = sums.entry((index, value.method.is_some())).or_default();
+            sum.values += 1;
+            if let Some(size) = size {
+                sum.compressed += 1;
+                sum.before += taken_now(value);
+                sum.after += f64::from(*size);
+            }
         }
+        Ratios(sums.into_iter().map(|(kind, sum)| (kind, sum.ratio())).collect())
     }
-    let mut ratios = Ratios::new();
-    for (index, (small, raw, all, compressed)) in sums {
-        let is_known = compressed * 2 >= all && raw > 0.0;
-        ratios.insert(index, is_known.then_some(small / raw));
+
+    /// To what size the server probably compresses a column's value.
+    fn size(&self, index: usize, value: &StoredValue) -> CompressedSize {
+        let is_compressed = value.method.is_some();
+        let ratio = match self.0.get(&(index, is_compressed)) {
+            Some(ratio) => *ratio,
+            // there are few of these
+            None => is_compressed.then_some(1.0),
+        };
+        ratio.map(|ratio| (taken_now(value) * ratio) as u32)
     }
-    ratios
+}
+
+/// Sums over a column's values whose compressed sizes are known.
+#[derive(Default)]
+struct CopySums {
+    values: u32,
+    /// The number of those that can be compressed, and their sizes.
+    compressed: u32,
+    before: f64,
+    after: f64,
+}
+
+impl CopySums {
+    fn ratio(&self) -> Option<f64> {
+        let is_known = self.compressed * 2 >= self.values && self.before > 0.0;
+        is_known.then(|| self.after / self.before)
+    }
+}
+
+/// What a value takes as it is stored, or its content if that is not known.
+fn taken_now(value: &StoredValue) -> f64 {
+    value.stored_size.or(value.raw_size).unwrap_or(0) as f64
 }
 
 /// The average size of a btree's entries, with their line pointers.
@@ -676,5 +708,54 @@ fn entry_bytes(index: &Index) -> f64 {
         (Some(bytes), _) => bytes as f64,
         (None, Some(count)) => (index.bytes as f64 * FULL / count).max(LEAST),
         (None, None) => LEAST * 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toast_format::codec::Method;
+    use toast_format::disk::BlockNumber;
+
+    /// Of mail, what a scan asks for are small texts that are not compressed; attachments that pglz has compressed to
+    /// nearly their content become larger with lz4 by a few percent.
+    #[test]
+    fn values_that_are_compressed_now_have_a_ratio_of_their_own() {
+        let mut sizes = CopySizes::new();
+        let mut sampled = Sampled::default();
+        let form = Form::ExternalCompressed;
+        let small = StoredValue { stored_size: Some(1500), raw_size: Some(1500), ..plain() };
+        let large = StoredValue {
+            form,
+            method: Some(Method::Pglz),
+            raw_size: Some(52_000),
+            stored_size: Some(40_000),
+            ..plain()
+        };
+        for (block, value, size) in
+            [(0, &small, Some(900)), (1, &small, Some(900)), (2, &large, Some(42_000))]
+        {
+            let ctid = ItemPointer { block: BlockNumber(block), item: 1 };
+            sampled.values.insert(ctid, vec![value.clone()]);
+            sizes.insert((ctid, 0), size);
+        }
+        let ratios = Ratios::new(&sizes, &sampled);
+        assert_eq!(ratios.size(0, &small), Some(900));
+        assert_eq!(ratios.size(0, &large), Some(42_000));
+        // of another column, nothing is known
+        assert_eq!(ratios.size(1, &small), None);
+        assert_eq!(ratios.size(1, &large), Some(40_000));
+    }
+
+    fn plain() -> StoredValue {
+        StoredValue {
+            form: Form::External,
+            method: None,
+            raw_size: None,
+            stored_size: None,
+            pointer_size: 0,
+            location: None,
+            custom: None,
+        }
     }
 }
