@@ -161,6 +161,8 @@ struct RowSums {
     tuple_before: f64,
     tuple_after: f64,
     chunks: (f64, f64),
+    /// Rows that have chunks before.
+    outside: f64,
     external: (f64, f64),
     kept: f64,
     /// WAL of updating and pruning.
@@ -205,6 +207,7 @@ impl RowSums {
             &mut sums.tuple_after,
             &mut sums.chunks.0,
             &mut sums.chunks.1,
+            &mut sums.outside,
             &mut sums.external.0,
             &mut sums.external.1,
             &mut sums.kept,
@@ -239,6 +242,7 @@ impl RowSums {
                 self.tuple_after += after;
                 self.chunks.0 += f64::from(row.chunks.0);
                 self.chunks.1 += f64::from(row.chunks.1);
+                self.outside += f64::from(u8::from(row.chunks.0 > 0));
                 self.external.0 += row.external.0 as f64;
                 self.external.1 += row.external.1 as f64;
                 self.kept += row.kept as f64;
@@ -412,15 +416,13 @@ impl ForecastBasis<'_> {
             return (0.0, 0.0);
         }
         let page = self.page.bytes() as f64;
-        // pages with a chunk that is removed, among chunks that stay
-        let chunks = sums.external.0 + sums.kept;
-        let part = 1.0 - (sums.kept / chunks.max(1.0)).powf(f64::from(CHUNKS_PER_PAGE));
-        let toast = (chunks + sums.chunks.0 * 40.0) * part;
-        let toast_index = self.toast_index as f64
-            * (sums.external.0 / (self.sizes.toast as f64).max(1.0)).min(1.0);
+        let toast = self.toast_images(sums);
+        // entries are in the order in which values were stored
+        let full = f64::from(DEFAULT_FILLFACTOR) / 100.0;
+        let toast_index = touched_pages(self.toast_index as f64 / page, sums.outside) * page * full;
         let entries = self.entries(sums) * page;
         let touched = self.indexes.iter().map(|index| (index.bytes as f64).min(entries));
-        let indexes: f64 = touched.map(|bytes| bytes * f64::from(DEFAULT_FILLFACTOR) / 100.0).sum();
+        let indexes: f64 = touched.map(|bytes| bytes * full).sum();
         let once = sums.pages * sums.content + toast + toast_index + indexes;
         let again = match self.images.distance {
             Some(distance) => (written / (distance as f64).max(1.0)).floor() * indexes,
@@ -428,6 +430,26 @@ impl ForecastBasis<'_> {
         };
         let (low, high) = emptied.images;
         (once * sums.unchanged + low + again, once + high + again)
+    }
+
+    /// Images of pages of the TOAST relation: of those with a chunk that is removed, among the chunks of all rows.
+    fn toast_images(&self, sums: &RowSums) -> f64 {
+        if sums.outside == 0.0 {
+            return 0.0;
+        }
+        let changes = self.pages.iter().flat_map(|page| &page.rows);
+        let removed = self.chunk_pages(changes.map(|row| row.external.0)) * sums.rows;
+        let pages = self.sizes.toast as f64 / self.page.bytes() as f64;
+        let free = self.toast_free.unwrap_or(0.0) / self.page.bytes() as f64;
+        let live = (pages - free).max(removed);
+        let part = removed / live.max(1.0);
+        // the chunks of a row follow each other, on the page where the first of them is and on others
+        let each_row = sums.chunks.0 / sums.outside;
+        let each_page = sums.chunks.0 / removed.max(1.0);
+        let rows_on_page = (each_page + each_row - 1.0) / each_row;
+        // images leave out what is free on a page
+        let content = (sums.external.0 + sums.chunks.0 * 40.0) / removed.max(1.0);
+        live * content * (1.0 - (1.0 - part).powf(rows_on_page))
     }
 
     /// The files after the sweep.
