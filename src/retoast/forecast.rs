@@ -42,6 +42,8 @@ const GIN_ROW: f64 = 1.6;
 const GIN_GROWTH: f64 = 0.4;
 /// The largest list of new entries before a session empties it, in pages (`gin_pending_list_limit`).
 const LIST_PAGES: f64 = 512.0;
+/// How full pages of chunks are, of which an image leaves out what is free. Measured: 0.88 to 0.95.
+const CHUNKS_FILL: f64 = 0.93;
 /// The fraction of new btree entries that find no room of old ones.
 const KEPT: f64 = 0.1;
 
@@ -461,9 +463,8 @@ impl ForecastBasis<'_> {
         let each_row = sums.chunks.0 / sums.outside;
         let each_page = sums.chunks.0 / removed.max(1.0);
         let rows_on_page = (each_page + each_row - 1.0) / each_row;
-        // images leave out what is free on a page
-        let content = (sums.external.0 + sums.chunks.0 * 40.0) / removed.max(1.0);
-        live * content * (1.0 - (1.0 - part).powf(rows_on_page))
+        let touched = live * (1.0 - (1.0 - part).powf(rows_on_page));
+        touched * self.page.bytes() as f64 * CHUNKS_FILL
     }
 
     /// The files after the sweep.
@@ -726,7 +727,7 @@ mod tests {
         pages.iter_mut().for_each(|page| page.is_unchanged = true);
         let (wal, _) = found(&pages, 3000.0, sizes).forecast();
         assert!(is_near(wal.all.estimate, 49_800_000, 0.1), "{wal:?}");
-        assert_eq!(wal.all.estimate, wal.sweep + wal.full_page_images);
+        assert!(wal.all.estimate.abs_diff(wal.sweep + wal.full_page_images) <= 1, "{wal:?}");
     }
 
     /// What a VACUUM has left free is used first: measured, 5000 rows of 2.8 kB of which a third had been updated before
