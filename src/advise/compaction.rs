@@ -617,8 +617,8 @@ pub(super) mod tests {
         let left = AfterCommand::new(&figures, &figures, &files, PageSize::DEFAULT, BOTH);
         assert_eq!(left.options(), ["--compact=toast", "--reindex"]);
         assert!(left.before_compaction > 11_000 * 8192, "{left:?}");
-        assert_eq!(left.bytes.estimate / 8192, 10_150 + 130);
-        assert!(left.bytes.high < 10_280 * 8192 * 105 / 100, "{:?}", left.bytes);
+        assert_eq!(left.bytes.estimate / 8192, 10_220 + 130);
+        assert!(left.bytes.high < 10_350 * 8192 * 107 / 100, "{:?}", left.bytes);
         // where indexes cannot be rebuilt, the index stays as long
         let kept = AfterCommand::new(
             &figures,
@@ -657,7 +657,7 @@ pub(super) mod tests {
         );
         assert_eq!(left.options(), ["--compact=heap"]);
         assert!(left.before_compaction > 120 * 8192, "{left:?}");
-        assert!((left.heap_bytes / 8192.0 - 93.0).abs() < 1.0, "{left:?}");
+        assert!((left.heap_bytes / 8192.0 - 94.5).abs() < 1.0, "{left:?}");
         // of a large one it is a small part
         let left = AfterCommand::new(
             &rows(9000.0, 9000.0),
@@ -686,7 +686,8 @@ pub(super) mod tests {
         assert_eq!(left.options(), ["--compact=heap"]);
         let [low, estimate, high] =
             [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
-        assert_eq!((low, estimate, high), (620, 651, 682));
+        // measured: heaps with a tenth more than fresh ones stay so
+        assert_eq!((low, estimate, high), (620, 682, 694));
     }
 
     #[test]
