@@ -135,6 +135,8 @@ pub(crate) struct ForecastBasis<'a> {
     pub(crate) fillfactor: u8,
     pub(crate) batches: BatchSizes,
     pub(crate) pages: &'a [SampledPage],
+    /// Pages drawn from all of the table, if `pages` are only such with rows to re-toast; compaction moves others too.
+    pub(crate) of_all: Option<&'a [SampledPage]>,
     /// The number of rows to re-toast.
     pub(crate) rows: Interval,
     /// Whether the sizes that values have, or will have, are not known.
@@ -217,7 +219,10 @@ impl RowSums {
             }
         }
         (sums.added, sums.full) = (heap.added(), heap.full(sums.tuple_after / sums.rows));
-        sums.emptied = heap.compacted().scaled(by);
+        sums.emptied = match found.of_all {
+            Some(pages) => found.emptied_of(pages),
+            None => heap.compacted().scaled(by),
+        };
         (sums.unchanged, sums.content) = (sums.unchanged / sums.pages, sums.content / sums.pages);
         for sum in [
             &mut sums.rows,
@@ -527,6 +532,25 @@ impl ForecastBasis<'_> {
         filler.heap().filled_pages().max(0.0) / f64::max(rows, 1.0)
     }
 
+    /// What compaction does to a heap of which these pages were drawn, after the sweep.
+    fn emptied_of(&self, pages: &[SampledPage]) -> Emptied {
+        let all = self.sizes.heap as f64 / self.page.bytes() as f64;
+        let rows: usize = pages.iter().map(|page| page.rows.len()).sum();
+        let each = (all / pages.len().max(1) as f64) as usize;
+        let copies = each.min(MOST_PAGES / pages.len().max(1)).min(MOST_ROWS / rows.max(1)).max(1);
+        let by = all / (pages.len().max(1) * copies) as f64;
+        let mut heap = Heap::new(pages, copies, self.page, self.fillfactor);
+        heap.limit = self.tuning(0.0).table / by;
+        let mut sums = RowSums::default();
+        let pages = pages.iter().flat_map(|page| iter::repeat_n(page, copies));
+        for (at, page) in pages.enumerate() {
+            if !page.rows.is_empty() {
+                sums.add(at, page, &mut heap, self);
+            }
+        }
+        heap.compacted().scaled(by)
+    }
+
     /// What compaction of the heap does, if it pays.
     fn emptied(&self, sums: &RowSums, growth: f64) -> Option<Emptied> {
         let spare = sums.emptied.pages * self.page.bytes() as f64;
@@ -696,6 +720,7 @@ mod tests {
             fillfactor: 100,
             batches: BatchSizes { window: 8, passes: 8, bytes: 16 << 20 },
             pages,
+            of_all: None,
             rows: Interval::exact(rows),
             is_rough: false,
             moves_in: 0.0,
@@ -877,6 +902,27 @@ mod tests {
             (of(None), of(Some(CompactRequest::All))),
             (0, heap + of(Some(CompactRequest::Toast)))
         );
+    }
+
+    /// Of 1,750 pages, most are half empty and have no row to re-toast. That the others are full is no reason not to compact
+    /// the heap.
+    #[test]
+    fn pages_without_rows_to_retoast_are_compacted_too() {
+        let row = RowChange { tuple: (2000, 2000), changed: 1900, ..RowChange::default() };
+        let full = SampledPage { free: 100, rows: vec![row; 4], ..SampledPage::default() };
+        let others = vec![Tuple { length: 1000, is_outside: false }; 3];
+        let empty = SampledPage { free: 5100, others, ..SampledPage::default() };
+        let pages = vec![full.clone(); 32];
+        let mut all = vec![empty; 120];
+        all.extend(vec![full; 8]);
+        let sizes = Sizes { heap: 14_336_000, toast: 0, indexes: 0 };
+        let afterwards = Afterwards { compact: Some(CompactRequest::Heap), rebuilds: false };
+        let plain = ForecastBasis { afterwards, ..found(&pages, 437.0, sizes) };
+        let of_all = ForecastBasis { of_all: Some(&all), ..plain.clone() };
+        assert_eq!(plain.forecast().0.compaction, 0);
+        // about a thousand pages with three rows each are emptied
+        let compaction = of_all.forecast().0.compaction;
+        assert!((2_500_000..7_000_000).contains(&compaction), "{compaction}");
     }
 
     /// Measured: 3,333 rows with three values out of line, of which one moves into the row: most pages of the TOAST

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
+use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::RetoastError;
 use crate::retoast::forecast::{
     BatchSizes, ForecastBasis, Gin, IndexFacts, Method, RowChange, SampledKeys, SampledPage, Tuple,
@@ -122,6 +123,14 @@ impl Conversion<'_> {
         let page = session.server.page_size;
         let pages = sizes.heap_pages(page);
         let sample = self.sample(scanner, runs, pages, redo).await?;
+        // a scan has noted runs with rows to re-toast only, unless it has read few
+        let compacts_heap = self.afterwards.compact.is_some_and(CompactRequest::heap);
+        let of_all = if rows.is_some() && compacts_heap && pages.div_ceil(RUN) as usize > RUNS {
+            let drawn: Vec<u32> = runs_of(pages).map(|run| run.0).collect();
+            Some(self.sample(scanner, &drawn, pages, redo).await?)
+        } else {
+            None
+        };
         let (rows, outside) = match rows {
             Some(rows) => (Interval::exact(rows as f64), Some(scanner.seen.outside as f64)),
             None => {
@@ -151,6 +160,7 @@ impl Conversion<'_> {
                 bytes: tuning.batch_bytes,
             },
             pages: &sample.pages,
+            of_all: of_all.as_ref().map(|all| &all.pages[..]),
             rows,
             is_rough,
             moves_in: self.moves_in(&sample) * rows.high,
@@ -182,11 +192,7 @@ impl Conversion<'_> {
         sizes: Sizes,
     ) -> Result<Option<Predicted>, RetoastError> {
         let session = self.guard.session;
-        let drawn = BlockSample::new(
-            sizes.heap_pages(session.server.page_size).div_ceil(RUN),
-            RUNS as u32,
-            1,
-        );
+        let drawn = runs_of(sizes.heap_pages(session.server.page_size));
         let is_all = drawn.is_all();
         let runs: Vec<u32> = drawn.map(|run| run.0).collect();
         let found = self.forecast(scanner, sizes, &runs, None).await?;
@@ -627,6 +633,11 @@ fn change_to(row: &Row, page: PageSize, bytes: u64) -> RowChange {
         external: (external, new_external),
         kept: 0,
     }
+}
+
+/// Runs that are drawn from so many pages.
+fn runs_of(pages: u32) -> BlockSample {
+    BlockSample::new(pages.div_ceil(RUN), RUNS as u32, 1)
 }
 
 /// Some of the rows, spread over all of them. They are drawn, because content may recur in each n-th row.
