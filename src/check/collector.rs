@@ -145,6 +145,8 @@ pub(super) struct CheckedBlocks {
     /// Whether rows refer to more than `known`, apart from chunks that are known by their addresses.
     pub(super) is_incomplete: bool,
     pub(super) zeros: Zeros,
+    /// Blocks with bytes to which no line pointer leads.
+    pub(super) without_pointers: Vec<BlockNumber>,
     /// Notes about values that are not damaged.
     pub(super) remarks: Remarks,
     /// Values whose chunks are missing or cannot be read, with their findings: whether the index alone is damaged is still
@@ -164,6 +166,7 @@ impl CheckedBlocks {
     /// Adds what is known of the rows of other blocks.
     pub(super) fn add_rows(&mut self, other: CheckedBlocks) {
         self.zeros.add(other.zeros);
+        self.without_pointers.extend(other.without_pointers);
         self.is_incomplete |= other.is_incomplete || other.elsewhere > 0;
         if self.known.len() < MAX_KNOWN {
             self.known.extend(other.known);
@@ -399,6 +402,10 @@ impl PageFindings for Collector<'_> {
 
     fn is_incomplete(&mut self) {
         self.blocks.is_incomplete = true;
+    }
+
+    fn lost_bytes(&mut self, block: BlockNumber) {
+        self.blocks.without_pointers.push(block);
     }
 
     fn decompressed(&mut self, bytes: usize) {

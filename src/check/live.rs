@@ -32,6 +32,8 @@ use toast_format::model::sql::quote_qualified;
 const BATCH_BYTES: u64 = 64 << 20;
 /// Findings of missing chunks that are kept to be held against the TOAST relation itself.
 const MAX_MISSING: usize = 100_000;
+/// Blocks with bytes without line pointers that are held against an index.
+const MAX_WITHOUT_POINTERS: usize = 10_000;
 /// Values without a row that are kept to be looked at again.
 const MAX_CANDIDATES: usize = 1_000_000;
 
@@ -142,6 +144,7 @@ impl TableCheck<'_> {
         run.tell_lost(lost.findings(&self.first.name(Which::Heap)))?;
         let lost = self.first.lost_file(Which::Heap).await?;
         run.tell_lost(lost)?;
+        self.lost_pointers().await?;
         // VACUUM shortens a table before it corrects the catalog, so that this alone proves nothing
         let counted =
             self.first.standing().await?.and_then(|now| Some((now.counted?.1, now.blocks)));
@@ -431,6 +434,25 @@ impl TableCheck<'_> {
             found = Some(Finding::new(Code::Emptied, place, expected, zeros));
         }
         Ok(self.run.tell_lost(found)?)
+    }
+
+    /// Reports pages of the table whose line pointers were lost.
+    async fn lost_pointers(&mut self) -> Result<(), CheckError> {
+        let mut blocks = std::mem::take(&mut self.run.rows.without_pointers);
+        let Some(first) = blocks.iter().min().copied() else { return Ok(()) };
+        blocks.sort_unstable();
+        let count = blocks.len();
+        blocks.truncate(MAX_WITHOUT_POINTERS);
+        let found = self.first.lost_pointers(&blocks).await?;
+        if found.is_none() || count > blocks.len() {
+            let (s, have) = if count == 1 { ("", "has") } else { ("s", "have") };
+            self.run.checked.note(format!(
+                "{count} block{s} of {}, the first of them {first}, {have} bytes to which no line pointer leads: where no btree \
+                 index tells, it is not known whether line pointers were lost, or heap_force_kill of pg_surgery was used",
+                self.first.name(Which::Heap)
+            ));
+        }
+        Ok(self.run.tell_lost(found.into_iter().flatten())?)
     }
 
     /// Reports that the end of the table is missing, if an index knows of it.

@@ -11,6 +11,7 @@ use super::visibility_map::{LostBlocks, VisibilityMap};
 use crate::server::LiveError;
 use crate::server::checking::Standing;
 use crate::server::pages::{PageReader, Pages};
+use toast_format::disk::page::LinePointerState;
 use toast_format::disk::{BlockNumber, Page, PageState};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
@@ -106,33 +107,9 @@ impl LiveCheck {
     /// An index entry never leads behind the end: rows are inserted before their entries, and VACUUM removes entries before
     /// it truncates the table.
     async fn led_behind(&self, standing: &Standing) -> Result<Option<Finding>, LiveError> {
+        let Some(index) = self.smallest_index().await? else { return Ok(None) };
+        let sql = format!("SELECT pg_catalog.max(e.block) FROM ({}) AS e", index.entries);
         let client = self.connection.client();
-        let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(None) };
-        let sql = "SELECT n.nspname::pg_catalog.text, x.relname::pg_catalog.text, \
-                          pg_catalog.pg_relation_size(x.oid) \
-                   FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
-                   JOIN pg_catalog.pg_namespace AS n ON n.oid = x.relnamespace \
-                   JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
-                   WHERE i.indrelid = $1 AND i.indisvalid AND m.amname = 'btree' ORDER BY 3 LIMIT 1";
-        let oid = self.relation.oid.0;
-        let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
-        let schema: String = row.try_get(0)?;
-        let name: String = row.try_get(1)?;
-        let page = self.about.server.page_size.bytes() as u64;
-        let pages = u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0) / page;
-        let index = quote_literal(&quote_qualified(&schema, &name));
-        let block_type = pageinspect.block_type();
-        let sql = format!(
-            "SELECT max((t.tid::pg_catalog.text::pg_catalog.point)[0])::pg_catalog.int8 \
-             FROM pg_catalog.generate_series(1::pg_catalog.int8, {}) AS b (n), \
-                  LATERAL {}({index}::pg_catalog.text, b.n::pg_catalog.{block_type}) AS s, \
-                  LATERAL {}({index}::pg_catalog.text, b.n::pg_catalog.{block_type}) AS i, \
-                  LATERAL pg_catalog.unnest(coalesce(i.tids, ARRAY[i.htid])) AS t (tid) \
-             WHERE s.type = 'l'",
-            pages.saturating_sub(1),
-            pageinspect.function("bt_page_stats"),
-            pageinspect.function("bt_page_items"),
-        );
         // older versions of the extension have other columns
         let asked =
             self.attempt(async || Ok(client.value::<Option<i64>>(&sql, &[]).await?.flatten()));
@@ -142,9 +119,131 @@ impl LiveCheck {
             return Ok(None);
         }
         let place = Place { block: Some(BlockNumber(end)), ..Place::new(self.name(Which::Heap)) };
-        let index = shown_qualified(&schema, &name);
-        let expected = format!("blocks up to {last}, to which the index {index} leads");
+        let expected = format!("blocks up to {last}, to which the index {} leads", index.name);
         Ok(Some(Finding::new(Code::LostRows, place, expected, "the file's end")))
+    }
+
+    /// The btree index of the table that is read fastest, one with entries for all rows if there is such a one; `None` if
+    /// there is none, or it cannot be read.
+    async fn smallest_index(&self) -> Result<Option<EntrySource>, LiveError> {
+        let client = self.connection.client();
+        let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(None) };
+        let sql = "SELECT n.nspname::pg_catalog.text, x.relname::pg_catalog.text, \
+                          pg_catalog.pg_relation_size(x.oid) \
+                   FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
+                   JOIN pg_catalog.pg_namespace AS n ON n.oid = x.relnamespace \
+                   JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
+                   WHERE i.indrelid = $1 AND i.indisvalid AND m.amname = 'btree' \
+                   ORDER BY i.indpred IS NOT NULL, 3 LIMIT 1";
+        let oid = self.relation.oid.0;
+        let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
+        let schema: String = row.try_get(0)?;
+        let name: String = row.try_get(1)?;
+        let page = self.about.server.page_size.bytes() as u64;
+        let pages = u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0) / page;
+        let index = quote_literal(&quote_qualified(&schema, &name));
+        let block_type = pageinspect.block_type();
+        // a page's high key, of which nothing says that it is dead or not, may have the address of a row that is gone
+        let entries = format!(
+            "SELECT (p.at)[0]::pg_catalog.int8 AS block, (p.at)[1]::pg_catalog.int4 AS item \
+             FROM pg_catalog.generate_series(1::pg_catalog.int8, {}) AS b (n), \
+                  LATERAL {}({index}::pg_catalog.text, b.n::pg_catalog.{block_type}) AS s, \
+                  LATERAL {}({index}::pg_catalog.text, b.n::pg_catalog.{block_type}) AS i, \
+                  LATERAL pg_catalog.unnest(coalesce(i.tids, ARRAY[i.htid])) AS t (tid), \
+                  LATERAL (SELECT t.tid::pg_catalog.text::pg_catalog.point) AS p (at) \
+             WHERE s.type = 'l' AND i.dead IS NOT NULL",
+            pages.saturating_sub(1),
+            pageinspect.function("bt_page_stats"),
+            pageinspect.function("bt_page_items"),
+        );
+        Ok(Some(EntrySource { name: shown_qualified(&schema, &name), entries }))
+    }
+
+    /// Findings for those of some blocks whose line pointers were lost: bytes of theirs have none, and the smallest btree
+    /// index leads to rows there by line pointers that are not in use. `None` if no index tells. Two looks must agree.
+    pub(super) async fn lost_pointers(
+        &mut self,
+        blocks: &[BlockNumber],
+    ) -> Result<Option<Vec<Finding>>, LiveError> {
+        let Some(first) = self.look_at_pointers(blocks).await? else { return Ok(None) };
+        let mut findings = Vec::new();
+        if first.is_empty() {
+            return Ok(Some(findings));
+        }
+        tokio::time::sleep(TORN).await;
+        let again: Vec<BlockNumber> = first.keys().copied().collect();
+        let Some(second) = self.look_at_pointers(&again).await? else { return Ok(None) };
+        let name = self.name(Which::Heap);
+        for (block, mut lost) in first {
+            let now = second.get(&block).map_or(&[][..], |now| now.items.as_slice());
+            lost.items.retain(|item| now.contains(item));
+            if !lost.items.is_empty() {
+                findings.push(lost.finding(&name, block));
+            }
+        }
+        Ok(Some(findings))
+    }
+
+    async fn look_at_pointers(
+        &mut self,
+        blocks: &[BlockNumber],
+    ) -> Result<Option<BTreeMap<BlockNumber, LostPointers>>, LiveError> {
+        let looked = self
+            .in_snapshot(async |check, standing| check.pointers_in(standing, blocks).await)
+            .await?;
+        Ok(looked.flatten())
+    }
+
+    /// An entry never leads to a line pointer that is not in use: rows are inserted before their entries, and VACUUM removes
+    /// entries before it frees line pointers. One that is not in use before and after the entries are read, on a page that
+    /// was not changed in between, was not in use when they were.
+    async fn pointers_in(
+        &self,
+        standing: &Standing,
+        blocks: &[BlockNumber],
+    ) -> Result<Option<BTreeMap<BlockNumber, LostPointers>>, LiveError> {
+        let Some(index) = self.smallest_index().await? else { return Ok(None) };
+        let mut before: BTreeMap<BlockNumber, u64> = BTreeMap::new();
+        self.each_page(standing, Which::Heap, Some(blocks.to_vec()), |page| {
+            if let Some(parsed) = page.parsed().filter(|parsed| parsed.lost_bytes() > 0) {
+                before.insert(page.block, parsed.header().lsn);
+            }
+        })
+        .await?;
+        let sql = format!(
+            "SELECT e.block, pg_catalog.array_agg(DISTINCT e.item) FROM ({}) AS e \
+             WHERE e.block = ANY ($1) GROUP BY e.block",
+            index.entries
+        );
+        let asked: Vec<i64> = before.keys().map(|block| i64::from(block.0)).collect();
+        let client = self.connection.client();
+        let read = self
+            .attempt(async || Ok(client.query_typed(&sql, &[(&asked, Type::INT8_ARRAY)]).await?));
+        let Ok(rows) = read.await? else { return Ok(None) };
+        let mut led_to: BTreeMap<BlockNumber, Vec<i32>> = BTreeMap::new();
+        for row in &rows {
+            let block = u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX);
+            led_to.insert(BlockNumber(block), row.try_get(1)?);
+        }
+        let mut lost = BTreeMap::new();
+        let again = Some(before.keys().copied().collect());
+        self.each_page(standing, Which::Heap, again, |page| {
+            let Some(parsed) = page.parsed() else { return };
+            if before.get(&page.block) != Some(&parsed.header().lsn) {
+                return;
+            }
+            let asked = led_to.get(&page.block).into_iter().flatten();
+            let items = asked.filter_map(|item| u16::try_from(*item).ok());
+            let items: Vec<u16> = items.filter(|item| !is_in_use(&parsed, *item)).collect();
+            if !items.is_empty() {
+                let count = parsed.line_pointer_count();
+                let bytes = parsed.lost_bytes();
+                let index = index.name.clone();
+                lost.insert(page.block, LostPointers { index, items, count, bytes });
+            }
+        })
+        .await?;
+        Ok(Some(lost))
     }
 
     /// The bits of those pages that say that they are not all-visible. A page and its bit change under one lock but are read
@@ -203,6 +302,51 @@ impl LiveCheck {
         }
         Ok(map)
     }
+}
+
+/// An index by whose entries the table is judged.
+struct EntrySource {
+    /// Its name for people.
+    name: String,
+    /// A query for the block and the item to which each entry leads.
+    entries: String,
+}
+
+/// What a page has lost that has lost line pointers.
+struct LostPointers {
+    /// The index that leads to these items, in order, which are not in use.
+    index: String,
+    items: Vec<u16>,
+    /// How many line pointers there are.
+    count: u16,
+    /// Bytes to which none leads.
+    bytes: usize,
+}
+
+impl LostPointers {
+    fn finding(&self, source: &str, block: BlockNumber) -> Finding {
+        let LostPointers { index, items, count, bytes } = self;
+        let place = Place { block: Some(block), ..Place::new(source) };
+        let first = items.first().copied().unwrap_or_default();
+        let more = match items.len() {
+            0 | 1 => String::new(),
+            all => format!(", as to {} more", all - 1),
+        };
+        let expected =
+            format!("a line pointer {first} in use, to which the index {index} leads{more}");
+        let lost = format!("{bytes} bytes of the page to which none leads");
+        let found = if first > *count {
+            format!("{count} line pointers, and {lost}")
+        } else {
+            format!("one that is not in use, and {lost}")
+        };
+        Finding::new(Code::PageHeader, place, expected, found)
+    }
+}
+
+fn is_in_use(page: &Page<'_>, item: u16) -> bool {
+    let pointer = page.line_pointer(item);
+    pointer.is_some_and(|pointer| pointer.state != LinePointerState::Unused)
 }
 
 /// Pages that say that they are not all-visible.

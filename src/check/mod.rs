@@ -10,8 +10,9 @@
 //! * `live_check`: some blocks of a live table; `live_batches`: batches of them, checked twice; `live`: all of a table;
 //!   `live_orphans`: its values without a row; `run`: all tables.
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it; `live_chunks`: chunks without it.
-//! * `visibility_map`: blocks of a table that were lost; `live_map`: the map and the file of a live one; `live_readings`: whether the server misreads values of pluggable
-//!   toasters; `live_rows`: rows that refer to values; `live_catalog`: what the catalog says.
+//! * `visibility_map`: blocks of a table that were lost; `live_map`: the map and the file of a live one, and what an index
+//!   says of its rows; `live_readings`: whether the server misreads values of pluggable toasters;
+//!   `live_rows`: rows that refer to values; `live_catalog`: what the catalog says.
 //! * `evidence`: what a source has of damaged values; `live_evidence` and `files_evidence`: the two sources.
 //! * `salvage_rows`: salvage of damaged rows and of values without a row, from either; `salvage`, `salvage_custom`: the
 //!   bytes that remain of a value (pure); [`salvage_dir`]: the files for them.

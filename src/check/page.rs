@@ -2,6 +2,7 @@
 //! `PageIsVerifiedExtended`, `verify_heapam`).
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use super::code::Code;
 use super::finding::Finding;
@@ -9,7 +10,7 @@ use super::subject::{PageFindings, PageOwner, Subject};
 use super::tuple::{INFOMASK_AT, INFOMASK2_AT, TupleCheck};
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::page::{
-    ItemError, LinePointer, LinePointerState, PageError, WrongChecksum,
+    ItemError, LinePointer, LinePointerState, PageError, PageHeader, WrongChecksum,
 };
 use toast_format::disk::tuple::{HOFF_AT, infomask};
 use toast_format::disk::{
@@ -150,6 +151,9 @@ impl<F: PageFindings> PageCheck<'_, '_, F> {
                     }
                 }
             }
+        }
+        if self.subject.pages == PageOwner::Table && self.page.lost_bytes() > 0 {
+            self.found.lost_bytes(self.block);
         }
         self.check_address(&tuples);
         let overlapping = self.check_overlaps(&tuples);
@@ -460,7 +464,9 @@ pub(super) fn with_fitting_header(bytes: &[u8], block: BlockNumber) -> Option<Ve
     }
     let mut page = bytes.to_vec();
     if lower == 0 && !is_big {
-        (lower, upper) = point_to_tuples(&mut page, block)?;
+        let tuples = tuples_without_pointers(bytes, block, LINE_POINTERS_AT, &[]);
+        lower = point_to_tuples(&mut page, LINE_POINTERS_AT, &tuples)?;
+        upper = tuples.values().map(|(start, _)| *start).min()?;
     }
     // its header is that of a page whose end has no special space
     for (at, half) in [
@@ -477,15 +483,49 @@ pub(super) fn with_fitting_header(bytes: &[u8], block: BlockNumber) -> Option<Ve
     (lower > 0 && Page::parse(&page).is_ok()).then_some(page)
 }
 
-/// Makes line pointers to the tuples of a page that has lost them: to those that say that they stand there, and were not
-/// updated. Gives where the line pointers end, and where the first tuple begins.
-fn point_to_tuples(page: &mut [u8], block: BlockNumber) -> Option<(usize, usize)> {
-    let most = PageSize::new(page.len())?.max_heap_tuples();
+/// A copy of a page with line pointers to the tuples to which none leads; `None` where there are none, or the header is
+/// damaged.
+pub(super) fn with_lost_pointers(bytes: &[u8], block: BlockNumber) -> Option<Vec<u8>> {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+    if page.lost_bytes() == 0 || page.byte_order() == ByteOrder::Big {
+        return None;
+    }
+    let PageHeader { lower, upper, .. } = page.header();
+    let mut taken: Vec<Range<usize>> = Vec::new();
+    for (_, pointer) in page.line_pointers() {
+        if page.tuple_bytes(pointer).is_ok() {
+            let start = usize::from(pointer.offset);
+            taken.push(start..start + usize::from(pointer.length));
+        }
+    }
+    let mut tuples = tuples_without_pointers(bytes, block, usize::from(upper), &taken);
+    tuples.retain(|item, _| {
+        page.line_pointer(*item).is_none_or(|own| own.state == LinePointerState::Unused)
+    });
+    let mut pointed = bytes.to_vec();
+    let end = point_to_tuples(&mut pointed, usize::from(lower), &tuples)?;
+    let end = u16::try_from(end).ok()?;
+    pointed.get_mut(LOWER_AT..LOWER_AT + 2)?.copy_from_slice(&end.to_le_bytes());
+    Page::parse(&pointed).is_ok().then_some(pointed)
+}
+
+/// The tuples of a page that say that they stand there, by their items, with start and length: those from `from` on that
+/// are not in what is `taken`. Of the versions of a row it is the one that was not updated.
+fn tuples_without_pointers(
+    page: &[u8],
+    block: BlockNumber,
+    from: usize,
+    taken: &[Range<usize>],
+) -> BTreeMap<u16, (usize, usize)> {
+    let most = PageSize::new(page.len()).map_or(0, PageSize::max_heap_tuples);
     let mut tuples: BTreeMap<u16, (usize, usize)> = BTreeMap::new();
     let mut end = page.len();
-    let mut first = end;
-    for start in (LINE_POINTERS_AT..page.len()).step_by(8).rev() {
-        let own = page.get(start..end)?;
+    for start in (max_align(from)..page.len()).step_by(8).rev() {
+        if let Some(own) = taken.iter().find(|own| own.contains(&start)) {
+            end = own.start;
+            continue;
+        }
+        let Some(own) = page.get(start..end) else { continue };
         let Ok(tuple) = HeapTuple::parse_header(own, ByteOrder::Little) else { continue };
         let ItemPointer { block: own_block, item } = tuple.ctid;
         let is_tuple = own_block == block
@@ -498,20 +538,31 @@ fn point_to_tuples(page: &mut [u8], block: BlockNumber) -> Option<(usize, usize)
             if is_newest || !tuples.contains_key(&item) {
                 tuples.insert(item, (start, end - start));
             }
-            (first, end) = (start, start);
+            end = start;
         }
     }
-    let lower = LINE_POINTERS_AT + LINE_POINTER * usize::from(*tuples.last_key_value()?.0);
-    if lower > first {
+    tuples
+}
+
+/// Makes line pointers to these tuples on a page whose line pointers end at `lower`. Gives where they end now.
+fn point_to_tuples(
+    page: &mut [u8],
+    lower: usize,
+    tuples: &BTreeMap<u16, (usize, usize)>,
+) -> Option<usize> {
+    let first = tuples.values().map(|(start, _)| *start).min()?;
+    let last = *tuples.last_key_value()?.0;
+    let end = lower.max(LINE_POINTERS_AT + LINE_POINTER * usize::from(last));
+    if end > first {
         return None;
     }
-    page.get_mut(LINE_POINTERS_AT..lower)?.fill(0);
+    page.get_mut(lower..end)?.fill(0);
     for (item, (start, length)) in tuples {
-        let at = LINE_POINTERS_AT + LINE_POINTER * (usize::from(item) - 1);
+        let at = LINE_POINTERS_AT + LINE_POINTER * (usize::from(*item) - 1);
         let word = u32::try_from(start | 1 << 15 | length << 17).ok()?;
         page.get_mut(at..at + LINE_POINTER)?.copy_from_slice(&word.to_le_bytes());
     }
-    Some((lower, first))
+    Some(end)
 }
 
 /// Offset of `t_ctid` in a tuple.
@@ -595,6 +646,31 @@ mod tests {
         assert_eq!(with_fitting_header(&first, HERE), None);
     }
 
+    #[test]
+    fn tuples_without_line_pointers_get_theirs_again() {
+        let mut sound = page();
+        for (at, item) in [(8168, 2), (8144, 3)] {
+            // xmin, t_ctid, the number of attributes and HEAP_XMAX_INVALID
+            for (byte, value) in [(0, 5), (16, item), (18, 1), (21, 8)] {
+                sound[at + byte] = value;
+            }
+        }
+        assert_eq!(with_lost_pointers(&sound, HERE), None);
+        let mut zeros = sound.clone();
+        zeros[28..32].fill(0);
+        assert_eq!(with_lost_pointers(&zeros, HERE).as_ref(), Some(&sound));
+        for lower in [24, 28, 32] {
+            let mut cut = sound.clone();
+            cut[LOWER_AT] = lower;
+            assert_eq!(with_lost_pointers(&cut, HERE).as_ref(), Some(&sound), "{lower}");
+        }
+        // the place of one is taken
+        let mut taken = sound;
+        taken[28..32].copy_from_slice(&[0, 0x80, 0x30, 0]);
+        taken[28..30].copy_from_slice(&(8144_u16 | 0x8000).to_le_bytes());
+        assert_eq!(with_lost_pointers(&taken, HERE), None);
+    }
+
     proptest! {
         #[test]
         fn what_is_made_to_fit_is_a_page(
@@ -609,6 +685,7 @@ mod tests {
             if let Some(page) = with_fitting_header(&bytes, HERE) {
                 prop_assert!(matches!(Page::parse(&page), Ok(PageState::Used(_))));
             }
+            with_lost_pointers(&bytes, HERE);
         }
     }
 }

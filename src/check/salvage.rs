@@ -8,7 +8,7 @@ use super::chunk_index::{ChunkTuple, chunk_data};
 use super::code::Code;
 use super::damaged_row::{end_of, fitting_tuple_at, longer_tuple_at, tuple_at, tuple_bytes_at};
 use super::finding::Finding;
-use super::page::with_fitting_header;
+use super::page::{with_fitting_header, with_lost_pointers};
 use super::salvage_custom::CustomValue;
 use super::subject::{SeenPage, Subject};
 use super::tuple::INFOMASK2_AT;
@@ -543,7 +543,7 @@ pub(super) fn on_page(bytes: &[u8], asked: &[RowFindings]) -> Vec<RowFindings> {
     let Some(RowFindings { ctid: ItemPointer { block, item: ALL }, .. }) = asked.first() else {
         return asked.to_vec();
     };
-    let fitting = with_fitting_header(bytes, *block);
+    let fitting = with_fitting_header(bytes, *block).or_else(|| with_lost_pointers(bytes, *block));
     let Ok(PageState::Used(page)) = Page::parse(fitting.as_deref().unwrap_or(bytes)) else {
         return Vec::new();
     };
@@ -592,7 +592,10 @@ impl SalvagedRow {
         subject: &Subject<'_>,
         ctid: ItemPointer,
     ) -> Option<SalvagedRow> {
-        let fitting = with_fitting_header(bytes, ctid.block);
+        let mut fitting = with_fitting_header(bytes, ctid.block);
+        if fitting.is_none() && tuple_bytes_at(bytes, ctid).is_none() {
+            fitting = with_lost_pointers(bytes, ctid.block);
+        }
         let mut row = SalvagedRow::of_page(fitting.as_deref().unwrap_or(bytes), subject, ctid)?;
         let guess = "the header of its page is damaged: the rows are those of its line pointers, or those that say that \
                      they stand there";

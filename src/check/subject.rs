@@ -181,6 +181,8 @@ pub trait PageFindings {
     fn is_incomplete(&mut self) {}
     /// A page is in use, or (`false`) new: zeros.
     fn page(&mut self, _block: BlockNumber, _is_used: bool) {}
+    /// A page of a table has bytes to which no line pointer leads.
+    fn lost_bytes(&mut self, _block: BlockNumber) {}
     /// A value in the row was decompressed to so many bytes.
     fn decompressed(&mut self, _bytes: usize) {}
 }

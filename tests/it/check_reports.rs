@@ -2,12 +2,13 @@
 //! chunk that the server cannot read.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::check_repair::{damage, damaged};
 use crate::support::check_cases::{Files, create, paths, set_word};
 use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::check::Finding;
-use crate::support::server::{self, Database, Options};
+use crate::support::server::{self, Database, Options, Server};
 
 fn check(database: &Database<'_>, args: &[&str]) -> Run {
     run(toastctl().args(["check", "-d", &database.url()]).args(args))
@@ -232,6 +233,116 @@ fn what_was_cut_off_is_known_by_the_entries_of_indexes() {
         let lines = found.lines::<Finding>();
         assert!(lines.iter().any(|finding| finding.code == "TC008"), "{}", found.stdout);
     }
+}
+
+/// The first key of a leaf, its high key, may have the address of a row that is gone: it is not an entry.
+#[test]
+fn the_address_in_a_high_key_does_not_say_that_a_table_was_cut_off() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_high_keys");
+    database.psql(
+        "CREATE EXTENSION pageinspect; CREATE TABLE t (k int, v text); CREATE INDEX ON t (k);
+         INSERT INTO t SELECT 1, repeat('x', 300) FROM generate_series(1, 60000)",
+    );
+    database.psql("DELETE FROM t WHERE ctid >= '(600,0)'; VACUUM t");
+    // as where the VACUUM was interrupted
+    database.psql("UPDATE pg_class SET relpages = 5000 WHERE relname = 't'");
+    let found = check(&database, &["t"]);
+    assert_eq!(found.code, Some(0), "{}", found.stdout);
+}
+
+/// The server takes such a page for one with fewer rows, and reports nothing.
+#[test]
+fn rows_whose_line_pointers_are_lost_are_told_and_saved() {
+    let create = |table: &str| {
+        let short = table == "short";
+        let length = if short { "10" } else { "3000 + i * 10" };
+        let sql = format!(
+            "CREATE TABLE # (id int PRIMARY KEY, ext text); ALTER TABLE # ALTER ext SET STORAGE external;
+             INSERT INTO # SELECT i, left(repeat(md5(i::text), 150), {length}) FROM generate_series(1, 60) AS i;"
+        );
+        sql.replace('#', table)
+    };
+    let end = |lower: u16| damage(move |f, _| f.heap[12..14].copy_from_slice(&lower.to_le_bytes()));
+    let all = [
+        ("none_left", end(24)),
+        ("fifty_left", end(24 + 4 * 50)),
+        ("zeros", damage(|f, _| f.heap[24..64].fill(0))),
+        ("short", end(24)),
+    ];
+    let (server, base, tables) = damaged(&Options::default(), create, &all);
+    let database = server.database(&base);
+    let temp = tempfile::tempdir().unwrap();
+    for (table, left) in tables.iter().zip(["0", "50", "50", "0"]) {
+        let name = table.name;
+        assert_eq!(database.psql(&format!("SELECT count(*) FROM {name}")), left);
+        let dir = temp.path().join(name);
+        let to = dir.to_str().unwrap();
+        let found = check(&database, &["--format", "jsonl", name, "--salvage", to]);
+        let lines = found.lines::<Finding>();
+        let codes: Vec<&str> = lines.iter().map(|line| line.code.as_str()).collect();
+        // values without a row that was lost are not said to be no damage
+        assert_eq!((found.code, codes), (Some(5), vec!["TC001"]), "{name}: {}", found.stdout);
+        assert!(lines[0].expected.contains(&format!("the index public.{name}_pkey leads")));
+        assert!(!check(&database, &[name]).stdout.contains("no damage"), "{name}");
+        database.psql(&std::fs::read_to_string(dir.join("rows.sql")).unwrap());
+        let sums = database.psql(&format!("SELECT sums('{name}_salvaged')"));
+        let mut kept: Vec<&str> = sums.lines().collect();
+        kept.sort_unstable();
+        assert_eq!(kept, table.before, "{name}");
+    }
+}
+
+/// pg_surgery leaves the bytes of a tuple that it kills, until the page is pruned.
+#[test]
+fn rows_that_pg_surgery_has_killed_are_not_lost() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_killed");
+    database.psql(
+        "CREATE EXTENSION pageinspect; CREATE EXTENSION pg_surgery;
+         CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE bare (id int, v text);
+         INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 400) AS i;
+         INSERT INTO bare SELECT * FROM t;",
+    );
+    let kill = |table: &str| {
+        format!(
+            "SELECT heap_force_kill('{table}', ARRAY(SELECT ctid FROM {table} WHERE id % 10 = 3));"
+        )
+    };
+    for sql in [&*kill("t"), "VACUUM t", "DELETE FROM t WHERE id % 10 = 4; VACUUM t"] {
+        database.psql(sql);
+        let found = check(&database, &["t"]);
+        assert_eq!(found.code, Some(0), "{sql}: {}", found.stdout);
+        assert!(!found.stdout.contains("line pointers"), "{}", found.stdout);
+    }
+    // without an index nothing tells one from the other
+    database.psql(&kill("bare"));
+    let found = check(&database, &["bare"]);
+    assert_eq!(found.code, Some(0), "{}", found.stdout);
+    assert!(found.stdout.contains("bytes to which no line pointer leads"), "{}", found.stdout);
+    // line pointers are freed, and used again, while the check reads the index
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                database.psql(&kill("t"));
+                database.psql("DELETE FROM t WHERE id % 7 = 1");
+                database.psql("VACUUM (INDEX_CLEANUP on, TRUNCATE off) t");
+                database.psql(
+                    "INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 400) AS i
+                     ON CONFLICT DO NOTHING",
+                );
+            }
+        });
+        for _ in 0..30 {
+            let found = check(&database, &["t"]);
+            if found.code != Some(0) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(found.code, Some(0), "{}", found.stdout);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! ```
 
 use super::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
-use super::{BlockNumber, ByteOrder, TransactionId, checksum};
+use super::{BlockNumber, ByteOrder, TransactionId, checksum, max_align};
 
 const PD_ALL_VISIBLE: u16 = 0x0004;
 const PD_FLAGS_VALID: u16 = 0x0007;
@@ -176,6 +176,15 @@ impl<'a> Page<'a> {
     /// Bytes between line pointers and tuples (`PageGetExactFreeSpace`).
     pub fn free_space(&self) -> usize {
         usize::from(self.header.upper - self.header.lower)
+    }
+
+    /// Bytes from `pd_upper` to `pd_special` to which no line pointer leads. Servers leave none, except where pg_surgery
+    /// has killed a tuple, until the page is pruned.
+    pub fn lost_bytes(&self) -> usize {
+        let PageHeader { upper, special, .. } = self.header;
+        let led_to = self.line_pointers().filter(|(_, item)| self.tuple_bytes(*item).is_ok());
+        let used: usize = led_to.map(|(_, item)| max_align(usize::from(item.length))).sum();
+        usize::from(special - upper).saturating_sub(used)
     }
 
     /// Whether every tuple of the page is visible to everyone (`PageIsAllVisible`).
