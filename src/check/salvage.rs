@@ -800,10 +800,17 @@ pub(super) fn refused_chunks(
     chunks: &mut HashMap<u64, Vec<SavedChunk>>,
 ) {
     let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
+    let fitting = with_fitting_header(page.bytes, page.block);
+    let page = SeenPage { bytes: fitting.as_deref().unwrap_or(page.bytes), ..*page };
     page.each_chunk(is_asked, |id, chunk| {
         let ChunkSeen { tid, seq, .. } = chunk.seen;
         let doubt = Some(ChunkDoubt::PageRefused);
-        if let Some((data, _)) = chunk_data(page.bytes, tid, page.subject.desc.id_type) {
+        if let Some((mut data, _)) = chunk_data(page.bytes, tid, page.subject.desc.id_type) {
+            // without its line pointer a tuple ends where the next one begins
+            let size = chunk.seen.size as usize;
+            if fitting.is_some() && (size..size + 8).contains(&data.len()) {
+                data.truncate(size);
+            }
             chunks.entry(id).or_default().push(SavedChunk { tid, seq, data, doubt });
         }
     });

@@ -473,6 +473,37 @@ fn is_not_lost(options: &Options) {
     assert_eq!(again.code, Some(0), "{}", again.stdout);
 }
 
+/// The chunks of two values are on the page, behind what is lost of it.
+#[test]
+fn chunks_of_a_page_whose_beginning_is_lost_are_saved() {
+    let create = |table: &str| {
+        let sql = "CREATE TABLE # (id int PRIMARY KEY, ext text); ALTER TABLE # ALTER ext SET STORAGE external;
+             INSERT INTO # SELECT i, left(repeat(md5(i::text), 150), 3000 + i) FROM generate_series(1, 9) AS i;
+             VACUUM (FREEZE) #;";
+        sql.replace('#', table)
+    };
+    let (server, base, _) =
+        damaged(&Options::default(), create, &[("t", damage_of(|f, _| f.toast[..512].fill(0)))]);
+    let database = server.database(&base);
+    database.psql(&create("truth"));
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("live");
+    let found = run(toastctl().args(["check", "-d", &database.url(), "t", "--salvage"]).arg(&dir));
+    assert!(found.stderr.contains("saved parts of 2 of 2 damaged values"), "{}", found.stderr);
+    write(temp.path(), &Files::read(&database, "t"));
+    let (in_files, _) = salvaged(temp.path(), "id int4, ext text", &[]);
+    for dir in [dir, in_files] {
+        let lines = manifest(&dir);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for line in lines {
+            let truth = database.psql(&format!("SELECT ext FROM truth WHERE id = {}", line.item));
+            assert!(line.whole && !line.guesses.is_empty(), "{line:?}");
+            assert_eq!(content(&dir, &line), truth.as_bytes());
+            assert!(line.file("stray").is_none(), "{line:?}");
+        }
+    }
+}
+
 #[test]
 fn rows_are_saved_whole_where_one_thing_is_wrong() {
     let (database, sound) = Files::fresh("check_one_wrong");
