@@ -34,14 +34,27 @@ impl LiveCheck {
                                               ON b.attrelid = p.relid AND b.attnum = ANY (r.partattrs) \
                                             WHERE coalesce(b.attname, a.attname) = a.attname) \
                                    THEN 'may be in the partition key' \
-                               ELSE (SELECT pg_catalog.format('has the constraint %s', \
+                               ELSE coalesce((SELECT pg_catalog.format('has the constraint %s', \
                                             pg_catalog.to_json(k.conname)) \
                                      FROM pg_catalog.pg_constraint AS k \
                                      WHERE k.conrelid = a.attrelid AND k.contype <> 'u' \
                                              AND k.conkey && ARRAY[a.attnum, 0::pg_catalog.int2] \
                                          OR k.conrelid = a.attrelid AND k.contype = 'c' AND NOT k.convalidated \
                                          OR k.confrelid = a.attrelid AND a.attnum = ANY (k.confkey) \
-                                     ORDER BY 1 LIMIT 1) END, \
+                                     ORDER BY 1 LIMIT 1), \
+                                    (SELECT pg_catalog.format('is in the unique index %s, where NULL may stand once \
+                                            (NULLS NOT DISTINCT)', pg_catalog.to_json(x.relname)) \
+                                     FROM pg_catalog.pg_index AS i \
+                                     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
+                                     WHERE i.indrelid = a.attrelid AND i.indisunique \
+                                       AND pg_catalog.to_jsonb(i) ->> 'indnullsnotdistinct' = 'true' \
+                                       AND (a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) \
+                                         OR (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL) \
+                                           AND EXISTS (SELECT FROM pg_catalog.pg_depend AS d \
+                                             WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                                               AND d.objid = i.indexrelid AND d.refclassid = d.classid \
+                                               AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum)) \
+                                     ORDER BY 1 LIMIT 1)) END, \
                           a.attgenerated <> '', \
                           ARRAY(SELECT DISTINCT b.attname::pg_catalog.text \
                                 FROM pg_catalog.pg_depend AS d \

@@ -536,6 +536,45 @@ fn a_statement_that_could_not_succeed_is_told_and_not_printed() {
 }
 
 #[test]
+fn a_column_where_null_may_stand_once_is_not_set_to_null() {
+    if server::shared().major() < 15 {
+        return;
+    }
+    let with = |table: &str| {
+        let of = match table {
+            "plain" => "(ext)",
+            "expression" => "((left(ext, 9)))",
+            _ => "(id) INCLUDE (ext)",
+        };
+        let own = create(table);
+        format!(
+            "{own} UPDATE {table} SET ext = left(ext, 2500); VACUUM (FULL, FREEZE) {table};
+             CREATE UNIQUE INDEX {table}_once ON {table} {of} NULLS NOT DISTINCT;"
+        )
+    };
+    let lost = || {
+        damage(|f, _| {
+            remove(f, 2, "ext", 1);
+            remove(f, 3, "ext", 1);
+        })
+    };
+    let all = [("plain", lost()), ("expression", lost()), ("included", lost())];
+    let (server, base, tables) = damaged(&Options::default(), with, &all);
+    let database = server.database(&base);
+    for table in &tables {
+        let name = table.name;
+        if name != "included" {
+            let (_, sql) = printed(&database, name, "");
+            assert_eq!(statements(&sql), [""; 0], "{name}: {sql}");
+            let why = format!("the unique index \"{name}_once\", where NULL may stand once");
+            assert!(unwrapped(&sql).contains(&why), "{name}: {sql}");
+            database.psql(&format!("DROP INDEX {name}_once"));
+        }
+        repaired(&database, table, &["2 ext", "3 ext"]);
+    }
+}
+
+#[test]
 fn on_a_standby_no_statement_is_printed() {
     let primary = Server::start(&Options::default().set("autovacuum", "off"));
     let database = primary.create_database("check_standby");
