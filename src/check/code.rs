@@ -126,7 +126,8 @@ const MISPLACED: &str = "Blocks were exchanged, or one was copied over another. 
 const ZEROS: &str = "No damage by itself: a crash leaves such blocks when a table grows. If rows are missing, restore the block \
      from a backup.";
 const LOST: &str = "What these blocks held is lost. Restore them from a backup. Without one, copy the files before you \
-     change anything: the chunks of lost rows are still there.";
+     change anything. Where rows are lost, their values out of line may still be in the TOAST relation: --salvage saves \
+     those to which no row refers.";
 const EMPTIED: &str = "The file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
      you change anything: the chunks of lost rows may still be there. If a VACUUM was cancelled after it had emptied the \
      table, nothing is lost, and ANALYZE corrects the catalog.";
