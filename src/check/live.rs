@@ -15,6 +15,7 @@ use super::live_batches::{BatchWorker, CheckedRange};
 use super::live_check::{About, BATCH, IGNORES_HOFF, LiveCheck};
 use super::live_chunks::{self, InRelation};
 use super::live_evidence::MAX_REFUSED;
+use super::live_map::EndByIndex;
 use super::live_orphans::{self, Decided, LsnMarks};
 use super::relation_run::{RelationRun, Tell};
 use super::salvage_dir::SalvageDir;
@@ -148,8 +149,15 @@ impl TableCheck<'_> {
         // VACUUM shortens a table before it corrects the catalog, so that this alone proves nothing
         let counted =
             self.first.standing().await?.and_then(|now| Some((now.counted?.1, now.blocks)));
-        if counted.is_some_and(|(pages, blocks)| i64::from(pages) > i64::from(blocks)) {
-            self.cut_off().await?;
+        if let Some((pages, blocks)) = counted
+            && i64::from(pages) > i64::from(blocks)
+            && self.cut_off().await?
+        {
+            self.run.checked.leave_out(format!(
+                "pg_class counts {pages} blocks of {}, and its file has {blocks}: whether that was cut off is not known where no \
+                 btree index tells; a VACUUM that was interrupted leaves this too, and ANALYZE then corrects the catalog",
+                self.first.name(Which::Heap)
+            ));
         }
         let run = &mut self.run;
         // a damaged block was in use
@@ -455,13 +463,20 @@ impl TableCheck<'_> {
         Ok(self.run.tell_lost(found.into_iter().flatten())?)
     }
 
-    /// Reports that the end of the table is missing, if an index knows of it.
-    async fn cut_off(&mut self) -> Result<(), CheckError> {
+    /// Reports that the end of the table is missing, if an index knows of it. Gives whether that is open, because no index
+    /// tells.
+    async fn cut_off(&mut self) -> Result<bool, CheckError> {
         if !self.run.rows.zeros.has_used() || self.run.damage.has(Code::LostRows) {
-            return Ok(());
+            return Ok(false);
         }
-        let found = self.first.behind_end().await?;
-        Ok(self.run.tell_lost(found)?)
+        match self.first.end_by_index().await? {
+            EndByIndex::Whole => Ok(false),
+            EndByIndex::Cut(finding) => {
+                self.run.tell_lost([finding])?;
+                Ok(false)
+            }
+            EndByIndex::Unknown => Ok(true),
+        }
     }
 
     /// Reports blocks of zeros in front of used ones, or that no block is in use, where there are values without a row. A server that extends a table by

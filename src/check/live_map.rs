@@ -96,31 +96,30 @@ impl LiveCheck {
         Ok(map.lost(&still, end))
     }
 
-    /// A finding if the smallest btree index of the table leads to rows behind the end of its file, which was then cut off.
-    pub(super) async fn behind_end(&mut self) -> Result<Option<Finding>, LiveError> {
-        Ok(self
-            .in_snapshot(async |check, standing| check.led_behind(standing).await)
-            .await?
-            .flatten())
+    /// Whether the smallest btree index of the table leads to rows behind the end of its file, which was then cut off.
+    pub(super) async fn end_by_index(&mut self) -> Result<EndByIndex, LiveError> {
+        let looked =
+            self.in_snapshot(async |check, standing| check.led_behind(standing).await).await?;
+        Ok(looked.unwrap_or(EndByIndex::Whole))
     }
 
     /// An index entry never leads behind the end: rows are inserted before their entries, and VACUUM removes entries before
     /// it truncates the table.
-    async fn led_behind(&self, standing: &Standing) -> Result<Option<Finding>, LiveError> {
-        let Some(index) = self.smallest_index().await? else { return Ok(None) };
+    async fn led_behind(&self, standing: &Standing) -> Result<EndByIndex, LiveError> {
+        let Some(index) = self.smallest_index().await? else { return Ok(EndByIndex::Unknown) };
         let sql = format!("SELECT pg_catalog.max(e.block) FROM ({}) AS e", index.entries);
         let client = self.connection.client();
         // older versions of the extension have other columns
         let asked =
             self.attempt(async || Ok(client.value::<Option<i64>>(&sql, &[]).await?.flatten()));
-        let Ok(Some(last)) = asked.await? else { return Ok(None) };
+        let Ok(last) = asked.await? else { return Ok(EndByIndex::Unknown) };
         let end = self.reader(standing, Which::Heap).await?.block_count().await?;
-        if last < i64::from(end) {
-            return Ok(None);
-        }
+        let Some(last) = last.filter(|last| *last >= i64::from(end)) else {
+            return Ok(EndByIndex::Whole);
+        };
         let place = Place { block: Some(BlockNumber(end)), ..Place::new(self.name(Which::Heap)) };
         let expected = format!("blocks up to {last}, to which the index {} leads", index.name);
-        Ok(Some(Finding::new(Code::LostRows, place, expected, "the file's end")))
+        Ok(EndByIndex::Cut(Finding::new(Code::LostRows, place, expected, "the file's end")))
     }
 
     /// The btree index of the table that is read fastest, one with entries for all rows if there is such a one; `None` if
@@ -302,6 +301,14 @@ impl LiveCheck {
         }
         Ok(map)
     }
+}
+
+/// What the entries of an index say of the end of a table.
+pub(super) enum EndByIndex {
+    Whole,
+    Cut(Finding),
+    /// There is no such index, or it cannot be read.
+    Unknown,
 }
 
 /// An index by whose entries the table is judged.
