@@ -149,19 +149,20 @@ fn slowest(columns: &[ColumnExplanation]) -> Option<String> {
 /// What reading all columns of a row costs; `None` where only one column has its price.
 fn whole_rows(explanation: &Explanation) -> Option<String> {
     let rows = explanation.rows.estimate.max(1.0);
-    let is_toasted = |column: &&ColumnExplanation| {
-        column.external_values.estimate + column.compressed_values.estimate > 0.0
-    };
-    if explanation.columns.iter().filter(is_toasted).count() < 2 {
-        return None;
-    }
+    let mut toasted = 0;
     let mut nanos = 0.0;
     let mut buffers = 0.0;
     for column in &explanation.columns {
+        if column.external_values.estimate + column.compressed_values.estimate > 0.0 {
+            toasted += 1;
+        }
         nanos += column.values.estimate / rows * column.read_cpu_ns.estimate;
         if let Some(read) = &column.read {
             buffers += column.external_values.estimate / rows * read.buffers.estimate;
         }
+    }
+    if toasted < 2 {
+        return None;
     }
     Some(format!(
         "SELECT * of an average row: {} of CPU time and {} buffers for the values of all columns.",

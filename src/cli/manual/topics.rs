@@ -93,12 +93,11 @@ pub const ALARMS: Topic = Topic {
     name: "alarms",
     about: "figures and conditions of inspect --fail-on and monitoring",
     intro: &[
-        "Damage is a finding only where inspect meets it: `toastctl check --all --format nagios` looks for it. \
-         A condition is high, medium or low (a finding at least as severe), or compares a figure of all selected \
+        "A condition is high, medium or low (a finding at least as severe), or compares a figure of all selected \
          tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if it could \
          not be decided. With nagios, the milder of two thresholds for one figure is \
-         the warning. Without conditions, medium findings are warnings and high ones critical; of check, warnings and \
-         errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new, \
+         the warning. Without conditions, medium findings are warnings and high ones critical; of check, which \
+         looks for damage, warnings and errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new, \
          `--compare shop.json --fail-on 'new_findings>0'`.",
     ],
     items: &MEANINGS_OF_FIGURES,
