@@ -747,7 +747,7 @@ mod tests {
             [(0, &small, Some(900)), (1, &small, Some(900)), (2, &large, Some(42_000))]
         {
             let ctid = ItemPointer { block: BlockNumber(block), item: 1 };
-            sampled.values.insert(ctid, vec![value.clone()]);
+            sampled.values.insert(ctid, vec![*value]);
             sizes.insert((ctid, 0), size);
         }
         let ratios = Ratios::new(&sizes, &sampled);

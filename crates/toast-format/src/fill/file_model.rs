@@ -262,7 +262,10 @@ impl FileModel {
         let end_pages = (fresh.high * (1.0 + above) / self.page.bytes() as f64).ceil() as u32;
         let pages = end_pages.saturating_add(least_gain(end_pages / 15 * 16));
         let most = f64::from(pages) * self.page.bytes() as f64;
-        if !self.is_worth_compacting(before.estimate, end.estimate) {
+        let rows_have_grown = self.content == Content::Rows && self.has_grown;
+        // of rows that have become longer, the growth is one at most
+        let reached = if rows_have_grown { fresh.estimate } else { end.estimate };
+        if !self.is_worth_compacting(before.estimate, reached) {
             // it returns nothing unless the file is larger than estimated, and enough then
             let high = before.high.min(most.max(end.high)).max(before.estimate);
             return Interval { low: end.low, high, ..before };
@@ -271,7 +274,7 @@ impl FileModel {
         if before.estimate - ERROR * (before.estimate - before.low) < most {
             end.high = end.high.max(before.high.min(most));
         }
-        if self.content == Content::Rows && self.has_grown && before.estimate > end.estimate {
+        if rows_have_grown && before.estimate > end.estimate {
             // rows that have become longer leave gaps that may be too small for any of them
             end.estimate = end.estimate.max((fresh.estimate + before.estimate) / 2.0);
             end.high = end.high.max(before.estimate);
