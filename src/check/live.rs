@@ -155,7 +155,8 @@ impl TableCheck<'_> {
         {
             self.run.checked.leave_out(format!(
                 "pg_class counts {pages} blocks of {}, and its file has {blocks}: whether that was cut off is not known where no \
-                 btree index tells; a VACUUM that was interrupted leaves this too, and ANALYZE then corrects the catalog",
+                 btree index tells; a VACUUM that was interrupted, and statistics that were restored, leave this too, and ANALYZE \
+                 then corrects the catalog",
                 self.first.name(Which::Heap)
             ));
         }
@@ -472,7 +473,7 @@ impl TableCheck<'_> {
         match self.first.end_by_index().await? {
             EndByIndex::Whole => Ok(false),
             EndByIndex::Cut(finding) => {
-                self.run.tell_lost([finding])?;
+                self.run.tell_lost([*finding])?;
                 Ok(false)
             }
             EndByIndex::Unknown => Ok(true),

@@ -98,9 +98,17 @@ impl LiveCheck {
 
     /// Whether the smallest btree index of the table leads to rows behind the end of its file, which was then cut off.
     pub(super) async fn end_by_index(&mut self) -> Result<EndByIndex, LiveError> {
-        let looked =
-            self.in_snapshot(async |check, standing| check.led_behind(standing).await).await?;
-        Ok(looked.unwrap_or(EndByIndex::Whole))
+        let mut end = EndByIndex::Whole;
+        // what VACUUM has cut off since its entries were read has none any more when they are read again
+        for _ in 0..2 {
+            let looked =
+                self.in_snapshot(async |check, standing| check.led_behind(standing).await).await?;
+            end = looked.unwrap_or(EndByIndex::Whole);
+            if !matches!(end, EndByIndex::Cut(_)) {
+                break;
+            }
+        }
+        Ok(end)
     }
 
     /// An index entry never leads behind the end: rows are inserted before their entries, and VACUUM removes entries before
@@ -115,11 +123,12 @@ impl LiveCheck {
         let Ok(last) = asked.await? else { return Ok(EndByIndex::Unknown) };
         let end = self.reader(standing, Which::Heap).await?.block_count().await?;
         let Some(last) = last.filter(|last| *last >= i64::from(end)) else {
-            return Ok(EndByIndex::Whole);
+            return Ok(if index.has_all_rows { EndByIndex::Whole } else { EndByIndex::Unknown });
         };
         let place = Place { block: Some(BlockNumber(end)), ..Place::new(self.name(Which::Heap)) };
         let expected = format!("blocks up to {last}, to which the index {} leads", index.name);
-        Ok(EndByIndex::Cut(Finding::new(Code::LostRows, place, expected, "the file's end")))
+        let found = Finding::new(Code::LostRows, place, expected, "the file's end");
+        Ok(EndByIndex::Cut(Box::new(found)))
     }
 
     /// The btree index of the table that is read fastest, one with entries for all rows if there is such a one; `None` if
@@ -128,12 +137,12 @@ impl LiveCheck {
         let client = self.connection.client();
         let Some(pageinspect) = &self.about.server.pageinspect else { return Ok(None) };
         let sql = "SELECT n.nspname::pg_catalog.text, x.relname::pg_catalog.text, \
-                          pg_catalog.pg_relation_size(x.oid) \
+                          pg_catalog.pg_relation_size(x.oid), i.indpred IS NULL \
                    FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
                    JOIN pg_catalog.pg_namespace AS n ON n.oid = x.relnamespace \
                    JOIN pg_catalog.pg_am AS m ON m.oid = x.relam \
                    WHERE i.indrelid = $1 AND i.indisvalid AND m.amname = 'btree' \
-                   ORDER BY i.indpred IS NOT NULL, 3 LIMIT 1";
+                   ORDER BY 4 DESC, 3 LIMIT 1";
         let oid = self.relation.oid.0;
         let Some(row) = client.row(sql, &[(&oid, Type::OID)]).await? else { return Ok(None) };
         let schema: String = row.try_get(0)?;
@@ -155,7 +164,8 @@ impl LiveCheck {
             pageinspect.function("bt_page_stats"),
             pageinspect.function("bt_page_items"),
         );
-        Ok(Some(EntrySource { name: shown_qualified(&schema, &name), entries }))
+        let name = shown_qualified(&schema, &name);
+        Ok(Some(EntrySource { name, entries, has_all_rows: row.try_get(3)? }))
     }
 
     /// Findings for those of some blocks whose line pointers were lost: bytes of theirs have none, and the smallest btree
@@ -242,7 +252,7 @@ impl LiveCheck {
             }
         })
         .await?;
-        Ok(Some(lost))
+        Ok((index.has_all_rows || !lost.is_empty()).then_some(lost))
     }
 
     /// The bits of those pages that say that they are not all-visible. A page and its bit change under one lock but are read
@@ -306,8 +316,8 @@ impl LiveCheck {
 /// What the entries of an index say of the end of a table.
 pub(super) enum EndByIndex {
     Whole,
-    Cut(Finding),
-    /// There is no such index, or it cannot be read.
+    Cut(Box<Finding>),
+    /// There is no such index, or it cannot be read or is partial.
     Unknown,
 }
 
@@ -317,6 +327,8 @@ struct EntrySource {
     name: String,
     /// A query for the block and the item to which each entry leads.
     entries: String,
+    /// Whether it has entries for all rows: it is not partial.
+    has_all_rows: bool,
 }
 
 /// What a page has lost that has lost line pointers.

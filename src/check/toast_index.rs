@@ -140,6 +140,20 @@ impl IndexTree {
         }
     }
 
+    /// The pages with entries that lead behind the end of the TOAST relation.
+    fn pages_behind(&self) -> Vec<BlockNumber> {
+        let end = self.rows_end.unwrap_or(u32::MAX);
+        let mut behind = Vec::new();
+        for (block, page) in &self.pages {
+            if let TreePage::Node(TreeNode { last_row: Some(row), .. }) = page
+                && row.0 >= end
+            {
+                behind.push(*block);
+            }
+        }
+        behind
+    }
+
     /// The last block of the TOAST relation to which entries lead, if its file was cut off: more than one entry, which may
     /// be damaged itself, leads behind its end.
     fn last_of_cut(&self) -> Option<BlockNumber> {
@@ -294,27 +308,35 @@ impl LiveCheck {
             let blocks: Vec<BlockNumber> = all.by_ref().take(AT_ONCE).collect();
             tree.read(&reader, &blocks).await?;
         }
-        // counted after the entries were read: VACUUM removes these before it cuts off blocks
+        // counted after the entries were read: the relation grows before it has entries for what is new
         let client = self.connection.client();
         let toast = self.quoted(Which::Toast);
         tree.rows_end = Some(catalog::blocks(client, &toast, page).await?);
-        // others change the tree while it is read: what is wrong must be so when its pages are read together
+        // others change the tree while it is read: what is wrong must be so when its pages are read together, and what is
+        // cut off when its entries are read again, for VACUUM may have removed them, and cut it off, since they were
         let mut wrong = tree.wrong();
+        let mut last = tree.last_of_cut();
+        let mut is_cut = false;
         for _ in 0..LOOKS {
-            let about = wrong.iter().take(MAX_FINDINGS).flat_map(|(_, blocks)| blocks);
+            let about = wrong.iter().take(MAX_FINDINGS).flat_map(|(_, blocks)| blocks).copied();
             let end = reader.block_count().await?;
             let blocks: BTreeSet<BlockNumber> =
-                about.copied().filter(|block| block.0 < end).collect();
+                about.chain(tree.pages_behind()).filter(|block| block.0 < end).collect();
             let blocks: Vec<BlockNumber> = blocks.into_iter().collect();
-            tree.read(&reader, &blocks).await?;
+            for some in blocks.chunks(AT_ONCE) {
+                tree.read(&reader, some).await?;
+            }
             tree.rows_end = Some(catalog::blocks(client, &toast, page).await?);
             let before = std::mem::replace(&mut wrong, tree.wrong());
-            if wrong == before {
+            let last_before = std::mem::replace(&mut last, tree.last_of_cut());
+            is_cut = last.is_some() && last == last_before;
+            if wrong == before && last == last_before {
                 break;
             }
         }
         let is_same = self.index_file(&quoted).await? == file;
-        let cut = tree.rows_end.zip(tree.last_of_cut());
+        let last = if is_cut { last } else { None };
+        let cut = tree.rows_end.zip(last);
         Ok(is_same.then(|| (wrong.into_iter().map(|(wrong, _)| wrong).collect(), cut)))
     }
 

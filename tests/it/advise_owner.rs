@@ -482,7 +482,7 @@ fn what_cannot_be_done_is_said_with_a_hint() {
     toastctl: error: public.t: pages cannot be read: pageinspect needs a superuser; and user "app" may not make temporary tables, in which values are compressed for the advice otherwise
     HINT:  GRANT TEMPORARY ON DATABASE "shop" TO "app";
     toastctl: error: public.t: row security hides rows from this user, so that no sample stands for all
-    HINT:  Run as the owner or a role with BYPASSRLS.
+    HINT:  Run as a role with BYPASSRLS, or as the owner if row security is not forced.
     "#);
 }
 
