@@ -145,6 +145,7 @@ pub(super) fn column_report(sample: ColumnSample<'_>, others: OtherColumns) -> R
         files,
         compaction: compaction_by_rows(sample, &candidates),
         other_owner: relation.other_owner.clone(),
+        set_off: relation.set_off.clone(),
         optimize,
         workload: WorkloadReport {
             reads_per_day: goal.workload.reads,

@@ -62,6 +62,8 @@ pub struct Report {
     pub compaction: Option<CompactionReport>,
     /// The table's owner, if this user lacks the owner's rights, which commands need; null if it has them.
     pub other_owner: Option<String>,
+    /// A trigger or rule that each UPDATE sets off, so that retoast refuses the table until it is disabled; null if there is none.
+    pub set_off: Option<String>,
     /// What the recommendation is for.
     pub optimize: Optimize,
     /// How the table is used.

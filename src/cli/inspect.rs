@@ -87,11 +87,11 @@ struct OverviewArgs {
           conflicts_with_all = NOT_OVERVIEW)]
     max_time: Option<Duration>,
 
-    /// Show what has changed since an earlier run
+    /// Show what has changed since FILE, of --format json
     ///
-    /// FILE is what inspect --format json printed about this database, or, with --all and --targets, about these. Shown are tables and columns whose size, storage or
-    /// compression has changed, the most changed first, and which findings are new or gone: what has grown, and what a
-    /// conversion or compaction has brought. Figures of samples count as changed only if their intervals do not overlap.
+    /// FILE is what inspect --format json printed about this database, or, with --all and --targets, about these. Shown are
+    /// tables and columns whose size or stored form has changed, the most changed first, columns that are set otherwise, and
+    /// which findings are new or gone: what has grown, and what a conversion or compaction has brought. Figures of samples count as changed only if their intervals do not overlap.
     /// json adds the field compared, csv the fields bytes_before and bytes_change, and html a section.
     #[arg(long, value_name = "FILE", conflicts_with_all = NOT_OVERVIEW,
           conflicts_with_all = ["columns", "parts"])]

@@ -155,7 +155,13 @@ impl Inspector {
                 && advice.recommendation.compares()
             {
                 let command = advice.recommendation.line();
+                let is_command = command.is_some();
                 finding.take_advice(command, advice.saves_on_disk(), advice.change_on_disk());
+                if let (Some(what), true) = (&advice.set_off, is_command) {
+                    finding.what.push_str(&format!(
+                        "; retoast refuses the table until this is disabled: {what}"
+                    ));
+                }
             }
         }
         rank(&mut found.findings);

@@ -417,6 +417,10 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
         document.paragraph(&format!("To be run by the table's owner, {owner}, or a superuser."));
     }
     let Some(command) = &command else { return };
+    if let Some(what) = &report.set_off {
+        let what = printable(what);
+        document.paragraph(&format!("retoast refuses the table until this is disabled: {what}."));
+    }
     document.gap();
     if details {
         recommendation.sql.iter().for_each(|sql| document.sql(sql));
@@ -802,6 +806,9 @@ fn with_columns(report: &Report, extraction: &ExtractionReport, document: &mut D
     document.paragraph(if document.details { EXTRACTED } else { EXTRACTED_BRIEFLY });
 }
 
+/// What is cheaper in a column of its own takes at most this part of today's cost.
+const CHEAPER: f64 = 0.7;
+
 /// What reading and changing these keys takes in place of what it takes today, and whether the rest becomes dearer.
 fn gained(extraction: &ExtractionReport) -> String {
     let ExtractionReport { keys, today, rest, .. } = extraction;
@@ -829,8 +836,17 @@ fn gained(extraction: &ExtractionReport) -> String {
         [] => "costs no more than today".to_owned(),
         dearer => format!("takes more {}", dearer.join(" and ")),
     };
+    let is_cheaper = buffers < buffers_today * CHEAPER || wal < wal_today * CHEAPER;
+    let verdict = if is_cheaper {
+        "This pays where these keys are read or changed without the rest of their document, and not where documents are \
+         always read whole."
+    } else if read < read_today * CHEAPER {
+        "This saves CPU time alone, where these keys are read without the rest of their document."
+    } else {
+        "There is little to gain."
+    };
     format!(
-        "Reading {of} would take {most}{buffers:.2} buffers ({buffers_today:.2} today) and {} ({}), changing it {} of \
+        "{verdict} Reading {of} would take {most}{buffers:.2} buffers ({buffers_today:.2} today) and {} ({}), changing it {} of \
          WAL ({}); the rest of the document {rest}.",
         nanoseconds(read),
         nanoseconds(read_today),

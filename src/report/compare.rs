@@ -46,6 +46,9 @@ pub(super) fn text(comparison: &RunComparison, limit: usize, document: &mut Docu
             document.gap();
         }
     }
+    for change in columns.iter().filter_map(settings_change).take(limit) {
+        document.line(&format!("Set otherwise: {}.", printable(&change)), 0);
+    }
     let lists = [("new", &comparison.new_findings), ("gone", &comparison.gone_findings)];
     for (word, found) in lists {
         named_findings(word, found, limit, document);
@@ -196,6 +199,18 @@ fn columns_grid(columns: &[ColumnChange], limit: usize) -> Grid {
     }
     more_row(&mut grid, columns.iter().map(|column| column.bytes_change), limit, 6);
     grid
+}
+
+/// `public.t.v, storage external, compression default -> storage extended, compression lz4`, if a column is set otherwise.
+fn settings_change(change: &ColumnChange) -> Option<String> {
+    let [before, now] = [change.before.as_ref()?, change.now.as_ref()?].map(|line| {
+        let method = line.compression.map_or("default", |method| method.name());
+        line.storage.map(|storage| format!("storage {}, compression {method}", storage.name()))
+    });
+    let before = before?;
+    let now = now?;
+    let column = format!("{}.{}", without_public(&change.relation), change.column);
+    (before != now).then(|| format!("{column}, {before} -> {now}"))
 }
 
 fn ratio_of(column: &ColumnLine) -> Option<String> {

@@ -170,7 +170,8 @@ fn ranked_text(
     if findings.is_empty() {
         let known = if is_unknown(totals) { "not known" } else { "none" };
         let none = toned(tone_of_none(totals), known, style);
-        let text = format!("Findings: {none} in {of}.");
+        let damage = if is_unknown(totals) { "" } else { "; toastctl check looks for damage" };
+        let text = format!("Findings: {none} in {of}{damage}.");
         lines.push(wrapped(&text, style.width(), 0));
         return lines.join("\n");
     }

@@ -69,8 +69,8 @@ impl Printed for KeysReport {
 }
 
 /// What the titles mean.
-const BRIEFLY: &str = "Buffers: pages read for one value, in addition to its row. WAL: bytes written to change one \
-                       value. Own: the same for a column of its own. --extract auto tries such columns; \
+const BRIEFLY: &str = "Buffers and CPU: pages and time to read one value, in addition to its row. WAL: bytes written to \
+                       change one. Own: the same for a column of its own. --extract auto tries such columns; \
                        --details shows more.";
 const NOTE: &str = "Bytes are counted in the raw documents: a key's name, value and entries. Stored bytes are a \
                     proportional part. Buffers and CPU are the pages and the time that TOAST and compression add to \
@@ -163,17 +163,17 @@ fn costs(report: &KeysReport) -> Grid {
         &report.contents.keys,
         &[
             text("Key", 0, indented),
-            text("Type", 3, types),
+            text("Type", 4, types),
             number("Present", 5, present),
-            number("Stored", 1, |key| size(key.sizes.stored_bytes.estimate)),
+            number("Stored", 2, |key| size(key.sizes.stored_bytes.estimate)),
             number("Share", 0, |key| percent(key.sizes.share.estimate)),
             number("Chunk", 6, first_chunk),
             number("Buffers", 0, |key| plain(key.costs.buffers_now.estimate)),
-            number("Own buffers", 2, |key| optional(&key.costs.buffers_extracted, plain)),
-            number("CPU", 3, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
-            number("Own CPU", 3, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
-            number("WAL", 0, |key| size(key.costs.wal_now.estimate.round() as u64)),
-            number("Own WAL", 0, |key| {
+            number("Own buffers", 0, |key| optional(&key.costs.buffers_extracted, plain)),
+            number("CPU", 1, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
+            number("Own CPU", 1, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
+            number("WAL", 3, |key| size(key.costs.wal_now.estimate.round() as u64)),
+            number("Own WAL", 3, |key| {
                 optional(&key.costs.wal_extracted, |wal| size(wal.round() as u64))
             }),
         ],

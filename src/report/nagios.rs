@@ -161,7 +161,7 @@ pub(crate) fn report(
         let tables = figures.of_all(Figure::Tables).unwrap_or_default();
         let bytes = figures.of_all(Figure::Size).unwrap_or_default();
         let tables = counted(tables.estimate as u64, "table");
-        reasons.push(format!("{tables}, {}", shown(Unit::Bytes, &bytes)));
+        reasons.push(format!("{tables}, {}, not checked for damage", shown(Unit::Bytes, &bytes)));
     }
     if !findings.is_empty() {
         reasons.push(listed(findings));

@@ -235,13 +235,12 @@ fn locks(found: &FirstScan) -> Vec<String> {
     let mut locks = Vec::new();
     if found.alter.is_some() {
         locks.push(format!(
-            "ACCESS EXCLUSIVE on the table for an instant, to change its settings; each attempt waits at most \
-             {ms} ms"
+            "ACCESS EXCLUSIVE for an instant, for the table's settings (waits {ms} ms)"
         ));
     }
     if found.expected.rows > 0 {
         locks.push(format!(
-            "ROW EXCLUSIVE on the table during each transaction; each attempt waits at most {ms} ms; rows that other \
+            "ROW EXCLUSIVE on the table during each transaction (waits at most {ms} ms each time); rows that other \
              sessions have locked are skipped and tried later"
         ));
         locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());

@@ -396,8 +396,8 @@ pub struct Converted {
     pub alter: Option<String>,
     /// Whether that statement was run.
     pub altered: bool,
-    /// The statement that restores the settings that the run has changed, or would change, except those that another
-    /// session has changed since.
+    /// The statement that restores the settings that the run has changed, except those that another session has changed
+    /// since.
     pub undo: Option<String>,
     /// Whether the statement in undo was run.
     pub undone: bool,

@@ -134,6 +134,8 @@ pub struct Relation {
     pub row_security: bool,
     /// Its owner, if this user lacks the owner's rights.
     pub(crate) other_owner: Option<String>,
+    /// A trigger or rule that each UPDATE sets off, whoever runs it.
+    pub(crate) set_off: Option<String>,
     pub toast: Option<ToastRelation>,
     pub desc: TupleDesc,
     /// For each column, whether `octet_length` accepts it (text, bytea, char, and domains over them).
@@ -354,7 +356,15 @@ pub(crate) async fn describe_all(
                      WHERE i.indrelid = c.oid AND m.amname = 'gin'), \
                     c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery(), \
                     CASE WHEN NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') \
-                         THEN pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text END \
+                         THEN pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text END, \
+                    coalesce( \
+                        (SELECT 'rule ' || pg_catalog.quote_ident(r.rulename::pg_catalog.text) \
+                         FROM pg_catalog.pg_rewrite AS r \
+                         WHERE r.ev_class = c.oid AND r.ev_type = '2' AND r.ev_enabled <> 'D' LIMIT 1), \
+                        (SELECT 'trigger ' || pg_catalog.quote_ident(g.tgname::pg_catalog.text) || ', which is enabled ALWAYS' \
+                         FROM pg_catalog.pg_trigger AS g \
+                         WHERE g.tgrelid = c.oid AND NOT (g.tgisinternal AND g.tgfoid < 16384) \
+                           AND g.tgtype & 16 <> 0 AND g.tgenabled = 'A' LIMIT 1)) \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
@@ -465,6 +475,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
         options: row.try_get(6)?,
         row_security: row.try_get(7)?,
         other_owner: row.try_get(18)?,
+        set_off: row.try_get(19)?,
         toast,
         desc,
         bytes_like,

@@ -590,3 +590,26 @@ fn an_owner_is_given_commands_that_this_owner_can_run() {
         }
     }
 }
+
+#[test]
+fn a_trigger_that_keeps_retoast_from_the_table_is_named_with_the_command() {
+    let database = server::shared().with_pageinspect("advise_trigger");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 2000) AS i;
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';
+         CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f(); VACUUM ANALYZE t",
+    );
+    let refusal =
+        "retoast refuses the table until this is disabled: trigger g, which is enabled ALWAYS";
+    for (enabled, is_told) in [("ALWAYS TRIGGER", true), ("TRIGGER", false)] {
+        database.psql(&format!("ALTER TABLE t ENABLE {enabled} g"));
+        for verb in ["inspect", "advise-threshold"] {
+            let shown = run(toastctl().args([verb, "t", "-d", &database.url()])).ok();
+            let words: Vec<&str> = shown.split_whitespace().collect();
+            let shown = words.join(" ");
+            assert!(shown.contains("toastctl retoast public.t "), "{verb}: {shown}");
+            assert_eq!(shown.contains(refusal), is_told, "{verb}: {shown}");
+        }
+    }
+}

@@ -56,7 +56,9 @@ fn is_theirs(dir: &Path, ext: &[u8], cmp: &[u8]) {
     assert!(left.len() > 2000 && cmp.starts_with(&left[..2000]), "{}", left.len());
     assert_eq!(lines[1].file("content").unwrap().ranges, [[0, left.len() as u64]]);
     assert_eq!(lines[1].file("stored").unwrap().ranges, [[0, lines[1].stored_size.unwrap()]]);
-    assert!(lines.iter().all(|line| !line.whole && line.guesses.is_empty()));
+    assert!(lines.iter().all(|line| !line.whole));
+    assert!(lines[0].guesses.is_empty());
+    assert_eq!(lines[1].guesses, ["the compressed data are damaged: from there on, it is wrong"]);
 }
 
 #[test]

@@ -230,11 +230,15 @@ impl DepartureRun<'_, '_> {
         let seen_rows = SeenRows::default();
         let (report, ended) = Conversion::new(guard, choice, &seen_rows).run().await;
         let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {
-            let row = common.skipped.first()?;
-            let count = common.rows.refused.max(common.skipped.len() as u64);
-            let place = if row.ctid.is_empty() { "" } else { " " };
+            let first = common.skipped.first()?;
+            // what concerns no row has no address
+            let Some(row) = common.skipped.iter().find(|row| !row.ctid.is_empty()) else {
+                return Some(first.reason.clone());
+            };
+            let named = common.skipped.iter().filter(|row| !row.ctid.is_empty());
+            let count = common.rows.refused.max(named.count() as u64);
             Some(format!(
-                "{count} rows could not be re-toasted, the first{place}{}: {}",
+                "{count} rows could not be re-toasted, the first {}: {}",
                 row.ctid, row.reason
             ))
         });

@@ -204,7 +204,9 @@ impl Conversion<'_> {
             RuleScan::new(self.seen_rows, self.since, options.dry_run),
         );
         scanner.reading = self.guard.reading();
-        self.guard.begin_watching().await?;
+        if ready.code.blocks_create_statistics() || !options.dry_run {
+            self.guard.begin_watching().await?;
+        }
         scanner.refuse_unfit(&self.guard).await?;
         report.common.notes.extend(scanner.refuse_long_entries(&self.guard).await?);
         if options.dry_run {

@@ -84,15 +84,26 @@ impl Guard<'_> {
         known.before.as_ref()?.restore(&self.ready.relation.quoted(), &after)
     }
 
-    /// Reports how these changes, which a dry run does not make, and the conversion after them could be undone.
+    /// Reports by which command a conversion after these changes, which a dry run does not make, could be undone.
     pub(crate) fn plan_undo(&self, changes: &Changes, common: &Common, report: &mut Converted) {
-        report.undo = self.undo_of(changes);
-        let known = self.known.lock();
-        let (Some(before), Some(now)) = (&known.before, &known.now) else { return };
-        if common.rows.found > 0
-            && let Some((columns, storage)) = before.restored_columns(&now.with(changes))
+        let relation = &self.ready.relation;
+        let mut columns = Vec::new();
+        let mut storages = Vec::new();
+        for column in &relation.desc.attributes {
+            let is_stored_otherwise = changes.storage.iter().any(|(name, _)| *name == column.name);
+            let is_compressed_otherwise = changes
+                .compression
+                .iter()
+                .any(|(name, method)| *name == column.name && column.compression != Some(*method));
+            if is_stored_otherwise || is_compressed_otherwise {
+                columns.push(column.name.as_str());
+                storages.push(column.storage);
+            }
+        }
+        if let Some(&storage) = storages.first()
+            && storages.iter().all(|other| *other == storage)
+            && common.rows.found > 0
         {
-            let relation = &self.ready.relation;
             report.undo_command =
                 command::to_storage(&relation.schema, &relation.name, &columns, storage);
         }
@@ -192,9 +203,6 @@ impl Guard<'_> {
         common: &mut Common,
         report: &mut Converted,
     ) {
-        if self.session.options.dry_run {
-            return;
-        }
         let mut state = self.known.lock().clone();
         report.altered = state.altered;
         let may_differ = state.altered || state.more_set || state.sent.is_some();
@@ -232,7 +240,7 @@ impl Guard<'_> {
         }
         let name = self.ready.relation.display_name();
         let options = self.session.options;
-        let asked = options.restores_settings && outcome != Outcome::Complete;
+        let asked = options.restores_settings && !options.dry_run && outcome != Outcome::Complete;
         let nothing_done = outcome == Outcome::Failed && common.rows.stored == 0;
         if asked || altered && (nothing_done || is_unfit) {
             // A stop that was requested must not prevent this.

@@ -270,8 +270,8 @@ impl FileModel {
             let high = before.high.min(most.max(end.high)).max(before.estimate);
             return Interval { low: end.low, high, ..before };
         }
-        // the growth may be less than estimated
-        if before.estimate - ERROR * (before.estimate - before.low) < most {
+        // near the limit it may also stay as it is
+        if before.estimate < most {
             end.high = end.high.max(before.high.min(most));
         }
         if rows_have_grown && before.estimate > end.estimate {
