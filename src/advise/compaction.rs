@@ -381,13 +381,9 @@ impl AfterCommand {
         let toast = FileModel::new(Content::Chunks, page, toast_now, fresh);
         let fresh = after.toast_bytes.value;
         // dead rows bring about a vacuum too
-        let of_toast = tuning.in_part(old_values / (old_values + heap_bytes).max(1.0));
-        let (toast, cost) = toast.apply(Step::Update {
-            old: old_values,
-            new: toast_bytes,
-            fresh,
-            tuning: of_toast,
-        });
+        let slower = tuning.in_part(old_values / (old_values + heap_bytes).max(1.0));
+        let (toast, cost) =
+            toast.apply(Step::Update { old: old_values, new: toast_bytes, fresh, tuning: slower });
         let mut compacted = CompactedFiles {
             heap: may.heap && heap.may_compact(),
             toast: may.toast && toast.may_compact(),

@@ -204,14 +204,8 @@ impl Inspector {
         let toast_values = report.toast.as_ref().map(|toast| toast.values.real());
         let out_of_line = toast_values.unwrap_or_default();
         let toast_facts = found.take(self.toast_facts(relation, report, out_of_line, worth).await?);
-        let has_dead = [heap, toast].iter().flatten().any(|file: &FileFill| {
-            file.deaths != Deaths::default() && file.dead_bytes.high >= worth as f64
-        });
-        // without pages, what is dead is not known
-        let may_have_dead =
-            toast.is_none() && toast_facts.spare.is_some_and(|spare| spare.high >= worth as f64);
-        let horizon =
-            if has_dead || may_have_dead { found.take(noted(self.horizon().await)?) } else { None };
+        let may_be_held = may_have_dead(heap, toast, &toast_facts, worth);
+        let horizon = if may_be_held { found.take(noted(self.horizon().await)?) } else { None };
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
@@ -369,6 +363,21 @@ fn bloated(index: &IndexFill, page: PageSize) -> Option<BloatedIndex> {
     let index = &index.index;
     let left = index.refused().or_else(|| index.locks_long(fresh));
     Some(BloatedIndex { name: index.quoted(), bytes: index.bytes, fresh, wal, left })
+}
+
+/// Whether as much may be dead as is worth a report. Without pages, that is not known.
+fn may_have_dead(
+    heap: Option<FileFill>,
+    toast: Option<FileFill>,
+    toast_facts: &ToastFacts,
+    worth: u64,
+) -> bool {
+    let worth = worth as f64;
+    let has_dead = [heap, toast]
+        .iter()
+        .flatten()
+        .any(|file: &FileFill| file.deaths != Deaths::default() && file.dead_bytes.high >= worth);
+    has_dead || toast.is_none() && toast_facts.spare.is_some_and(|spare| spare.high >= worth)
 }
 
 /// The IDs that a TOAST relation has for values.
