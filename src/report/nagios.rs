@@ -251,7 +251,7 @@ mod tests {
         };
         let (state, text) = said(&ranking, &[], &usual(), false);
         assert_eq!(state, State::Ok);
-        insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes | size=0B toast_size=0B index_size=0B largest_table=0B free_space=0B free_ratio=0% dead_rows=0 value_id_ratio=0% findings=0 tables=0 tables_not_read=0 problems=0");
+        insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes, not checked for damage | size=0B toast_size=0B index_size=0B largest_table=0B free_space=0B free_ratio=0% dead_rows=0 value_id_ratio=0% findings=0 tables=0 tables_not_read=0 problems=0");
         let left_out = LeftOut { relation: "t".into(), bytes: Some(5000), reason: "locked".into() };
         ranking.left_out.push(left_out);
         let conditions = [over(Figure::Size, 4000.0), over(Figure::Size, 6000.0)];
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(service.state, State::Critical);
         assert!(
             text.starts_with(
-                r"TOAST CRITICAL: 0 tables, 0 bytes; 1 finding: value-ids public.a/b\nc (high) | size="
+                r"TOAST CRITICAL: 0 tables, 0 bytes, not checked for damage; 1 finding: value-ids public.a/b\nc (high) | size="
             ),
             "{text}"
         );
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(state, State::Critical);
         let begin = "TOAST CRITICAL: 2 databases, 1 critical, 1 unknown \
                      | databases=2 critical=1 warning=0 unknown=1 ok=0\n\
-                     CRITICAL h:1/b: 0 tables, 0 bytes; 1 finding: value-ids";
+                     CRITICAL h:1/b: 0 tables, 0 bytes, not checked for damage; 1 finding: value-ids";
         assert!(lines.starts_with(begin), "{lines}");
         assert!(lines.ends_with("\nUNKNOWN h:1/a: no / route\n"), "{lines}");
     }

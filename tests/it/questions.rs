@@ -304,7 +304,7 @@ fn how_do_i_give_space_back_and_undo_a_conversion() {
 #[test]
 fn how_does_an_ordinary_owner_do_it() {
     let database = shop();
-    let role = database.create_owner("shopkeeper");
+    let role = database.create_owner("owner");
     database.psql(&format!("ALTER TABLE orders OWNER TO {role}"));
     let command = format!("retoast orders -c doc --toaster lz4 -q -U {role}");
     let planned = screen(&database, COLUMNS, 0, &[&format!("{command} --dry-run")]);
