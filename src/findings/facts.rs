@@ -234,7 +234,7 @@ pub(crate) struct BloatedIndex {
     pub(crate) fresh: u64,
     /// WAL that its rebuild writes.
     pub(crate) wal: u64,
-    /// Why reindex would leave it as it is.
+    /// Why `reindex` would not rebuild it.
     pub(crate) left: Option<&'static str>,
 }
 

@@ -391,6 +391,16 @@ pub(crate) async fn describe_all(
     Ok(relations)
 }
 
+/// The SQL condition that a VACUUM or the like is at work on the relation of this database with this OID.
+pub(super) fn is_being_vacuumed(oid: &str) -> String {
+    format!(
+        "EXISTS (SELECT FROM pg_catalog.pg_locks AS l \
+             WHERE l.locktype = 'relation' AND l.relation = {oid} AND l.mode = 'ShareUpdateExclusiveLock' \
+               AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                                 WHERE d.datname = pg_catalog.current_database()))"
+    )
+}
+
 /// The files of these tables and of their TOAST relations that are missing or emptied, as far as this user may know. A file
 /// that is replaced at this moment has another name when it is looked for again. VACUUM cuts off all blocks before it
 /// corrects pg_class, and holds a lock until it has; a standby does not know that lock.
@@ -407,8 +417,8 @@ async fn lost_files(client: &Client, tables: &[PgOid]) -> Result<HashMap<Oid, St
          WHERE c.oid = ANY ($1) AND f.path IS NOT NULL \
                AND (s.size IS NULL \
                     OR s.size = 0 AND r.relpages > 0 AND NOT pg_catalog.pg_is_in_recovery() \
-                       AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS l \
-                                       WHERE l.relation = r.oid AND l.mode = 'ShareUpdateExclusiveLock'))"
+                       AND NOT {})",
+        is_being_vacuumed("r.oid")
     );
     if !client.value::<bool>(ALLOWED, &[]).await?.unwrap_or(false) {
         return Ok(HashMap::new());

@@ -7,7 +7,7 @@ use super::catalog::{Relation, RelationKind};
 use super::connect::{Client, Connection};
 use super::owner_facts::lock_unplanned;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, single_row, snapshot};
+use super::{LiveError, catalog, single_row, snapshot};
 use toast_format::disk::type_kind::{Made, Type as TypeOnDisk, Types};
 use toast_format::disk::{
     Align, Attribute, BlockNumber, Length, Oid, PageSize, Storage as AttributeStorage,
@@ -114,11 +114,8 @@ fn xid_in(row: &tokio_postgres::Row, column: usize) -> Result<TransactionId, Liv
 
 /// Whether a VACUUM or the like is at work on a relation.
 pub async fn is_being_vacuumed(client: &Client, relation: Oid) -> Result<bool, LiveError> {
-    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks \
-                   WHERE locktype = 'relation' AND relation = $1 AND mode = 'ShareUpdateExclusiveLock' \
-                     AND database = (SELECT oid FROM pg_catalog.pg_database \
-                                     WHERE datname = pg_catalog.current_database()))";
-    Ok(client.value(sql, &[(&relation.0, Type::OID)]).await?.unwrap_or(true))
+    let sql = format!("SELECT {}", catalog::is_being_vacuumed("$1"));
+    Ok(client.value(&sql, &[(&relation.0, Type::OID)]).await?.unwrap_or(true))
 }
 
 /// A unique index of all rows, on columns alone.

@@ -2,7 +2,7 @@
 
 use super::lengths;
 use crate::findings::code::Code;
-use crate::findings::facts::{DamageFacts, Facts};
+use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
 
 use toast_format::disk::desc::Storage;
@@ -18,7 +18,6 @@ pub(crate) const TAKEN: f64 = 0.25;
 const HALF: f64 = 0.5;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
-    out.extend(damage(facts));
     out.extend(value_ids(facts));
     for column in &facts.columns {
         // with storage external, either compression would save space, which is a finding of its own, or it does not
@@ -35,27 +34,6 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     if let Some(why) = facts.target.and_then(|target| idle_target(facts, target)) {
         out.push(unused_setting(facts, why, facts.table.alter("RESET (toast_tuple_target)")));
     }
-}
-
-/// Damage that was seen while figures were counted.
-fn damage(facts: &Facts) -> Option<Finding> {
-    let DamageFacts { missing_chunks, places } = facts.damage;
-    let mut seen = Vec::new();
-    if missing_chunks > 0 {
-        seen.push(format!("chunks are missing (at least {missing_chunks})"));
-    }
-    if places > 0 {
-        seen.push(format!("bytes on pages make no sense (places: {places})"));
-    }
-    if seen.is_empty() {
-        return None;
-    }
-    let number = Interval::exact((missing_chunks + places) as f64);
-    Some(Finding {
-        what: seen.join("; "),
-        command: facts.table.check(),
-        ..Finding::new(Code::Damage, &facts.table.shown(), number, Unit::Places)
-    })
 }
 
 fn unused_setting(facts: &Facts, what: String, command: String) -> Finding {

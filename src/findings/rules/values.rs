@@ -2,7 +2,7 @@
 
 use crate::command::shell_quoted;
 use crate::findings::code::Code;
-use crate::findings::facts::{ColumnFacts, Facts, ToasterFacts};
+use crate::findings::facts::{ColumnFacts, DamageFacts, Facts, ToasterFacts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use toast_format::disk::desc::Storage;
@@ -21,7 +21,29 @@ const HALF: f64 = 0.5;
 /// The fraction of the heap that storage main must take.
 const WIDE: f64 = 0.5;
 
+/// Damage that was seen while figures were counted.
+fn damage(facts: &Facts) -> Option<Finding> {
+    let DamageFacts { missing_chunks, places } = facts.damage;
+    let mut seen = Vec::new();
+    if missing_chunks > 0 {
+        seen.push(format!("chunks are missing (at least {missing_chunks})"));
+    }
+    if places > 0 {
+        seen.push(format!("bytes on pages make no sense (places: {places})"));
+    }
+    if seen.is_empty() {
+        return None;
+    }
+    let number = Interval::exact((missing_chunks + places) as f64);
+    Some(Finding {
+        what: seen.join("; "),
+        command: facts.table.check(),
+        ..Finding::new(Code::Damage, &facts.table.shown(), number, Unit::Places)
+    })
+}
+
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
+    out.extend(damage(facts));
     out.extend(facts.columns.iter().filter_map(|column| by_default_toaster(facts, column)));
     for column in facts.stock_columns() {
         match facts.counted(column) {

@@ -256,7 +256,7 @@ fn may_change(
     shard_of: Option<&Shard>,
 ) -> Result<(), RetoastError> {
     kind(relation)?;
-    // also rebuilt indexes would no longer show what is lost
+    // the entries of a rebuilt index would no longer show which rows were lost
     if let (Some(why), false) = (relation.without_file(), relation.is_out_of_reach) {
         return Err(RetoastError::Refused(why));
     }

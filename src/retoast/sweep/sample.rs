@@ -635,7 +635,7 @@ fn change_to(row: &Row, page: PageSize, bytes: u64) -> RowChange {
     }
 }
 
-/// Runs that are drawn from so many pages.
+/// The runs to draw from this many pages.
 fn runs_of(pages: u32) -> BlockSample {
     BlockSample::new(pages.div_ceil(RUN), RUNS as u32, 1)
 }
@@ -705,7 +705,7 @@ impl CopySums {
     }
 }
 
-/// What a value takes as it is stored, or its content if that is not known.
+/// The stored size of a value, or its raw size if that is not known.
 fn taken_now(value: &StoredValue) -> f64 {
     value.stored_size.or(value.raw_size).unwrap_or(0) as f64
 }
@@ -735,13 +735,18 @@ mod tests {
         let mut sizes = CopySizes::new();
         let mut sampled = Sampled::default();
         let form = Form::ExternalCompressed;
-        let small = StoredValue { stored_size: Some(1500), raw_size: Some(1500), ..plain() };
+        let small = StoredValue {
+            form: Form::External,
+            stored_size: Some(1500),
+            raw_size: Some(1500),
+            ..StoredValue::NULL
+        };
         let large = StoredValue {
             form,
             method: Some(Method::Pglz),
             raw_size: Some(52_000),
             stored_size: Some(40_000),
-            ..plain()
+            ..StoredValue::NULL
         };
         for (block, value, size) in
             [(0, &small, Some(900)), (1, &small, Some(900)), (2, &large, Some(42_000))]
@@ -756,17 +761,5 @@ mod tests {
         // of another column, nothing is known
         assert_eq!(ratios.size(1, &small), None);
         assert_eq!(ratios.size(1, &large), Some(40_000));
-    }
-
-    fn plain() -> StoredValue {
-        StoredValue {
-            form: Form::External,
-            method: None,
-            raw_size: None,
-            stored_size: None,
-            pointer_size: 0,
-            location: None,
-            custom: None,
-        }
     }
 }
