@@ -377,7 +377,7 @@ async fn relations(args: &CheckArgs, database: &Database) -> Result<Ended, Failu
         Err(RunError::Failed(failed)) => {
             // to monitoring systems it is the failure that counts, not what was checked before
             if output.is_report() {
-                output.writer.unchecked();
+                output.writer.ended_early(found.len());
                 output.end()?;
             }
             Err(failed.into())

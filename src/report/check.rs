@@ -54,6 +54,9 @@ pub struct CheckWriter<W: Write> {
     /// On a terminal: the first sound relation with the sums of all, their number, and how many of them are system catalogs.
     sound: Option<(Checked, u64)>,
     sound_catalogs: u64,
+    /// Tables that were checked, and of how many where the run ended before all of them were.
+    checked: u64,
+    ended_early_of: Option<u64>,
     /// For a page: the first findings, and what is to be run.
     on_page: Vec<FindingReport>,
     statements: Vec<String>,
@@ -86,6 +89,8 @@ impl<W: Write> CheckWriter<W> {
             any_line: false,
             sound: None,
             sound_catalogs: 0,
+            checked: 0,
+            ended_early_of: None,
             on_page: Vec::new(),
             statements: Vec::new(),
             to_save: None,
@@ -156,6 +161,7 @@ impl<W: Write> CheckWriter<W> {
 
     /// Writes what was looked at in a relation.
     pub fn relation(&mut self, checked: &Checked) -> io::Result<()> {
+        self.checked += 1;
         if !self.is_for_terminal() {
             self.relations.push(checked.clone());
             return Ok(());
@@ -195,6 +201,19 @@ impl<W: Write> CheckWriter<W> {
         self.any_line = true;
     }
 
+    /// Takes note that the run ended before all these tables were checked.
+    pub fn ended_early(&mut self, tables: usize) {
+        self.unchecked();
+        self.ended_early_of = Some(tables as u64);
+    }
+
+    /// How many tables were not checked; nothing if the run did not end early.
+    fn not_checked(&self) -> Option<String> {
+        let all = self.ended_early_of?;
+        let left = all.saturating_sub(self.checked);
+        (left > 0).then(|| format!("not checked: {left} of {}", counted(all, "table")))
+    }
+
     /// Writes SQL for people, so that it can be pasted.
     pub fn statements(&mut self, statements: &[String]) -> io::Result<()> {
         if self.output.format == Format::Html {
@@ -221,6 +240,7 @@ impl<W: Write> CheckWriter<W> {
             return self.finish_page();
         }
         let salvage = self.salvage();
+        let not_checked = self.not_checked();
         let CheckWriter { output, server, codes, repairs, relations, any_line, sound, .. } = self;
         let catalogs = match self.sound_catalogs {
             0 => String::new(),
@@ -249,6 +269,9 @@ impl<W: Write> CheckWriter<W> {
             fields,
             |document| {
                 if !document.is_markdown() {
+                    if let Some(left) = &not_checked {
+                        document.line(&document.toned(Tone::Warning, left), 2);
+                    }
                     if let Some(sound) = &sound {
                         document.line(sound, 2);
                     }
@@ -276,6 +299,9 @@ impl<W: Write> CheckWriter<W> {
                     let repairs = repairs.iter().map(|sql| format!("{}\n", statement(sql)));
                     document.lines(&format!("```sql\n{}```\n\n", repairs.collect::<String>()));
                 }
+                if let Some(left) = &not_checked {
+                    document.item(left);
+                }
                 for checked in &rest.relations {
                     document.lines(&format!("* {}\n", summary(checked, false)));
                     for note in &checked.notes {
@@ -290,6 +316,7 @@ impl<W: Write> CheckWriter<W> {
     /// Writes the page: the verdict, the findings, what to do, and what was looked at.
     fn finish_page(self) -> io::Result<()> {
         let salvage = self.salvage();
+        let not_checked = self.not_checked();
         let CheckWriter { output, codes, repairs, mut relations, any_line, .. } = self;
         let found = output.written;
         let shown = self.on_page;
@@ -316,6 +343,9 @@ impl<W: Write> CheckWriter<W> {
                 };
                 document.heading("Verdict", 2);
                 document.verdict(tone, &verdict);
+                if let Some(left) = &not_checked {
+                    document.item(left);
+                }
                 relations.iter().take(ON_PAGE).for_each(|checked| {
                     document.item(&summary(checked, false));
                     checked.notes.iter().for_each(|note| document.item(&format!("note: {note}")));

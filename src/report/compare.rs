@@ -4,7 +4,7 @@ use super::document::Document;
 use super::findings;
 use super::intervals::{about_ratio, about_size};
 use super::table::{Grid, Head, Tone, printable};
-use super::units::{counted, size};
+use super::units::{counted, not_shown, size};
 use crate::findings::finding::Finding;
 use crate::inspect::compare::{ColumnChange, RunComparison, TableChange};
 use crate::inspect::overview::{ColumnLine, FormLine, TableFigures};
@@ -72,7 +72,7 @@ fn named_findings(word: &str, found: &[Finding], limit: usize, document: &mut Do
         findings::among_others(finding, word == "new", document);
     }
     if let more @ 1.. = found.len().saturating_sub(limit) {
-        document.item(&format!("({more} more)"));
+        document.item(&not_shown(more as u64));
     }
 }
 

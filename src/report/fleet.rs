@@ -16,7 +16,7 @@ use super::nagios::{self, Service, State};
 use super::openmetrics::{self, Family};
 use super::overview::{self, View};
 use super::table::{Grid, Head, Style, Tone, printable, printable_json};
-use super::units::{counted, optional_number, optional_size};
+use super::units::{counted, not_shown, optional_number, optional_size};
 use crate::inspect::compare::{FLEET, RunComparison};
 use crate::inspect::overview::rank::{Overview, SortBy, Totals};
 
@@ -266,7 +266,7 @@ impl<W: Write> Writer<W> {
             order(&mut self.databases, self.view.sort);
             document.grid("Databases", &databases(self.databases.iter().take(listed), &server));
             if let more @ 1.. = self.databases.len().saturating_sub(listed) {
-                document.line(&format!("({more} more)"), 0);
+                document.line(&not_shown(more as u64), 0);
             }
             document.gap();
             overview.leave_out_server(&server);

@@ -25,6 +25,11 @@ pub(crate) fn and_more(all: usize, shown: usize) -> String {
     }
 }
 
+/// The line below a list that a limit cut: `(3 more: --limit)`.
+pub(super) fn not_shown(more: u64) -> String {
+    format!("({more} more: --limit)")
+}
+
 /// A number and its noun: `1 scan`, `2 scans`.
 pub fn counted(number: impl Into<u64>, noun: &str) -> String {
     let number = number.into();

@@ -171,7 +171,7 @@ fn monitoring_and_pages_have_all_databases_and_names_without_the_server_that_the
     }
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let limited = all(&["inspect", "--sort", "name", "--limit", "2"], 0);
-    assert!(limited.contains("\n(1 more)\n"), "{limited}");
+    assert!(limited.contains("\n(1 more: --limit)\n"), "{limited}");
     // a page names more tables than a screen has room for
     let many = (1..=6).map(|i| format!("CREATE TABLE many_{i} (v int);"));
     one.psql(&many.collect::<String>());

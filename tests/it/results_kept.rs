@@ -274,6 +274,14 @@ fn an_interrupt_keeps_what_is_finished() {
         // the server does not go on waiting for nobody
         wait_until("the statement goes on", || !waits_for_a_lock(&database));
     }
+    let found = in_the_middle(&database, &["inspect", "--jobs", "1", "a", "b"], interrupt);
+    let verdict = "Findings: not known in 1 table that could not be read, or only in part.";
+    assert!(found.stdout.contains(verdict), "{found:?}");
+    assert!(found.stdout.contains("Not read: 1 table, ") && found.stdout.contains(": b."));
+    let found = in_the_middle(&database, &["check", "--jobs", "1", "a", "b"], interrupt);
+    assert_eq!(found.code, Some(4));
+    let first = found.stdout.lines().next().unwrap().trim();
+    assert_eq!(first, "not checked: 1 of 2 tables", "{found:?}");
     let arguments = ["advise-threshold", "--format", "json", "a", "b"];
     let found = in_the_middle(&database, &arguments, interrupt);
     assert_eq!((found.code, found.stderr.as_str()), (Some(4), "toastctl: error: stopped\n"));

@@ -69,12 +69,6 @@ impl Queue {
             .map(|deadline| now + deadline.saturating_duration_since(now).mul_f64(part));
         Some((next, until))
     }
-
-    /// The relations that were not assigned.
-    pub(super) fn rest(&self) -> VecDeque<Listed> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut left.relations)
-    }
 }
 
 /// The fraction of the remaining time that `taken` relations with these bytes may take, of `count` relations that are

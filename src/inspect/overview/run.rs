@@ -2,7 +2,7 @@
 //! left or time is up. The result for one relation is reported immediately and does not affect the others.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,9 +79,19 @@ pub(crate) async fn run(
     output: &mut dyn Sink<OverviewResult>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let began = Instant::now();
-    until(interrupt, &inspector.connections, overview(inspector, found, all, terms, began, output))
-        .await
+    let mut unread = BTreeMap::new();
+    let read = overview(inspector, found, all, terms, &mut unread, output);
+    let ended = until(interrupt, &inspector.connections, read).await;
+    let reason = match &ended {
+        Ok(()) => "time was up",
+        Err(RunError::Failed(failed)) if failed.kind == Kind::Stopped => "stopped",
+        Err(_) => "not reached",
+    };
+    for Listed { name: relation, bytes, .. } in unread.into_values() {
+        let left_out = LeftOut { relation, bytes: Some(bytes), reason: reason.to_owned() };
+        output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
+    }
+    ended
 }
 
 /// The result for a relation.
@@ -101,14 +111,16 @@ enum Progress {
     Relation(Listed, RelationOutcome),
 }
 
+/// Reads the relations and passes on the results. Those without a result stay in `unread`.
 async fn overview(
     inspector: &Inspector,
     found: &[Selected],
     all: bool,
     terms: Terms,
-    began: Instant,
+    unread: &mut BTreeMap<Oid, Listed>,
     output: &mut dyn Sink<OverviewResult>,
 ) -> Result<(), RunError> {
+    let began = Instant::now();
     let leader = inspector.leader()?;
     let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
     let mut listed =
@@ -147,6 +159,7 @@ async fn overview(
         });
         inspector.progress.begin(&inspector.server.database, blocks.sum());
     }
+    unread.extend(listed.iter().map(|listed| (listed.oid, listed.clone())));
     let queue = Arc::new(Queue::new(listed, inspector.connections.len(), deadline));
     let explained = Arc::new(AtomicBool::new(!terms.explains_functions));
     let (sender, mut messages) = mpsc::channel(RESULTS);
@@ -163,12 +176,14 @@ async fn overview(
         workers.spawn(worker.run());
     }
     drop(sender);
-    let mut late: Vec<LeftOut> = Vec::new();
     while let Some(message) = messages.recv().await {
         match message {
             Progress::Message(message) => output.message(message),
             Progress::Relation(listed, outcome) => {
-                late.extend(pass_on(listed, outcome, database_bytes, output)?);
+                let oid = listed.oid;
+                if pass_on(listed, outcome, database_bytes, output)? {
+                    unread.remove(&oid);
+                }
             }
         }
     }
@@ -177,33 +192,31 @@ async fn overview(
         ended.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
     }
     inspector.progress.end();
-    late.extend(queue.rest().into_iter().map(left_out_by_time));
-    if let (Some(first), Some(time)) = (late.first(), terms.max_time) {
-        let failed = match late.len() {
+    let largest = unread.values().max_by_key(|listed| listed.bytes);
+    if let (Some(largest), Some(time)) = (largest, terms.max_time) {
+        let failed = match unread.len() {
             1 => Failed::new(Kind::Incomplete, format!("not reached within --max-time {time:?}"))
-                .placed(&first.relation),
+                .placed(&largest.name),
             many => Failed::new(
                 Kind::Incomplete,
                 format!(
                     "{many} of {relations} relations were not reached within --max-time {time:?}; the largest is {}",
-                    first.relation
+                    largest.name
                 ),
             ),
         };
         output.failed(failed.hint("Use a longer --max-time or more --jobs."));
     }
-    late.into_iter()
-        .try_for_each(|relation| output.found(OverviewResult::LeftOut(relation)))
-        .map_err(RunError::Output)
+    Ok(())
 }
 
-/// Passes the result for a relation to the output. Returns the relation if time was up.
+/// Passes the result for a relation to the output. Returns whether there is one: not if time was up.
 fn pass_on(
     listed: Listed,
     outcome: RelationOutcome,
     database_bytes: Option<u64>,
     output: &mut dyn Sink<OverviewResult>,
-) -> Result<Option<LeftOut>, RunError> {
+) -> Result<bool, RunError> {
     match outcome {
         RelationOutcome::Read(report) => {
             let mut line = RelationLine::new(&report, database_bytes);
@@ -227,11 +240,11 @@ fn pass_on(
             if let Some(message) = why {
                 output.failed(Failed { kind: Kind::Incomplete, message });
             }
-            return Ok(Some(left_out_by_time(listed)));
+            return Ok(false);
         }
         RelationOutcome::Fatal(failed) => return Err(failed.into()),
     }
-    Ok(None)
+    Ok(true)
 }
 
 /// Sets what each transaction would set once for all of them, if no pooler shares the sessions with other clients.
@@ -273,10 +286,6 @@ async fn database_bytes(
             Ok(None)
         }
     }
-}
-
-fn left_out_by_time(listed: Listed) -> LeftOut {
-    LeftOut { relation: listed.name, bytes: Some(listed.bytes), reason: "time was up".into() }
 }
 
 /// The sizes of tables with parts.
