@@ -182,8 +182,11 @@ pub(super) fn asked(group: &[Specimen], page: PageSize) -> Group {
 }
 
 /// How much longer it takes to fetch a value of a table than a copy from temporary tables, whose buffers need no locks
-/// and whose pages are nearer to the CPU (`scripts/bench advice`).
-const FROM_TABLE: f64 = 1.2;
+/// and whose pages are nearer to the CPU, and to copy it or decompress it by lz4, which waits for memory too.
+const FROM_TABLE: f64 = 1.55;
+const FROM_MEMORY: f64 = 1.1;
+/// The largest error of times that are used.
+const MOST_ERROR: f64 = 0.5;
 
 /// The least error of the times measured on this many values: a few values stay in the CPU's caches while they are timed
 /// again and again, and others may be unlike them.
@@ -219,15 +222,18 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
         read_error: Some(reads.error.max(least)),
         write_error: Some(writes.error.max(least)),
     };
-    pricing.is_sound().then_some(pricing)
+    (pricing.is_sound() && reads.error <= MOST_ERROR).then_some(pricing)
 }
 
-/// The prices of reads from a table, from those of temporary tables.
+/// The prices of reads from a table, from those of temporary tables, of which no heap page is timed.
 fn of_table(prices: Prices) -> Prices {
     Prices {
+        heap_page_ns: Prices::default().heap_page_ns,
         lookup_ns: prices.lookup_ns * FROM_TABLE,
         page_ns: prices.page_ns * FROM_TABLE,
         chunk_ns: prices.chunk_ns * FROM_TABLE,
+        copy_byte_ns: prices.copy_byte_ns * FROM_MEMORY,
+        lz4: prices.lz4.times([FROM_MEMORY; 4]),
         ..prices
     }
 }

@@ -262,14 +262,16 @@ impl Figures {
         Figures { written, ..*self }
     }
 
-    /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown.
+    /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown, of
+    /// which short rows fill a part, by what was found about half.
     pub(super) fn heap_in_place(&self) -> Interval {
         let Interval { estimate, low, high } = self.files.heap_bytes.value;
         let apart = self.written.heap_apart_bytes;
         if apart <= estimate {
             return self.files.heap_bytes.value;
         }
-        Interval { estimate: apart, low: low.max(estimate), high: high.max(apart) }
+        let half = estimate.midpoint(apart);
+        Interval { estimate: half, low: low.max(estimate), high: high.max(apart) }
     }
 
     /// The same figures with what a conversion in place leaves free next to long rows.

@@ -268,7 +268,7 @@ pub(super) enum Exclusion {
     /// The server would refuse rows of the table.
     Refused,
     /// The table would be larger than with PostgreSQL's default settings by this part.
-    Larger(f64),
+    Larger { more: f64, limit: f64 },
     /// The heap would be larger than with the defaults, by this factor, and the table would not shrink by as much.
     WidensHeap(f64),
     /// Reads would take longer than with the defaults, by this factor.
@@ -358,7 +358,7 @@ impl Exclusion {
         let larger = (part(total.change, ESTIMATE) - 1.0) * scale;
         let grows = larger.max(growth.estimate);
         // files that are larger with these settings, not only loose
-        let may_grow = matches!(optimize, Optimize::Read | Optimize::Write) && larger > 0.0;
+        let may_grow = optimize != Optimize::Size && larger > 0.0;
         if grows > limit {
             Some(Exclusion::Grows(grows))
         } else {
@@ -391,8 +391,9 @@ impl fmt::Display for Exclusion {
                 f.write_str("is judged again after the command for another column of these rows")
             }
             Exclusion::Refused => f.write_str("makes the server refuse rows"),
-            Exclusion::Larger(part) => {
-                write!(f, "is {} % larger than with PostgreSQL's defaults", (part * 100.0).ceil())
+            Exclusion::Larger { more, limit } => {
+                let [more, limit] = [more, limit].map(|part| (part * 100.0).ceil());
+                write!(f, "takes {more} % more space than the defaults (limit {limit} %)")
             }
             Exclusion::WidensHeap(times) => {
                 write!(f, "makes the heap, which every scan reads, {times:.1} times as large")
@@ -564,7 +565,9 @@ impl Weighed {
         let exclusion = match optimize {
             Optimize::Size if slower > 4.0 => Exclusion::Slow(slower),
             Optimize::Size => return,
-            _ if larger > optimize.growth_limit() => Exclusion::Larger(larger),
+            _ if larger > optimize.growth_limit() => {
+                Exclusion::Larger { more: larger, limit: optimize.growth_limit() }
+            }
             Optimize::Write | Optimize::Balanced if widens => Exclusion::WidensHeap(heap),
             _ => return,
         };
@@ -1187,7 +1190,7 @@ mod tests {
         };
         assert_eq!(larger(1.06, goal), None);
         for goal in [with_others(9.0 * MEGABYTE, 0.0), with_others(0.0, 9.0 * MEGABYTE)] {
-            assert!(matches!(larger(1.06, goal), Some(Exclusion::Larger(_))));
+            assert!(matches!(larger(1.06, goal), Some(Exclusion::Larger { .. })));
             assert_eq!(larger(0.99, goal), None);
         }
     }

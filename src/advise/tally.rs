@@ -140,6 +140,8 @@ impl Sums {
             read.toast_pages = visits;
             read.chunks = chunks;
             read.copied_bytes = f64::from(value.stored_size);
+        } else {
+            read.inline_bytes = f64::from(value.stored_size);
         }
         if let Some(method) = value.compressed_by() {
             let stream = value.stored_size.saturating_sub(value.compressed_header());

@@ -25,7 +25,7 @@ pub struct Prices {
     pub page_ns: f64,
     /// Adding one chunk to the value, without copying.
     pub chunk_ns: f64,
-    /// Copying a byte.
+    /// Copying a byte, or reading one of a value in the row.
     pub copy_byte_ns: f64,
     /// Starting a decompression.
     pub decompress_ns: f64,
@@ -65,7 +65,8 @@ impl ItemPrices {
         ]
     }
 
-    fn times(&self, [literal, matched, copied, overlapping]: [f64; 4]) -> ItemPrices {
+    /// These prices, multiplied by a factor for each.
+    pub fn times(&self, [literal, matched, copied, overlapping]: [f64; 4]) -> ItemPrices {
         ItemPrices {
             literal_ns: self.literal_ns * literal,
             match_ns: self.match_ns * matched,
@@ -87,23 +88,24 @@ fn joined<const GROUPS: usize, const PARTS: usize>(groups: [&[f64]; GROUPS]) -> 
 
 impl Default for Prices {
     fn default() -> Prices {
-        // CPU time measured on PostgreSQL 15 (`scripts/bench readcost`).
+        // CPU time measured on PostgreSQL 15 (`scripts/bench readcost`), and of scans of tables that the CPU's caches do
+        // not hold.
         Prices {
-            heap_page_ns: 250.0,
+            heap_page_ns: 800.0,
             lookup_ns: 1300.0,
             page_ns: 120.0,
             chunk_ns: 420.0,
-            copy_byte_ns: 0.05,
+            copy_byte_ns: 0.08,
             decompress_ns: 200.0,
             pglz: ItemPrices {
-                literal_ns: 1.0,
-                match_ns: 9.0,
+                literal_ns: 1.5,
+                match_ns: 7.0,
                 copied_ns: 0.06,
                 overlapping_ns: 0.06,
             },
             lz4: ItemPrices {
                 literal_ns: 0.1,
-                match_ns: 1.6,
+                match_ns: 2.0,
                 copied_ns: 0.05,
                 overlapping_ns: 0.28,
             },
@@ -127,6 +129,8 @@ pub struct ReadWork {
     pub chunks: f64,
     /// Bytes copied out of chunks.
     pub copied_bytes: f64,
+    /// Bytes of values in the row, which are read where they are.
+    pub inline_bytes: f64,
     /// Values decompressed, with either method.
     pub decompressions: f64,
     /// Literals and matches that pglz decompresses.
@@ -150,6 +154,7 @@ impl ReadWork {
             toast_pages: self.toast_pages + more.toast_pages,
             chunks: self.chunks + more.chunks,
             copied_bytes: self.copied_bytes + more.copied_bytes,
+            inline_bytes: self.inline_bytes + more.inline_bytes,
             decompressions: self.decompressions + more.decompressions,
             pglz: self.pglz.plus(more.pglz),
             lz4: self.lz4.plus(more.lz4),
@@ -173,6 +178,7 @@ impl ReadWork {
             toast_pages: self.toast_pages * by,
             chunks: self.chunks * by,
             copied_bytes: self.copied_bytes * by,
+            inline_bytes: self.inline_bytes * by,
             decompressions: self.decompressions * by,
             pglz: self.pglz.scaled(by),
             lz4: self.lz4.scaled(by),
@@ -198,7 +204,7 @@ impl Prices {
             work.lookups * self.lookup_ns,
             (work.index_pages + work.toast_pages) * self.page_ns,
             work.chunks * self.chunk_ns,
-            work.copied_bytes * self.copy_byte_ns,
+            (work.copied_bytes + work.inline_bytes) * self.copy_byte_ns,
             work.decompressions * self.decompress_ns,
         ];
         joined([&own, &self.pglz.parts(&work.pglz), &self.lz4.parts(&work.lz4)])
@@ -372,6 +378,7 @@ impl Pricing {
             toast_pages: 0.0,
             chunks: 1.0,
             copied_bytes: 1.0,
+            inline_bytes: 0.0,
             decompressions: 1.0,
             pglz: items,
             lz4: items,
