@@ -923,7 +923,9 @@ pub(super) fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String
         let left = size_change(before, left, "");
         format!("; {left} with the free space that the command leaves")
     };
-    format!("{}{loose}", size_change(before, after, " on disk"))
+    let is_loose = loose.is_empty() && after < before && on_disk > before * (1.0 + LOOSE);
+    let free = if is_loose { " besides free space" } else { loose.as_str() };
+    format!("{}{free}", size_change(before, after, " on disk"))
 }
 
 /// `12 MB less (9 %)`, with the place after the first words.
@@ -1314,7 +1316,7 @@ mod tests {
         fn said(on_disk: f64) -> String {
             change_of_space(&part_of(100.0 * MEGABYTE, 0.2), on_disk, 0.0)
         }
-        assert_eq!(said(130.0 * MEGABYTE), "76 MB less on disk (80 %)");
+        assert_eq!(said(130.0 * MEGABYTE), "76 MB less on disk (80 %) besides free space");
         assert_eq!(said(50.0 * MEGABYTE), "29 MB less on disk (60 %)");
         assert_eq!(said(20.0 * MEGABYTE), "as much on disk");
         assert_eq!(said(10.0 * MEGABYTE), "9766 kB more on disk (100 %)");

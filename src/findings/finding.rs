@@ -108,7 +108,7 @@ impl Finding {
             match (self.code, saves, change) {
                 (Code::NoCompression, Some(saves), _) if saves.low > 0.0 => {
                     self.set_amount(saves);
-                    self.what = "less on disk with the command".to_owned();
+                    self.what = "less on disk by compression".to_owned();
                 }
                 (Code::OlderSetting, _, change) => {
                     // which may be neither what they are stored by nor what is set

@@ -380,14 +380,14 @@ fn settings_lines(table: &TableReport, document: &mut Document) {
     }
     let is_planned = table.outcome == Outcome::Planned;
     let back = shell_line(&converted.undo_command);
-    if is_planned && !back.is_empty() {
-        document.unbroken(&format!("to go back: {back}"));
-    } else if let Some(undo) = &converted.undo {
-        let what = if converted.undone { "restored: " } else { "to restore: " };
+    let to_restore = if is_planned { "to go back: " } else { "to restore: " };
+    if let Some(undo) = &converted.undo {
+        let what = if converted.undone { "restored: " } else { to_restore };
         document.line_of_sql(what, undo, 5);
     }
-    if !is_planned && !back.is_empty() {
-        document.unbroken(&format!("  and the values: {back}"));
+    if !back.is_empty() {
+        let what = if converted.undo.is_some() { "  and the values: " } else { to_restore };
+        document.unbroken(&format!("{what}{back}"));
     }
     if let Some(alter) = &converted.alter_after {
         document.line_of_sql("set at the end: ", alter, 5);

@@ -178,9 +178,9 @@ pub struct Rows {
     /// Rows re-toasted, in all scans.
     #[serde(rename = "rows_stored")]
     pub stored: u64,
-    /// Rows that the last scan found not stored as requested.
+    /// Rows that the last scan found not stored as requested; not known if that scan was stopped.
     #[serde(rename = "rows_left")]
-    pub left: u64,
+    pub left: Option<u64>,
     /// Rows that the server refused; skipped has the first hundred.
     #[serde(rename = "rows_refused")]
     pub refused: u64,
@@ -205,7 +205,7 @@ impl AddAssign for Rows {
         self.found = self.found.saturating_add(other.found);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.stored = self.stored.saturating_add(other.stored);
-        self.left = self.left.saturating_add(other.left);
+        self.left = self.left.zip(other.left).map(|(left, more)| left.saturating_add(more));
         self.refused = self.refused.saturating_add(other.refused);
         self.disagreeing = self.disagreeing.saturating_add(other.disagreeing);
         self.spared = self.spared.saturating_add(other.spared);
@@ -397,7 +397,7 @@ pub struct Converted {
     /// Whether that statement was run.
     pub altered: bool,
     /// The statement that restores the settings that the run has changed, except those that another session has changed
-    /// since.
+    /// since; of a dry run, the compression methods that the run would change.
     pub undo: Option<String>,
     /// Whether the statement in undo was run.
     pub undone: bool,

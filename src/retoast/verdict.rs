@@ -120,10 +120,10 @@ pub fn remaining(table: &TableReport) -> Remaining {
             }
         }
         (Outcome::Incomplete, Headed::Convert) => match table.common.rows.left {
-            0 if indexes > 0 => Remaining::Indexes(indexes),
-            0 if held > 0 => Remaining::Space(held),
-            0 => Remaining::Unread,
-            rows => Remaining::Rows(rows),
+            Some(rows @ 1..) => Remaining::Rows(rows),
+            _ if indexes > 0 => Remaining::Indexes(indexes),
+            _ if held > 0 => Remaining::Space(held),
+            _ => Remaining::Unread,
         },
         _ => Remaining::Nothing,
     }

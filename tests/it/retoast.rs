@@ -139,6 +139,7 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
     // what the scan has read before rows were stored anew is not what is there now
     assert!(table.rows_stored > 0 && !table.forms_before.is_empty(), "{table}");
     assert!(table.forms_after.is_empty() && !table.gave_up, "{table}");
+    assert_eq!(table.rows_left, None, "{table}");
 }
 
 /// A compaction that was stopped before it examined a file knows only how large that is.

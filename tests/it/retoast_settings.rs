@@ -456,6 +456,16 @@ fn what_is_printed_as_undo_brings_settings_and_values_back() {
         }
         assert_eq!(database.psql(stored), before, "{columns:?}");
     }
+    // the command sets no method, so that the dry run has the statement that does
+    let arguments = ["t", "-c", "B b", "--toaster", "lz4"];
+    let planned = retoast(&database, &[&arguments[..], &["--dry-run"]].concat()).exits(0);
+    let planned = &planned.report::<Report>().tables[0];
+    done(&retoast(&database, &arguments));
+    assert_ne!(database.psql(stored), before);
+    database.psql(planned.undo.as_deref().unwrap());
+    let words: Vec<&str> = planned.undo_command.iter().map(String::as_str).collect();
+    done(&retoast(&database, &words[2..]));
+    assert_eq!(database.psql(stored), before);
     let text = run(toastctl()
         .args(["retoast", "-d", &database.url(), "t", "-c", "B b"])
         .args(["--toaster", "external"]));

@@ -621,8 +621,8 @@ impl<'s> Sweep<'s, '_, '_> {
             }
             let left = machine.left();
             let rows = &mut report.common.rows;
-            (rows.left, rows.disagreeing, rows.spared) =
-                (left.sum(), left.disagreeing, left.spared);
+            rows.left = (end != SweepEnd::Stopped).then(|| left.sum());
+            (rows.disagreeing, rows.spared) = (left.disagreeing, left.spared);
             rows.undecided = scanner.seen.undecided;
         }
         if report.common.rows.stored > 0 {

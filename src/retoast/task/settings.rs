@@ -13,7 +13,8 @@ use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveError;
 use toast_format::judge::toaster::Changes;
-use toast_format::model::sql::quote_qualified;
+use toast_format::codec::Method;
+use toast_format::model::sql::{quote_identifier, quote_qualified};
 
 /// How often a sweep restores settings that another session has changed.
 const MOST_SET_RIGHT: u32 = 5;
@@ -84,17 +85,24 @@ impl Guard<'_> {
         known.before.as_ref()?.restore(&self.ready.relation.quoted(), &after)
     }
 
-    /// Reports by which command a conversion after these changes, which a dry run does not make, could be undone.
+    /// Reports how a conversion after these changes, which a dry run does not make, could be undone. The command sets the
+    /// storage, but no method: that takes a statement.
     pub(crate) fn plan_undo(&self, changes: &Changes, common: &Common, report: &mut Converted) {
         let relation = &self.ready.relation;
         let mut columns = Vec::new();
         let mut storages = Vec::new();
+        let mut methods = Vec::new();
         for column in &relation.desc.attributes {
             let is_stored_otherwise = changes.storage.iter().any(|(name, _)| *name == column.name);
             let is_compressed_otherwise = changes
                 .compression
                 .iter()
                 .any(|(name, method)| *name == column.name && column.compression != Some(*method));
+            if is_compressed_otherwise {
+                let method = column.compression.map_or("default", Method::name);
+                let name = quote_identifier(&column.name);
+                methods.push(format!("ALTER COLUMN {name} SET COMPRESSION {method}"));
+            }
             if is_stored_otherwise || is_compressed_otherwise {
                 columns.push(column.name.as_str());
                 storages.push(column.storage);
@@ -104,6 +112,9 @@ impl Guard<'_> {
             && storages.iter().all(|other| *other == storage)
             && common.rows.found > 0
         {
+            let table = quote_qualified(&relation.schema, &relation.name);
+            report.undo = (!methods.is_empty())
+                .then(|| format!("ALTER TABLE ONLY {table} {}", methods.join(", ")));
             report.undo_command =
                 command::to_storage(&relation.schema, &relation.name, &columns, storage);
         }

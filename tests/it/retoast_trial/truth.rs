@@ -48,8 +48,8 @@ pub(crate) fn owns_up(run: &Run) -> bool {
     report(run).is_some_and(|table| {
         let left = table.rows_left;
         table.source == Source::Functions
-            && (table.outcome == Outcome::Incomplete && table.rows_disagreeing == left
-                || table.outcome == Outcome::Unverified && left == 0)
+            && (table.outcome == Outcome::Incomplete && Some(table.rows_disagreeing) == left
+                || table.outcome == Outcome::Unverified && left == Some(0))
     })
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Table {
     pub(crate) outcome: Outcome,
     pub(crate) rows_found: u64,
     pub(crate) rows_stored: u64,
-    pub(crate) rows_left: u64,
+    pub(crate) rows_left: Option<u64>,
     pub(crate) rows_refused: u64,
     pub(crate) rows_disagreeing: u64,
     pub(crate) rows_spared: u64,
