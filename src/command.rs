@@ -61,7 +61,7 @@ fn changes(
         let action = format!("ALTER COLUMN {column} SET STORAGE {name}");
         changes.push(SettingChange { action, is_of_column: true });
     }
-    let compresses = matches!(storage, Storage::Extended | Storage::Main);
+    let compresses = storage.compresses();
     if compresses
         && wanted.method != present.method
         && let MethodChoice::One(method) = wanted.method

@@ -540,7 +540,7 @@ pub(super) fn compressed_besides(
         .filter(|(_, (value, column))| {
             let long =
                 matches!(value, Incoming::Short { raw } | Incoming::Plain { raw } if *raw >= least);
-            long && matches!(column.storage, Storage::Extended | Storage::Main)
+            long && column.storage.compresses()
         })
         .filter_map(|(index, (_, column))| Some((index, *column.method.methods().first()?)))
         .collect()

@@ -158,7 +158,8 @@ const POINTER: &str =
 const RELATION: &str = "The value cannot be read, and UPDATE and DELETE of the row fail or delete another table's \
      chunks. Restore the row from a backup; --salvage prints SQL that removes it and stores it again \
      without the value.";
-const CHUNKS: &str = "Restore the value from a backup; --salvage saves what can still be read.";
+const CHUNKS: &str = "Restore the value from a backup; --salvage saves what can still be read. Keep VACUUM and autovacuum from \
+     the table until then: they remove deleted chunks that could be saved.";
 const STREAM: &str =
     "Restore the value; --salvage saves what decompresses, which may be wrong after the damage.";
 const CONTENT: &str = "The bytes are there, their meaning is not: restore the value from a backup.";

@@ -113,9 +113,9 @@ impl ValueArgs {
             ));
         }
         if self.reassemble.is_some() {
-            return Err(Failure::usage(
-                "--reassemble is for all values of a table, file or saved output",
-            ));
+            let text = "--reassemble is for all values of a table, file or saved output";
+            return Err(Failure::usage(text)
+                .hint("psql prints the content of one: SELECT column FROM table WHERE ..."));
         }
         Ok(Asked::One(spec))
     }

@@ -450,6 +450,8 @@ fn notes(report: &Report, told: &mut HashSet<String>, document: &mut Document) {
 /// Columns that a ranking names, and commands below it; the rest is counted.
 const RANKED: usize = 10;
 const COMMANDS: usize = 4;
+/// Columns that stay as they are for which the reason is given.
+const REASONS: usize = 2;
 /// Both on a page, where each column has a section of its own.
 const ON_PAGE: usize = 100;
 
@@ -488,6 +490,14 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let reasons = shown.iter().filter(|report| !report.recommendation.compares());
     let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
     reasons.into_iter().for_each(|reason| document.paragraph(reason));
+    let kept = shown.iter().filter(|report| {
+        report.recommendation.compares() && report.recommendation.line().is_none()
+    });
+    for report in kept.filter(|report| report.candidates.len() > 1).take(REASONS) {
+        let table = without_public(&report.table.relation);
+        let reasons = &report.recommendation.reasons;
+        document.paragraph(&format!("{table}.{}: {reasons}", report.column));
+    }
     let tables: BTreeSet<&str> = reports.iter().map(|one| one.table.relation.as_str()).collect();
     let mut note =
         "On disk: heap, TOAST and its index. no: not advised; the change is that of fresh files."

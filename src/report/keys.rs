@@ -58,6 +58,11 @@ impl Printed for KeysReport {
             if let Some(named) = named(self) {
                 document.line(&named, 0);
             }
+            if let Some(whole) = nearly_all(self) {
+                let depth = u32::from(self.depth) + 1;
+                document
+                    .line(&format!("--depth {depth} shows what {} consists of.", whole.path), 0);
+            }
             document.line(if document.details { NOTE } else { BRIEFLY }, 0);
         }
         document.problems(&self.problems, "  ");
@@ -68,6 +73,9 @@ impl Printed for KeysReport {
     }
 }
 
+/// The share of the documents from which on the key that has it is to be taken apart.
+const NEARLY_ALL: f64 = 0.9;
+
 /// What the titles mean.
 const BRIEFLY: &str = "Buffers and CPU: pages and time to read one value, in addition to its row. WAL: bytes written to \
                        change one. Own: the same for a column of its own. --extract auto tries such columns; \
@@ -76,6 +84,14 @@ const NOTE: &str = "Bytes are counted in the raw documents: a key's name, value 
                     proportional part. Buffers and CPU are the pages and the time that TOAST and compression add to \
                     the read of a row. WAL is what an UPDATE of one value writes, without full-page images and the \
                     table's own indexes. Own: the same for a column of its own, of the same type.";
+
+/// The path that has nearly all bytes of the documents and is not taken apart.
+fn nearly_all(report: &KeysReport) -> Option<&Key> {
+    let largest = report.contents.keys.first()?;
+    let is_cut = largest.depth == usize::from(report.depth);
+    let has_parts = matches!(largest.kind, "object" | "array");
+    (is_cut && has_parts && largest.sizes.share.estimate > NEARLY_ALL).then_some(largest)
+}
 
 fn in_detail(report: &KeysReport, document: &mut Document) {
     document.grid("Sizes of keys", &contents(report));

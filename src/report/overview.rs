@@ -14,8 +14,7 @@ use super::html;
 use super::intervals::{about_ratio, about_size, cell};
 use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
 use super::units::{
-    age, and_more, counted, not_shown, optional_number, optional_size, percent, ratio, short_count,
-    size, utc,
+    age, and_more, counted, optional_number, optional_size, percent, ratio, short_count, size, utc,
 };
 use crate::inspect::compare::{ColumnChange, RunComparison, TableChange};
 use crate::inspect::document::{self as inspect, Summary};
@@ -376,7 +375,7 @@ fn tables_grid(overview: &Overview) -> Grid {
         grid.row(row);
     }
     if let Some((more, figures)) = &overview.more_tables {
-        let mut row = vec![String::new(), not_shown(*more)];
+        let mut row = vec![String::new(), format!("({more} more)")];
         row.extend(table_cells(figures, overview.by));
         grid.row(row);
     }
@@ -470,7 +469,7 @@ fn columns_grid(overview: &Overview) -> Grid {
     }
     if *more > 0 && more_bytes.high > 0 {
         let none = String::new;
-        let mut row = vec![none(), not_shown(*more), none(), none()];
+        let mut row = vec![none(), format!("({more} more)"), none(), none()];
         row.extend([about_size(more_bytes), error_of(more_bytes)]);
         row.resize(heads.len(), none());
         grid.row(row);

@@ -428,7 +428,7 @@ impl Extraction {
     pub(crate) fn compressed_by(&self) -> Option<(Method, &str, Vec<&str>)> {
         let column = self.stored.table.columns.get(self.target.column)?;
         let MethodChoice::One(method) = column.method else { return None };
-        let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+        let compresses = column.storage.compresses();
         let keys = self.target.keys.iter().map(|key| key.key.as_str()).collect();
         compresses.then_some((method, self.target.column_name.as_str(), keys))
     }

@@ -243,7 +243,7 @@ pub const PERMISSIONS: Topic = Topic {
             "GRANT app_owner TO dba; GRANT TEMPORARY ON DATABASE shop TO dba; to see replicas and sessions \
              GRANT pg_monitor TO dba; to keep triggers from firing GRANT SET ON PARAMETER \
              session_replication_role TO dba (15 and later); to watch free space \
-             GRANT pg_read_all_settings TO dba, and EXECUTE ON FUNCTION pg_stat_file(text). Or as check.",
+             GRANT pg_read_all_settings TO dba, and EXECUTE ON FUNCTION pg_stat_file(text). Or what check needs.",
         ),
         (
             "compact, reindex",

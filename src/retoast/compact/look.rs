@@ -41,7 +41,7 @@ enum FormAfterMove {
 
 /// Determines this from the column's settings and the value's compression method, `None` if it is not compressed.
 fn form_after_move(storage: Storage, of_column: Method, method: Option<Method>) -> FormAfterMove {
-    let compresses = matches!(storage, Storage::Extended | Storage::Main);
+    let compresses = storage.compresses();
     match method {
         None if compresses => FormAfterMove::TriedAgain,
         None => FormAfterMove::BySetting,

@@ -19,7 +19,7 @@ use crate::server::chunks::{address, in_parts_of};
 use crate::server::snapshot;
 use crate::server::trial::Trial;
 use toast_format::codec::Method;
-use toast_format::disk::{ItemPointer, Length, Storage};
+use toast_format::disk::{ItemPointer, Length};
 use toast_format::heap::sample::Sample as BlockSample;
 use toast_format::judge::{FormJudge, Judge};
 use toast_format::model::StoredValue;
@@ -166,7 +166,7 @@ impl Scanner<'_> {
     /// Whether the choice compresses the values of a column.
     fn compresses(&self, column: usize) -> bool {
         let column = self.choice.model.columns.get(column);
-        column.is_some_and(|own| matches!(own.storage, Storage::Extended | Storage::Main))
+        column.is_some_and(|own| own.storage.compresses())
     }
 
     /// Keeps a row that may be too long for an index, unless it is certainly not in it.

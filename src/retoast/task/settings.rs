@@ -12,8 +12,8 @@ use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveError;
-use toast_format::judge::toaster::Changes;
 use toast_format::codec::Method;
+use toast_format::judge::toaster::Changes;
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 
 /// How often a sweep restores settings that another session has changed.
@@ -113,7 +113,7 @@ impl Guard<'_> {
             && common.rows.found > 0
         {
             let table = quote_qualified(&relation.schema, &relation.name);
-            report.undo = (!methods.is_empty())
+            report.undo = (storage.compresses() && !methods.is_empty())
                 .then(|| format!("ALTER TABLE ONLY {table} {}", methods.join(", ")));
             report.undo_command =
                 command::to_storage(&relation.schema, &relation.name, &columns, storage);

@@ -107,6 +107,11 @@ pub enum Storage {
 }
 
 impl Storage {
+    /// Whether values may be compressed.
+    pub fn compresses(self) -> bool {
+        matches!(self, Storage::Extended | Storage::Main)
+    }
+
     /// The storage for a letter of `attstorage`; `None` for others.
     pub fn from_char(c: char) -> Option<Storage> {
         match c {
