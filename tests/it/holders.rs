@@ -59,6 +59,19 @@ fn what_vacuum_cannot_remove_yet_is_said_with_who_keeps_it() {
         holder.pid
     );
     assert!(report.findings().iter().any(|finding| finding.what.contains(&said)), "{report:#}");
+    // one that holds all of them for a moment does not make VACUUM useless
+    drop(holder);
+    database.psql("VACUUM FULL jobs");
+    database.psql("INSERT INTO jobs SELECT i, repeat(md5(i::text), 180), 'new' FROM generate_series(1, 900) i");
+    let _holder = Holder::of(
+        &database,
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; DO 'BEGIN PERFORM 1; END'",
+    );
+    database.psql("DELETE FROM jobs WHERE id <= 900");
+    let report = relation(&database, &["jobs"]);
+    let dead = report.findings().iter().find(|finding| finding.code.name() == "dead-rows").unwrap();
+    assert!(dead.what.contains("VACUUM cannot remove them before session "), "{dead:#?}");
+    assert_eq!(dead.command, "VACUUM \"public\".\"jobs\";", "{dead:#?}");
 }
 
 #[test]

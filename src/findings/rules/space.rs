@@ -91,9 +91,13 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     enough.then(|| Finding {
         object: Some(name.to_owned()),
         what: format!("{what}{}{then}", held(facts, file)),
-        // where all are held back it would do nothing
+        // where all are held back for long it would do nothing
         command: match &facts.horizon {
-            Some(holder) if deaths_held_by(file, holder) == HeldTuples::All => String::new(),
+            Some(holder)
+                if holder.is_lasting && deaths_held_by(file, holder) == HeldTuples::All =>
+            {
+                String::new()
+            }
             _ => facts.table.vacuum(),
         },
         ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
