@@ -60,7 +60,8 @@ pub struct Report {
     pub files: Files,
     /// What compaction alone would give back, whatever the settings; null if that is not worth it.
     pub compaction: Option<CompactionReport>,
-    /// The table's owner, if this user lacks the owner's rights, which commands need; null if it has them.
+    /// The owner of the table, or of partitions, if this user lacks the owner's rights, which commands need; several are
+    /// separated by commas; null if it has them.
     pub other_owner: Option<String>,
     /// A trigger or rule that each UPDATE sets off, so that retoast refuses the table until it is disabled; null if there is none.
     pub set_off: Option<String>,

@@ -750,6 +750,11 @@ impl Added {
             report.compaction = None;
             report.notes.extend_from_slice(notes);
             if kind == MemberKind::Partition {
+                let all = self.relations.iter().chain([&model.relation]);
+                let owners: BTreeSet<&str> =
+                    all.filter_map(|one| one.other_owner.as_deref()).collect();
+                report.other_owner =
+                    (!owners.is_empty()).then(|| Vec::from_iter(owners).join(", "));
                 report.notes.extend(growing(report, &self.relations));
             } else if changes_storage(report) {
                 report.recommendation.sql.clear();

@@ -414,7 +414,7 @@ fn verdict(report: &Report, details: bool, document: &mut Document) {
         && (command.is_some() || report.compaction.is_some() && !details)
     {
         let owner = printable(owner);
-        document.paragraph(&format!("To be run by the table's owner, {owner}, or a superuser."));
+        document.paragraph(&format!("To be run by a superuser or with the rights of {owner}."));
     }
     let Some(command) = &command else { return };
     if let Some(what) = &report.set_off {

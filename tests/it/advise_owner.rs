@@ -554,6 +554,27 @@ fn follow(owned: &Owned<'_>, words: &[String]) -> Run {
 }
 
 #[test]
+fn owners_of_partitions_are_named_with_the_command() {
+    let owned = Owned::new(
+        server::shared(),
+        "CREATE TABLE t (id int, v bytea) PARTITION BY RANGE (id);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1500);
+         CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (1500) TO (9000);
+         INSERT INTO t SELECT i, decode(repeat(md5(i::text), 300), 'hex') FROM generate_series(1, 3000) i;",
+    );
+    let other = format!("{}_other", owned.database.name());
+    owned.database.psql(&format!(
+        "CREATE ROLE {other}; ALTER TABLE t2 OWNER TO {other};
+         GRANT SELECT ON t2 TO PUBLIC; GRANT USAGE ON SCHEMA public TO {other}"
+    ));
+    let text = owned.owner(&["advise-threshold", "t", "-c", "v", "--optimize", "size"]).ok();
+    let said = format!("To be run by a superuser or with the rights of {other}.");
+    assert!(text.contains(&said), "{text}");
+    owned.database.psql(&format!("DROP TABLE t; DROP OWNED BY {other}; DROP ROLE {other}"));
+}
+
+#[test]
 fn an_owner_is_given_commands_that_this_owner_can_run() {
     for major in [15, 17] {
         if !server::has_major(major) {
