@@ -73,14 +73,15 @@ pub fn relation_file(
         types: &types,
     };
     let mut run = RelationRun::new(&name, options.depth, salvage, tell);
-    note_state(target, &mut run.checked);
-    run.unjudged = target.is_backup().then_some(0);
+    let awaits_wal = target.awaits_wal();
+    note_state(target, awaits_wal.is_some(), &mut run.checked);
+    run.unjudged = awaits_wal.map(|_| 0);
     check_heap_and_chunks(target, &subject, options.threads, progress, &mut run)?;
     let mut checked = run.checked;
-    if let Some(count) = run.unjudged {
+    if let Some((count, why)) = run.unjudged.zip(awaits_wal) {
         checked.leave_out(format!(
-            "this is a base backup before recovery (backup_label): WAL may replace any page, so that nothing is judged as damage \
-             and {count} findings are not listed; start a server on a copy of the backup, and check that"
+            "{why}: WAL may replace any page, so that nothing is judged as damage and {count} findings are not listed; \
+             start a server on a copy, and check that"
         ));
     }
     if checked.looked.undecided > 0 {
@@ -100,7 +101,7 @@ pub fn relation_file(
 }
 
 /// Notes what the state of the cluster keeps from being checked.
-fn note_state(target: &FileTarget<'_>, checked: &mut Checked) {
+fn note_state(target: &FileTarget<'_>, awaits_wal: bool, checked: &mut Checked) {
     if let Some(unverified) = target.checksums_unverified() {
         checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
         checked.is_incomplete = true;
@@ -110,7 +111,7 @@ fn note_state(target: &FileTarget<'_>, checked: &mut Checked) {
             "page checksums were not verified: no global/pg_control is above the file; --checksums verifies them",
         );
     }
-    if target.needs_recovery() {
+    if target.needs_recovery() && !awaits_wal {
         checked.note(
             "the server runs, or was not shut down (pg_control): changes that are only in its memory or WAL are not in \
              the files",

@@ -108,8 +108,8 @@ pub struct ControlFile {
     pub checksums: Checksums,
     /// Its transaction IDs, if the server was shut down cleanly.
     pub ids: Option<Ids>,
-    /// The last checkpoint, if the server was shut down cleanly: no page is newer.
-    pub wal_end: Option<u64>,
+    /// The last checkpoint. If the server was shut down cleanly, no page is newer.
+    pub checkpoint: Option<u64>,
     /// Whether the server runs, or ended without a shutdown: the files are then behind the WAL.
     pub needs_recovery: bool,
     /// Whether a `backup_label` is there: recovery, which renames it, has not begun.
@@ -187,9 +187,16 @@ impl ControlFile {
             ByteOrder::Little => halves[1] << 32 | halves[0],
             ByteOrder::Big => halves[0] << 32 | halves[1],
         };
-        let wal_end = Some(checkpoint).filter(|lsn| *lsn != 0 && state == SHUT_DOWN);
+        let checkpoint = Some(checkpoint).filter(|lsn| *lsn != 0);
         let needs_recovery = ![SHUT_DOWN, SHUT_DOWN_IN_RECOVERY].contains(&state);
-        ControlFile { checksums, ids, wal_end, needs_recovery, is_backup: false, is_newer: false }
+        ControlFile {
+            checksums,
+            ids,
+            checkpoint,
+            needs_recovery,
+            is_backup: false,
+            is_newer: false,
+        }
     }
 }
 
@@ -262,7 +269,7 @@ mod tests {
         let expected = ControlFile {
             checksums: Checksums::On,
             ids: Some(ids([900, 700, 40, 30])),
-            wal_end: None,
+            checkpoint: None,
             needs_recovery: false,
             is_backup: false,
             is_newer: false,

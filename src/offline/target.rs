@@ -11,8 +11,8 @@ use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::walk::WalkErrorKind;
 use toast_format::disk::{
-    BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, PageSize, ToastPointer, TupleDesc,
-    ValueId, ValueIdType, Varlena, Walk,
+    BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, Page, PageSize, PageState,
+    ToastPointer, TupleDesc, ValueId, ValueIdType, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::progress::Progress;
@@ -24,6 +24,8 @@ use toast_format::model::Visibility;
 const ATTRIBUTE_BLOCKS: u32 = 64;
 /// The most blocks of whose pointers the TOAST relation is recognized.
 const POINTER_BLOCKS: u64 = 64;
+/// A page that is newer than a checkpoint by more bytes of WAL is damaged.
+const PLAUSIBLE_WAL: u64 = 1 << 40;
 /// So many values, or rows, are not lost all at once.
 const MANY_VALUES: usize = 16;
 
@@ -171,9 +173,33 @@ impl FileTarget<'_> {
         ControlFile::above(self.heap, self.page_size).needs_recovery
     }
 
-    /// Whether it is in a base backup on which no server was started yet.
-    pub(crate) fn is_backup(&self) -> bool {
-        ControlFile::above(self.heap, self.page_size).is_backup
+    /// Why WAL may replace any of its pages, if that is so.
+    pub(crate) fn awaits_wal(&self) -> Option<&'static str> {
+        let control = ControlFile::above(self.heap, self.page_size);
+        if control.is_backup {
+            return Some("this is a base backup before recovery (backup_label)");
+        }
+        if !control.needs_recovery {
+            return None;
+        }
+        let checkpoint = control.checkpoint?;
+        let mut bytes = vec![0; self.page_size.bytes()];
+        for path in self.toast.into_iter().chain([self.heap]) {
+            let Ok(mut file) = RelationFile::open(path, self.page_size) else { continue };
+            let mut block = BlockNumber(0);
+            while let Ok(true) = file.read(block, &mut bytes) {
+                block.0 += 1;
+                let Ok(PageState::Used(page)) = Page::parse(&bytes) else { continue };
+                let newer = page.header().lsn.saturating_sub(checkpoint);
+                if (1..PLAUSIBLE_WAL).contains(&newer) {
+                    return Some(
+                        "the server runs, was not shut down, or was copied while it ran: pages are newer than its last \
+                         checkpoint (pg_control)",
+                    );
+                }
+            }
+        }
+        None
     }
 
     /// The transaction IDs that its tuples can have, if it is below the control file of a server that was shut down.
@@ -183,7 +209,8 @@ impl FileTarget<'_> {
 
     /// The end of the WAL, if it is below the control file of a server that was shut down.
     pub(crate) fn wal_end(&self) -> Option<u64> {
-        ControlFile::above(self.heap, self.page_size).wal_end
+        let control = ControlFile::above(self.heap, self.page_size);
+        control.ids.and(control.checkpoint)
     }
 
     /// The pointers of rows that are not dead to values out of line, in blocks that are spread over the heap; `None` where

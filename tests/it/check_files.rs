@@ -258,7 +258,20 @@ fn a_base_backup_is_not_judged_before_recovery() {
     let said = found.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("this is a base backup before recovery"), "{said}");
     assert!(said.contains("nothing found, but not everything was checked"), "{said}");
+    // a copy of a running server without that file: a page is newer than the checkpoint in its control file
+    std::fs::remove_file(dir.path().join("backup_label")).unwrap();
+    let control = std::fs::read(dir.path().join("global/pg_control")).unwrap();
+    let newer = u64::from_le_bytes(*control[32..].first_chunk().unwrap()) + 4096;
+    files.heap[..8].copy_from_slice(&newer.rotate_right(32).to_le_bytes());
+    write(&base, &files);
+    let found = check();
+    assert_eq!(found.code, Some(1), "{}", found.stdout);
+    assert!(!found.stdout.contains("TC0"), "{}", found.stdout);
+    let said = found.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("pages are newer than its last checkpoint"), "{said}");
+    assert_eq!(said.matches("pg_control").count(), 1, "{said}");
     // a sound one is not called sound either
+    std::fs::write(dir.path().join("backup_label"), "START WAL LOCATION: 0/2000028\n").unwrap();
     let (_other, sound) = Files::fresh("check_backup_sound");
     write(&base, &sound);
     assert_eq!(check().code, Some(1));
