@@ -20,7 +20,6 @@ use crate::inspect::result::RelationReport;
 use crate::inspect::run;
 use crate::message::Message;
 use crate::retoast::run::results::Swept;
-use crate::server::LiveError;
 use crate::server::citus::{self, FailedShard, Node, Placement, SHARD_MOVED, ShardLine, by_table};
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::select::{How, Selected, Selection};
@@ -57,30 +56,35 @@ impl NodesArg {
         let first = inspector.leader()?;
         let tables = &selection.on_nodes;
         let mut nodes = Vec::new();
-        let mut other = None;
+        let mut is_read_elsewhere = false;
         if !tables.is_empty() {
-            let asked: Result<_, LiveError> = first
-                .reading(async || {
-                    let cluster = citus::cluster(first.client()).await?;
-                    Ok((citus::nodes(first.client(), tables).await?, cluster))
-                })
-                .await;
-            let (found, cluster) = asked.map_err(|error| Failed::incomplete(&error))?;
-            other = ui.target.as_ref().zip(cluster).and_then(|(run, key)| run.reads_cluster(key));
-            match &other {
-                Some(other) => {
-                    let text = format!(
-                        "is a node of the same cluster of Citus as {other}, where tables of Citus are counted"
-                    );
-                    ui.tell(Message::notice(text));
-                }
-                None => nodes = found,
+            is_read_elsewhere = is_of_another_run(ui, first).await?;
+            if !is_read_elsewhere {
+                let found = first.reading(async || citus::nodes(first.client(), tables).await);
+                nodes = found.await.map_err(|error| Failed::incomplete(&error))?;
             }
         }
         let address = &self.node_address;
-        let is_read_elsewhere = other.is_some();
         Ok(Cluster { ui, first, nodes, address, one_by_one: false, is_read_elsewhere })
     }
+}
+
+/// Whether the tables of Citus of this server belong to the run on another node of the same cluster, which is reported.
+///
+/// # Errors
+/// The metadata could not be read.
+pub(super) async fn is_of_another_run(ui: &Ui, first: &Connection) -> Result<bool, Failed> {
+    let Some(run) = &ui.target else { return Ok(false) };
+    let asked = first.reading(async || citus::cluster(first.client()).await).await;
+    let cluster = asked.map_err(|error| Failed::incomplete(&error))?;
+    let Some(other) = cluster.and_then(|key| run.other_run_of_cluster(key)) else {
+        return Ok(false);
+    };
+    let text = format!(
+        "is a node of the same cluster of Citus as {other}, whose run includes the tables of Citus"
+    );
+    ui.tell(Message::notice(text));
+    Ok(true)
 }
 
 /// The nodes that hold shards of the selected tables, and how they are reached.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::arguments::{ColumnsArg, JobsArg, PolicyArgs, TablesArg, count};
+use super::citus::is_of_another_run;
 use super::citus_writes::CitusRun;
 use super::exit::{Exit, Failure};
 use super::fleet::{Database, Fleet, Writes};
@@ -185,6 +186,9 @@ async fn write_to(
             listener: &watch,
         };
         let selected = citus.tables().await?;
+        if !selected.is_empty() && is_of_another_run(ui, &connection).await? {
+            return Ok(None);
+        }
         if !selected.is_empty() {
             return citus.run(&selected, &mut output).await.map(|()| None);
         }

@@ -161,8 +161,8 @@ impl TargetRun {
         Arc::new(TargetRun { name, stop, clusters, notices, kept: Mutex::default() })
     }
 
-    /// The other target whose run reads the tables of this cluster; if there is none, this one does.
-    pub(super) fn reads_cluster(&self, cluster: String) -> Option<String> {
+    /// The other target whose run includes the tables of this cluster; if there is none, this one does.
+    pub(super) fn other_run_of_cluster(&self, cluster: String) -> Option<String> {
         let mut clusters = self.clusters.lock();
         let reader = clusters.0.entry(cluster).or_insert_with(|| self.name.clone());
         (*reader != self.name).then(|| reader.clone())

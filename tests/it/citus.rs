@@ -898,6 +898,15 @@ fn a_fleet_of_the_nodes_of_one_cluster_counts_its_tables_once() {
     let [v] = of_v.as_slice() else { panic!("{columns:#?}") };
     assert_eq!((&v["relation"], &v["values"]["estimate"]), (&json!("public.dist"), &json!(120)));
     assert_eq!(results(&["check", "dist", "ref"], "relations").len(), 4);
+    // nor are they converted by each
+    let done = fleet(&["retoast", "dist", "-c", "v", "--toaster", "lz4", "--format", "jsonl"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert_eq!(done.stderr.matches("is a node of the same cluster of Citus as ").count(), 1);
+    let reports = done.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let tables: Vec<usize> =
+        reports.map(|report| report["result"]["tables"].as_array().unwrap().len()).collect();
+    // the two shards, by one of the runs
+    assert_eq!(tables.iter().sum::<usize>(), 2, "{tables:?}");
     let text = fleet(&["inspect", "dist"]).stdout;
     // the two shards
     assert!(text.contains("), 2 tables, "), "{text}");
