@@ -172,9 +172,9 @@ pub(super) fn uncompressed(
     {
         return None;
     }
-    let what = format!("would be saved by {}, as set", column.method.name());
+    let what = "would be saved by compression";
     let command = facts.advise(column);
-    Some(finding(facts, column, Code::NoCompression, bytes, Unit::Bytes, &what, command))
+    Some(finding(facts, column, Code::NoCompression, bytes, Unit::Bytes, what, command))
 }
 
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
