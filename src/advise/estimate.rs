@@ -332,6 +332,8 @@ pub struct Scope {
     pub page: PageSize,
     /// Whether WAL has what logical decoding needs.
     pub logical: bool,
+    /// Bytes that today's chunks can take at most: those of the TOAST relation.
+    pub toast_file: u64,
 }
 
 /// What turns the sums of one variant into figures.
@@ -339,6 +341,9 @@ struct Formulas {
     /// Pages for each byte of heap tuples, and bytes on pages for each byte of chunks, as the sample filled them.
     heap_pages: f64,
     toast_pack: f64,
+    /// What is left of the sample's chunks so that they fit the TOAST relation: less than 1 where the sample has met more
+    /// of few very large values than there are in all.
+    fits: f64,
     index: IndexShape,
     page: f64,
     pricing: Pricing,
@@ -363,6 +368,7 @@ impl Formulas {
         Formulas {
             heap_pages: heap_pack / page,
             toast_pack: packing(toast.filled * page, put.toast_bytes),
+            fits: 1.0,
             index: IndexShape::new(mean_levels(&tally.parts(), scope.page, scale), scope.page),
             page,
             pricing: *pricing,
@@ -375,11 +381,15 @@ impl Formulas {
     }
 
     fn toast(&self, sums: &Sums) -> f64 {
-        sums.toast_bytes * self.toast_pack
+        sums.toast_bytes * self.toast_pack * self.fits
+    }
+
+    fn chunks(&self, sums: &Sums) -> f64 {
+        sums.chunks * self.fits
     }
 
     fn index(&self, sums: &Sums) -> f64 {
-        sums.chunks * self.index.pages_per_chunk * self.page
+        self.chunks(sums) * self.index.pages_per_chunk * self.page
     }
 
     fn total(&self, sums: &Sums) -> f64 {
@@ -387,14 +397,15 @@ impl Formulas {
     }
 
     fn written(&self, sums: &Sums, scale: f64) -> Written {
-        let index = self.index.pages_per_chunk * self.page;
+        let toast_pack = self.toast_pack * self.fits;
+        let index = self.index.pages_per_chunk * self.page * self.fits;
         Written {
             heap_bytes: sums.new_heap_bytes * self.heap_pages * self.page * scale,
             heap_apart_bytes: sums.pages_apart * self.page * scale,
             values: sums.new_values * scale,
-            toast_bytes: sums.new_toast_bytes * self.toast_pack * scale,
+            toast_bytes: sums.new_toast_bytes * toast_pack * scale,
             index_bytes: sums.new_chunks * index * scale,
-            dropped_toast_bytes: sums.dropped_toast_bytes * scale,
+            dropped_toast_bytes: sums.dropped_toast_bytes * self.fits * scale,
             dropped_index_bytes: sums.dropped_chunks * index * scale,
         }
     }
@@ -453,12 +464,17 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
     let read: f64 = blocks.iter().sum();
     let all = f64::from(scope.total_blocks);
     let scale = if read > 0.0 { all / read } else { 0.0 };
-    let part = if all > 0.0 { read / all } else { 1.0 };
+    // in blocks that were read, not every row may have been looked at
+    let looked_at = tally.tallies().first().map_or(0.0, |today| today.put().rows);
+    let rows = (looked_at / tally.rows().max(1.0)).min(1.0);
+    let part = if all > 0.0 { read / all * rows } else { 1.0 };
     let mut variants = Vec::with_capacity(tally.tallies().len());
     for tally in tally.tallies() {
         let formulas = Formulas::new(tally, scope, scale, pricing);
         variants.push(SampledVariant { tally, formulas, scope, blocks, scale, part });
     }
+    let fits = variants.first().map_or(1.0, SampledVariant::fits);
+    variants.iter_mut().for_each(|variant| variant.formulas.fits = fits);
     let Some(today) = variants.first() else { return Vec::new() };
     variants.iter().map(|variant| ComparedVariant { variant, today }.figures()).collect()
 }
@@ -495,6 +511,13 @@ impl SampledVariant<'_> {
         mean.unwrap_or_default().scaled(f64::from(self.scope.total_blocks))
     }
 
+    /// What is left of today's chunks in a TOAST relation of the size that it has.
+    fn fits(&self) -> f64 {
+        let bytes = self.total(Formulas::toast).estimate;
+        let file = self.scope.toast_file as f64;
+        if self.scope.complete || bytes <= file { 1.0 } else { file / bytes }
+    }
+
     /// Whole pages: those that were filled if every row was read, else as many as the parts need.
     fn page_bytes(&self, filled: Filled, formula: Formula) -> f64 {
         let page = self.scope.page.bytes() as f64;
@@ -509,7 +532,8 @@ impl SampledVariant<'_> {
     fn index_bytes(&self) -> f64 {
         let page = self.scope.page;
         let parts = self.tally.parts();
-        let chunks = parts.iter().map(|part| (part.chunks * self.scale).round() as u64);
+        let chunks =
+            parts.iter().map(|part| (self.formulas.chunks(part) * self.scale).round() as u64);
         let pages = chunks.map(|chunks| ToastIndex::new(page, chunks).pages as f64);
         pages.map(|pages| pages * page.bytes() as f64).sum()
     }
@@ -606,7 +630,7 @@ impl ComparedVariant<'_> {
         let now = variant.whole_files();
         let before = self.today.whole_files();
         let heap_bytes = self.file_bytes(Formulas::heap, now.heap, before.heap);
-        let chunks: Formula = |_, sums| sums.chunks;
+        let chunks: Formula = Formulas::chunks;
         let all_chunks = variant.total(chunks).at_least_zero();
         let mut write_cpu_ns = self.cpu_time(Formulas::write_ns, write_error);
         // calibration does not time the storing of chunks

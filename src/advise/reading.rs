@@ -206,6 +206,23 @@ impl Reading<'_> {
         Ok(rows)
     }
 
+    /// The bytes that each of these rows has in the columns, if only a part of them is looked at.
+    async fn bytes_of_rows(
+        &self,
+        found: &[Vec<ItemPointer>],
+        fraction: f64,
+        variants: &[Variants],
+    ) -> Result<HashMap<ItemPointer, f64>, AdviseError> {
+        let found = if fraction < 1.0 { found.concat() } else { Vec::new() };
+        let mut bytes = HashMap::with_capacity(found.len());
+        for row in self.asked(&found, RowQuestion::Sizes).await? {
+            let values = variants.iter().filter_map(|v| row.values.get(v.column));
+            let sizes = values.filter_map(|value| value.raw_size.max(value.stored_size));
+            bytes.insert(row.ctid, sizes.sum::<u64>() as f64);
+        }
+        Ok(bytes)
+    }
+
     /// As [`Reading::asked`], of each block, as rows of a sample.
     async fn asked_rows(
         &self,
@@ -256,18 +273,27 @@ impl Reading<'_> {
         let mut batches = plan.begin(&self.relation.display_name(), &*self.advisor.progress);
         while let Some(batch) = batches.next(&self.done) {
             let pages_read;
-            let (mut pages, live) = match self.read(&batch).await? {
+            let (mut pages, parts) = match self.read(&batch).await? {
                 Read::Pages(read) => {
                     pages_read = read;
                     let mut pages = self.rows(&pages_read);
-                    let live: Vec<usize> = pages.iter().map(Vec::len).collect();
-                    pages.iter_mut().for_each(|rows| keep(rows, plan.fraction, &mut rng));
-                    (pages, live)
+                    let mut parts = Vec::with_capacity(pages.len());
+                    for rows in &mut pages {
+                        parts.push(keep(rows, plan.fraction, &mut rng, |row| {
+                            raw_bytes(row, variants)
+                        }));
+                    }
+                    (pages, parts)
                 }
                 Read::Addresses(mut found) => {
-                    let live: Vec<usize> = found.iter().map(Vec::len).collect();
-                    found.iter_mut().for_each(|rows| keep(rows, plan.fraction, &mut rng));
-                    (self.asked_rows(&found, variants).await?, live)
+                    let bytes = self.bytes_of_rows(&found, plan.fraction, variants).await?;
+                    let mut parts = Vec::with_capacity(found.len());
+                    for rows in &mut found {
+                        parts.push(keep(rows, plan.fraction, &mut rng, |ctid| {
+                            bytes.get(ctid).copied().unwrap_or(0.0)
+                        }));
+                    }
+                    (self.asked_rows(&found, variants).await?, parts)
                 }
             };
             for (at, v) in variants.iter().enumerate() {
@@ -290,8 +316,8 @@ impl Reading<'_> {
             }
             self.take_apart(&pages);
             self.compress_rests().await?;
-            for (rows, live) in pages.iter_mut().zip(live) {
-                self.add_block(rows, live, variants, &mut tallies);
+            for (rows, parts) in pages.iter_mut().zip(parts) {
+                self.add_block(rows, parts, variants, &mut tallies);
             }
             for extraction in &mut self.documents.extractions {
                 extraction.end_rows();
@@ -305,11 +331,11 @@ impl Reading<'_> {
         Ok(tallies)
     }
 
-    /// Adds the rows of a block that are looked at, of `live` ones, to the tallies and to what is extracted.
+    /// Adds the rows of a block that are looked at to the tallies and to what is extracted.
     fn add_block(
         &mut self,
         rows: &mut [SampledRow<'_>],
-        live: usize,
+        BlockParts { live, certain }: BlockParts,
         variants: &[Variants],
         tallies: &mut [Tally],
     ) {
@@ -319,20 +345,29 @@ impl Reading<'_> {
             self.done.raw += values.map(|value| sizes(*value).1 as u64).sum::<u64>();
         }
         self.pick(rows, variants);
+        // those asked for by SQL may have gone
+        let certain = certain.min(rows.len());
+        let others = rows.len() - certain;
         for tally in tallies {
-            for row in rows.iter_mut() {
+            for (at, row) in rows.iter_mut().enumerate() {
+                if at == certain {
+                    tally.end_rows(certain, certain);
+                }
                 let (facts, mut compressed) = row.parts(&mut self.compressor);
                 tally.row(facts, &mut compressed);
             }
-            tally.end_block(rows.len(), live);
+            tally.end_block(others, live - certain);
         }
         for extraction in &mut self.documents.extractions {
-            for row in rows.iter_mut() {
+            for (at, row) in rows.iter_mut().enumerate() {
+                if at == certain {
+                    extraction.end_part(certain, certain);
+                }
                 let ctid = row.ctid;
                 let (facts, mut compressed) = row.parts(&mut self.compressor);
                 extraction.row(ctid, facts, &mut compressed);
             }
-            extraction.end_block(rows.len(), live);
+            extraction.end_block(others, live - certain);
         }
     }
 
@@ -608,19 +643,47 @@ impl Reading<'_> {
     }
 }
 
-/// Leaves a part of a list, at random.
-fn keep<T>(list: &mut Vec<T>, fraction: f64, rng: &mut ChaCha8Rng) {
+/// How many live rows a block has, and how many of those that are looked at, the first ones, stand only for themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct BlockParts {
+    live: usize,
+    certain: usize,
+}
+
+/// Leaves a part of a block's rows, at random, and before them those that are so large that chance must not decide about
+/// them: a sample in proportion to size would have them too.
+fn keep<T>(
+    rows: &mut Vec<T>,
+    fraction: f64,
+    rng: &mut ChaCha8Rng,
+    bytes: impl Fn(&T) -> f64,
+) -> BlockParts {
+    let live = rows.len();
     if fraction >= 1.0 {
-        return;
+        return BlockParts { live, certain: 0 };
     }
-    let count = ((list.len() as f64 * fraction).ceil() as usize).min(list.len());
-    let kept: HashSet<usize> =
-        rand::seq::index::sample(rng, list.len(), count).into_iter().collect();
+    let count = (live as f64 * fraction).ceil();
+    let limit = rows.iter().map(&bytes).sum::<f64>() / (2.0 * count);
+    let (mut kept, mut others): (Vec<T>, Vec<T>) =
+        rows.drain(..).partition(|row| count * 2.0 < live as f64 && bytes(row) > limit);
+    let certain = kept.len();
+    let count = ((others.len() as f64 * fraction).ceil() as usize).min(others.len());
+    let drawn: HashSet<usize> =
+        rand::seq::index::sample(rng, others.len(), count).into_iter().collect();
     let mut index = 0;
-    list.retain(|_| {
+    others.retain(|_| {
         index += 1;
-        kept.contains(&(index - 1))
+        drawn.contains(&(index - 1))
     });
+    kept.append(&mut others);
+    *rows = kept;
+    BlockParts { live, certain }
+}
+
+/// Raw bytes of a row's values in the columns that are advised on.
+fn raw_bytes(row: &SampledRow<'_>, variants: &[Variants]) -> f64 {
+    let values = variants.iter().filter_map(|v| row.facts.values.get(v.column));
+    values.map(|value| sizes(*value).1).sum()
 }
 
 /// Bytes of a column's values out of line.
@@ -807,5 +870,24 @@ impl Reading<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_does_not_decide_about_a_row_that_holds_most_of_its_block() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut rows: Vec<f64> = (0..200).map(|at| if at == 150 { 1e8 } else { 50.0 }).collect();
+        let parts = keep(&mut rows, 0.02, &mut rng, |bytes| *bytes);
+        assert_eq!((parts, rows.len(), rows[0]), (BlockParts { live: 200, certain: 1 }, 5, 1e8));
+        // where all are alike, each may be left out
+        let mut rows = vec![50.0; 200];
+        let parts = keep(&mut rows, 0.02, &mut rng, |bytes| *bytes);
+        assert_eq!((parts, rows.len()), (BlockParts { live: 200, certain: 0 }, 4));
+        let parts = keep(&mut rows, 1.0, &mut rng, |bytes| *bytes);
+        assert_eq!((parts, rows.len()), (BlockParts { live: 4, certain: 0 }, 4));
     }
 }

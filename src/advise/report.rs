@@ -214,6 +214,12 @@ impl<'a> ColumnSample<'a> {
             complete: read.complete,
             page: self.subject.server.page_size,
             logical: self.subject.facts.logical,
+            // with pluggable TOAST there are several
+            toast_file: if self.subject.server.has_toasters {
+                u64::MAX
+            } else {
+                read.files().toast_bytes
+            },
         }
     }
 
@@ -795,6 +801,17 @@ fn notes(sample: ColumnSample<'_>, candidates: &[Candidate<'_>]) -> Vec<String> 
     }
     if read.access == Access::Functions {
         notes.push(without_pages(relation));
+    }
+    if let Some(today) = candidates.first()
+        && !read.complete
+        && today.figures.files.toast_bytes.value.high * 2.0 < files.toast_bytes as f64
+    {
+        notes.push(format!(
+            "The sample accounts for {} of the TOAST relation's {}: the rest is free space, dead rows, or values too rare \
+             for the sample, which no figure includes; --sample 100% reads every row.",
+            size(today.figures.files.toast_bytes.bytes()),
+            size(files.toast_bytes)
+        ));
     }
     if candidates.iter().any(|candidate| candidate.kind == CandidateKind::AsSet) {
         notes.push(

@@ -409,6 +409,8 @@ pub struct VariantTally {
     put: Sums,
     /// What a block adds, until it is known how many of its rows were looked at.
     block: Sums,
+    /// The same, once that is known.
+    weighted: Sums,
     block_forms: Forms,
     block_refused: f64,
     /// The row's values as the variant has them; kept for its room.
@@ -475,6 +477,7 @@ impl Tally {
             parts: Vec::new(),
             put: Sums::default(),
             block: Sums::default(),
+            weighted: Sums::default(),
             block_forms: Forms::default(),
             block_refused: 0.0,
             arriving: Vec::new(),
@@ -528,16 +531,25 @@ impl Tally {
 
     /// Ends a block: so many of its rows were added, of so many live ones that it has in all.
     pub fn end_block(&mut self, rows: usize, live_rows: usize) {
-        let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
+        self.end_rows(rows, live_rows);
         let cluster = self.cluster();
         if let Some(blocks) = self.blocks.get_mut(cluster) {
             *blocks += 1.0;
         }
+        for tally in &mut self.tallies {
+            let sums = std::mem::take(&mut tally.weighted);
+            if let Some(cluster) = tally.clusters.get_mut(cluster) {
+                cluster.add_weighted(&sums, 1.0);
+            }
+        }
+    }
+
+    /// The rows of the block that were added since the last call stand for so many live ones.
+    pub(super) fn end_rows(&mut self, rows: usize, live_rows: usize) {
+        let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.rows += live_rows as f64;
         for tally in &mut self.tallies {
-            if let Some(sums) = tally.clusters.get_mut(cluster) {
-                sums.add_weighted(&tally.block, weight);
-            }
+            tally.weighted.add_weighted(&tally.block, weight);
             tally.forms.add_weighted(&tally.block_forms, weight);
             tally.put.add_weighted(&tally.block, 1.0);
             tally.refused += tally.block_refused * weight;

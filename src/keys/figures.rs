@@ -9,20 +9,49 @@ use super::result::{
 };
 use super::tree::{LeastAndMost, Of, OwnStep, PathFigures, PathSums, THOUSAND, Tree};
 use toast_format::disk::jsonb_parts::JsonKind;
-use toast_format::model::estimate::PowerSums;
-use toast_format::model::{BlocksRead, Interval};
+use toast_format::model::estimate::Tally;
+use toast_format::model::{BlocksRead, Interval, StoredValue};
 
 /// Objects with more different keys are maps, if a document has no more than
 const MAP_KEYS: u64 = 200;
 /// this part of them.
 const MAP_PRESENCE: f64 = 0.05;
 
+/// All documents of the blocks that were read, block by block, whether they were analyzed or not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InBlocks {
+    documents: Tally,
+    stored: Tally,
+    raw: Tally,
+    /// Whether the row does not tell how large some are.
+    is_unsized: bool,
+}
+
+impl InBlocks {
+    /// Adds a document to the block that is being read.
+    pub(super) fn add(&mut self, value: &StoredValue) {
+        self.documents.add(1);
+        match (value.custom, value.stored_size, value.raw_size) {
+            (None, Some(stored), Some(raw)) => {
+                self.stored.add(stored);
+                self.raw.add(raw);
+            }
+            _ => self.is_unsized = true,
+        }
+    }
+
+    pub(super) fn end_block(&mut self) {
+        self.documents.end_block();
+        self.stored.end_block();
+        self.raw.end_block();
+    }
+}
+
 /// What was sampled of what.
 #[derive(Debug, Clone)]
 pub(super) struct SampleScope {
     pub(super) looked: Looked,
-    /// All documents of the blocks that were read, block by block.
-    pub(super) in_blocks: PowerSums,
+    pub(super) in_blocks: InBlocks,
 }
 
 impl SampleScope {
@@ -37,10 +66,10 @@ impl SampleScope {
         BlocksRead { read, total: total.max(read + 1) }
     }
 
-    fn documents(&self) -> Interval {
+    /// In the whole table, what was counted in the blocks that were read.
+    fn total(&self, counted: &Tally) -> Interval {
         let Looked { blocks, total_blocks, .. } = self.looked;
-        let drawn = BlocksRead { read: u64::from(blocks), total: u64::from(total_blocks) };
-        self.in_blocks.total(drawn).unwrap_or_default()
+        counted.total(BlocksRead { read: u64::from(blocks), total: u64::from(total_blocks) })
     }
 }
 
@@ -50,6 +79,11 @@ pub(super) struct Table<'t> {
     drawn: BlocksRead,
     all: PathSums,
     documents: Interval,
+    /// The bytes of all documents: stored and raw, from those that were analyzed if the rows do not tell them.
+    stored: Interval,
+    raw: Interval,
+    /// Part of the bytes that is in documents so large and so few that those analyzed do not stand for them.
+    unseen: f64,
     /// Documents of the table for each of the sample.
     factor: f64,
     complete: bool,
@@ -57,21 +91,46 @@ pub(super) struct Table<'t> {
 
 impl<'t> Table<'t> {
     pub(super) fn new(tree: &'t Tree, scope: &SampleScope) -> Table<'t> {
-        let documents = scope.documents();
+        let documents = scope.total(&scope.in_blocks.documents);
         let sampled = tree.whole().map_or(0, |whole| whole.total.get(Of::Documents));
         let factor =
             if scope.looked.complete { 1.0 } else { documents.estimate / sampled.max(1) as f64 };
         let complete = scope.looked.complete;
-        Table { tree, drawn: scope.drawn(), all: tree.document_sums(), documents, factor, complete }
+        let mut table = Table {
+            tree,
+            drawn: scope.drawn(),
+            all: tree.document_sums(),
+            documents,
+            stored: Interval::default(),
+            raw: Interval::default(),
+            unseen: 0.0,
+            factor,
+            complete,
+        };
+        let Some(whole) = tree.whole() else { return table };
+        table.raw = table.raw_bytes(whole);
+        table.stored = table.stored_part(whole);
+        if !complete && !scope.in_blocks.is_unsized {
+            let sampled = table.stored;
+            table.stored = scope.total(&scope.in_blocks.stored);
+            table.raw = scope.total(&scope.in_blocks.raw);
+            table.unseen = (1.0 - sampled.high / table.stored.low.max(1.0)).max(0.0);
+        }
+        table
+    }
+
+    /// The part that those analyzed show, if others may be otherwise.
+    fn with_unseen(&self, part: Interval) -> Interval {
+        let seen = part.scaled(1.0 - self.unseen);
+        Interval { high: seen.high + self.unseen, ..seen }
     }
 
     pub(super) fn totals(&self) -> Totals {
-        let whole = self.tree.whole();
-
         Totals {
             documents: self.documents.whole(),
-            raw_bytes: whole.map(|whole| self.raw_bytes(whole).whole()).unwrap_or_default(),
-            stored_bytes: whole.map(|whole| self.stored(whole).whole()).unwrap_or_default(),
+            raw_bytes: self.raw.whole(),
+            stored_bytes: self.stored.whole(),
+            unseen: self.unseen,
         }
     }
 
@@ -119,18 +178,28 @@ impl<'t> Table<'t> {
         let sums = &figures.sums;
         let raw = self.all.get(Of::Bytes);
         let share = sums.get(Of::Bytes).ratio(&raw, sums.by_all(Of::Bytes), self.drawn);
-        share.unwrap_or_default().at_most_all()
+        self.with_unseen(share.unwrap_or_default()).at_most_all()
     }
 
     fn total_bytes(&self, figures: &PathFigures) -> Interval {
         if self.complete {
             return Interval::exact(figures.total.get(Of::Bytes) as f64);
         }
-        let raw = self.tree.whole().map(|whole| self.raw_bytes(whole)).unwrap_or_default();
-        self.share(figures).times(raw)
+        self.share(figures).times(self.raw)
     }
 
     fn stored(&self, figures: &PathFigures) -> Interval {
+        let sampled = self.tree.whole().map_or(0.0, |whole| self.stored_part(whole).estimate);
+        let part = self.stored_part(figures);
+        if self.unseen > 0.0 {
+            Interval { high: part.high + self.unseen * self.stored.high, ..part }
+        } else {
+            part.scaled(self.stored.estimate / sampled.max(1.0))
+        }
+    }
+
+    /// As those analyzed have them.
+    fn stored_part(&self, figures: &PathFigures) -> Interval {
         self.per_document(figures, Of::Stored).times(self.documents).scaled(1.0 / THOUSAND)
     }
 

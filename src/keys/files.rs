@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::cost::TableTerms;
-use super::gather::{DocumentLayout, Gathering, KeyRequest, counted};
+use super::gather::{DocumentLayout, Gathering, KeyRequest};
 use super::language::{chosen, languages};
 use super::result::KeysReport;
 use crate::advise::candidate::AdviseError;
@@ -95,12 +95,12 @@ pub fn relation_file(
                         gathering.stored(document, &mut store, &toasters);
                     }
                 }
-                gathering.end_block(&counted(found.iter().map(|d| d.slot), columns.len()));
+                gathering.end_block(found.iter().map(|d| (d.slot, d.stored)));
             }
             Ok(false) => break,
             Err(error) => {
                 gathering.problems.add(Problem { place: place(), message: error.to_string() });
-                gathering.end_block(&vec![0; columns.len()]);
+                gathering.end_block([]);
             }
         }
         gathering.done.read += bytes.len() as u64;

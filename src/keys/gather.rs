@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::cost::{StoredDocument, TableTerms};
-use super::figures::{SampleScope, Table};
+use super::figures::{InBlocks, SampleScope, Table};
 use super::language::DocumentLanguage;
 use super::result::{KeysReport, Looked, Subject};
 use super::tree::{PathFigures, Tree};
@@ -15,7 +15,6 @@ use toast_format::disk::{
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
-use toast_format::model::estimate::PowerSums;
 use toast_format::model::toaster::chunks::{ChunkStore, CountedChunks};
 use toast_format::model::toaster::reassemble::{Logical, Reassembler};
 use toast_format::model::{Form, StoredValue, Toasters};
@@ -37,7 +36,7 @@ struct DocumentColumn {
     name: String,
     type_name: String,
     tree: Tree,
-    in_blocks: PowerSums,
+    in_blocks: InBlocks,
 }
 
 /// The sums for one table.
@@ -68,7 +67,7 @@ impl Gathering {
             name: column.name.clone(),
             type_name: column.type_name.clone(),
             tree: Tree::new(language, request.depth, terms),
-            in_blocks: PowerSums::default(),
+            in_blocks: InBlocks::default(),
         });
         Gathering {
             relation,
@@ -170,11 +169,16 @@ impl Gathering {
         self.problems.add(Problem { place, message });
     }
 
-    /// Ends a block. `documents`: how many documents of each column it has in all.
-    pub(super) fn end_block(&mut self, documents: &[u64]) {
-        for (column, &documents) in self.columns.iter_mut().zip(documents) {
+    /// Ends a block. `documents`: all that it has, each with the index of its column among the requested ones.
+    pub(super) fn end_block(&mut self, documents: impl IntoIterator<Item = (usize, StoredValue)>) {
+        for (slot, value) in documents {
+            if let Some(column) = self.columns.get_mut(slot) {
+                column.in_blocks.add(&value);
+            }
+        }
+        for column in &mut self.columns {
             column.tree.end_block();
-            column.in_blocks.add(documents);
+            column.in_blocks.end_block();
         }
         self.done.blocks += 1;
     }
@@ -226,17 +230,6 @@ fn joined<'a, S: ChunkStore>(
     let mut text = Vec::new();
     reassembler.jsonb_text(value, &mut text).map_err(|error| error.to_string())?;
     jsonb(&text).map(Cow::Owned).map_err(|error| error.to_string())
-}
-
-/// How often each slot occurs, for `columns` slots.
-pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec<u64> {
-    let mut counts = vec![0; columns];
-    for slot in slots {
-        if let Some(count) = counts.get_mut(slot) {
-            *count += 1;
-        }
-    }
-    counts
 }
 
 /// A document in a live row.

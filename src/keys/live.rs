@@ -6,7 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use super::cost::{StoredDocument, TableTerms};
-use super::gather::{DocumentLayout, Gathering, KeyRequest, SampledDocument, counted};
+use super::gather::{DocumentLayout, Gathering, KeyRequest, SampledDocument};
 use super::language::{DocumentLanguage, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
 use crate::advise::advisor::{Advisor, NoPages};
@@ -216,7 +216,7 @@ impl KeyReading<'_> {
         let name = self.relation.display_name();
         for problem in pages.problems(&name) {
             gathering.problems.add(problem);
-            gathering.end_block(&vec![0; self.columns.len()]);
+            gathering.end_block([]);
         }
         let layout = DocumentLayout {
             name: &name,
@@ -258,7 +258,7 @@ impl KeyReading<'_> {
                 gathering.stored(document, store, toasters);
             }
         }
-        gathering.end_block(&counted(found.iter().map(|d| d.slot), self.columns.len()));
+        gathering.end_block(found.iter().map(|d| (d.slot, d.stored)));
         Ok(())
     }
 
@@ -277,8 +277,12 @@ impl KeyReading<'_> {
             let mut taken: Vec<(ItemPointer, u64)> = Vec::new();
             for row in &rows {
                 let value = row.values.get(column);
-                let Some(size) = value.and_then(|value| value.stored_size) else { continue };
-                there.push(slot);
+                let Some((value, size)) =
+                    value.and_then(|value| Some((*value, value.stored_size?)))
+                else {
+                    continue;
+                };
+                there.push((slot, value));
                 if gathering.takes(row.ctid) {
                     taken.push((row.ctid, size));
                 }
@@ -306,7 +310,7 @@ impl KeyReading<'_> {
                 }
             }
         }
-        gathering.end_block(&counted(there.into_iter(), self.columns.len()));
+        gathering.end_block(there);
         Ok(())
     }
 }

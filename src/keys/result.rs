@@ -188,6 +188,9 @@ pub struct Totals {
     pub raw_bytes: Interval<u64>,
     /// As `pg_column_size` counts.
     pub stored_bytes: Interval<u64>,
+    /// Part of the bytes that is in documents so large and so few that the sample does not stand for them.
+    #[serde(skip)]
+    pub unseen: f64,
 }
 
 /// What documents consist of.

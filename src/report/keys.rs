@@ -119,9 +119,17 @@ fn documents(report: &KeysReport) -> String {
         unread @ 1.. if sample.complete => format!(", {unread} of them not read"),
         _ => String::new(),
     };
+    let unseen = if report.totals.unseen < 0.01 {
+        String::new()
+    } else {
+        format!(
+            "; {:.0} % of the bytes are in documents too rare for the sample: --sample 100% analyzes all",
+            report.totals.unseen * 100.0
+        )
+    };
     let what = if report.subject.visible_rows_only { "visible document" } else { "document" };
     format!(
-        "{}{unread}, {} stored, {} raw{looked}",
+        "{}{unread}, {} stored, {} raw{looked}{unseen}",
         several(&report.totals.documents, what),
         bytes(&report.totals.stored_bytes),
         bytes(&report.totals.raw_bytes)

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::support::command::{run, toastctl};
 use crate::support::reports::advise::{Candidate, Report};
+use crate::support::reports::keys::Keys;
 use crate::support::reports::{Interval, Printed};
 use crate::support::server::{self, Database, Options, Server};
 use crate::support::table_files::seem_large;
@@ -241,6 +242,38 @@ fn a_default_sample_of_large_values_foretells_the_files() {
     assert!((today.estimate / files - 1.0).abs() < 0.03, "{} of {files}", today.estimate);
     let text = advise(&database, &["t", "-c", "v", "--details"]).ok();
     assert!(!text.contains("more than the live rows need"), "{text}");
+}
+
+/// Three values hold nearly all bytes of 100,000 rows: whether the sample has them or not, no figure is called certain that
+/// is not true.
+#[test]
+fn few_very_large_values_are_in_every_interval() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("adviserare");
+    database.psql("CREATE EXTENSION pageinspect");
+    for ids in ["500, 40000, 90000", "7, 30000, 60001"] {
+        database.psql(&format!(
+            "DROP TABLE IF EXISTS t; CREATE TABLE t (id int, v jsonb); ALTER TABLE t ALTER v SET STORAGE external;
+             INSERT INTO t SELECT i, jsonb_build_object('k', i) FROM generate_series(1, 100000) AS i;
+             UPDATE t SET v = jsonb_build_object('k', id, 'big', repeat(md5(id::text), 1600000)) WHERE id IN ({ids})",
+        ));
+        database.psql("VACUUM (FULL, ANALYZE) t");
+        let files: f64 = sizes(&database, "t").iter().sum();
+        let stored = database.psql("SELECT sum(pg_column_size(v)) FROM t");
+        let stored: f64 = stored.trim().parse().unwrap();
+        let report = advised(&database, &["t", "-c", "v"]);
+        let today = report.today().total_bytes;
+        let estimate = today.estimate;
+        assert!((0.5..1.02).contains(&(estimate / files)), "{ids}: {estimate} of {files}");
+        assert!(today.low <= files && files <= today.high * 1.01, "{ids}: {report}");
+        let conninfo = database.conninfo();
+        let words = ["keys", "-d", &conninfo, "t", "--format", "json"];
+        let keys: Printed<Keys> = run(toastctl().args(words)).exits(0).report();
+        let told = &keys.stored_bytes;
+        assert!(told.low <= stored && stored <= told.high, "{ids}: {keys} of {stored}");
+        assert!(told.high < stored * 1.1, "{ids}: {keys} of {stored}");
+        assert!(keys.key("k").share.low < 0.02, "{ids}: {keys}");
+    }
 }
 
 #[test]

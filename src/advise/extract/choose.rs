@@ -132,6 +132,7 @@ impl Reading<'_> {
             complete: false,
             page: self.advisor.server.page_size,
             logical: facts.logical,
+            toast_file: u64::MAX,
         };
         let rows = facts.counters.live;
         let workload = Workload::new(&KnownUse {

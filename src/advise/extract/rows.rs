@@ -538,8 +538,18 @@ impl Extraction {
 
     /// Ends a block: so many of its rows were added, of so many live ones.
     pub(crate) fn end_block(&mut self, rows: usize, live_rows: usize) {
-        let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.tally.end_block(rows, live_rows);
+        self.weigh(rows, live_rows);
+    }
+
+    /// The rows of the block that were added since the last call stand for so many live ones.
+    pub(crate) fn end_part(&mut self, rows: usize, live_rows: usize) {
+        self.tally.end_rows(rows, live_rows);
+        self.weigh(rows, live_rows);
+    }
+
+    fn weigh(&mut self, rows: usize, live_rows: usize) {
+        let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.counts.add(&self.block, weight);
         self.block = ExtractionCounts::new(self.target.keys.len());
     }

@@ -22,7 +22,7 @@ fn looked(blocks: u32, total: u32, documents: u64, part: f64) -> Looked {
 /// A tree of documents, four in a block, and its scope.
 fn read(texts: &[String], depth: u8) -> (Tree, SampleScope) {
     let mut tree = Tree::new(DocumentLanguage::Jsonb, depth, TERMS);
-    let mut in_blocks = PowerSums::default();
+    let mut in_blocks = InBlocks::default();
     let mut blocks = 0;
     for block in texts.chunks(4) {
         for text in block {
@@ -36,9 +36,10 @@ fn read(texts: &[String], depth: u8) -> (Tree, SampleScope) {
             };
             let stored = StoredDocument { value, raw, tuple: 60, visits: None };
             tree.document(&content, ByteOrder::Little, &stored).unwrap();
+            in_blocks.add(&value);
         }
         tree.end_block();
-        in_blocks.add(block.len() as u64);
+        in_blocks.end_block();
         blocks += 1;
     }
     let documents = texts.len() as u64;
@@ -214,6 +215,24 @@ fn a_sample_has_intervals_that_hold_the_truth() {
         }
     }
     assert!(held >= 110, "{held} of 120 intervals hold");
+}
+
+#[test]
+fn rare_huge_documents_that_were_not_analyzed_are_in_every_interval() {
+    let texts: Vec<String> = (0..2000).map(|n| format!("{{\"k\": {n}}}")).collect();
+    let (tree, mut scope) = read(&texts, 1);
+    scope.looked = looked(500, 500, 2000, 0.5);
+    let size = Some(100_000_000);
+    let huge = StoredValue { raw_size: size, stored_size: size, ..StoredValue::NULL };
+    scope.in_blocks.add(&huge);
+    scope.in_blocks.end_block();
+    let table = Table::new(&tree, &scope);
+    let Totals { stored_bytes, raw_bytes, unseen, .. } = table.totals();
+    assert!(stored_bytes.low > 100_000_000 && raw_bytes.high < 100_200_000);
+    assert!(unseen > 0.99, "{unseen}");
+    let sizes = table.keys(None).0.remove(0).sizes;
+    assert!(sizes.share.low < 0.01 && sizes.share.high > 0.99, "{:?}", sizes.share);
+    assert!(sizes.stored_bytes.low < 100_000 && sizes.stored_bytes.high > 99_000_000);
 }
 
 proptest! {
