@@ -77,6 +77,9 @@ pub fn relation_file(
     note_state(target, awaits_wal.is_some(), &mut run.checked);
     run.unjudged = awaits_wal.map(|_| 0);
     check_heap_and_chunks(target, &subject, options.threads, progress, &mut run)?;
+    if let Some(first) = run.rows.without_pointers.iter().min().copied() {
+        run.note_lost_pointers(run.rows.without_pointers.len(), first, &name);
+    }
     let mut checked = run.checked;
     if let Some((count, why)) = run.unjudged.zip(awaits_wal) {
         checked.leave_out(format!(

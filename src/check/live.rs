@@ -454,12 +454,7 @@ impl TableCheck<'_> {
         blocks.truncate(MAX_WITHOUT_POINTERS);
         let found = self.first.lost_pointers(&blocks).await?;
         if found.is_none() || count > blocks.len() {
-            let (s, have) = if count == 1 { ("", "has") } else { ("s", "have") };
-            self.run.checked.note(format!(
-                "{count} block{s} of {}, the first of them {first}, {have} bytes to which no line pointer leads: where no btree \
-                 index tells, it is not known whether line pointers were lost, or heap_force_kill of pg_surgery was used",
-                self.first.name(Which::Heap)
-            ));
+            self.run.note_lost_pointers(count, first, &self.first.name(Which::Heap));
         }
         Ok(self.run.tell_lost(found.into_iter().flatten())?)
     }

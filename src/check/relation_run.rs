@@ -80,6 +80,15 @@ pub(super) struct RelationRun<'t> {
 }
 
 impl<'t> RelationRun<'t> {
+    /// Notes that blocks of the table may have lost line pointers.
+    pub(super) fn note_lost_pointers(&mut self, count: usize, first: BlockNumber, name: &str) {
+        let (s, have) = if count == 1 { ("", "has") } else { ("s", "have") };
+        self.checked.note(format!(
+            "{count} block{s} of {name}, the first of them {first}, {have} bytes to which no line pointer leads: where no btree \
+             index tells, it is not known whether line pointers were lost, or heap_force_kill of pg_surgery was used"
+        ));
+    }
+
     pub(super) fn new(
         name: &str,
         depth: Depth,

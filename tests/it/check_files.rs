@@ -278,6 +278,24 @@ fn a_base_backup_is_not_judged_before_recovery() {
 }
 
 #[test]
+fn bytes_without_line_pointers_are_not_passed_over() {
+    let (_database, mut files) = Files::fresh("check_lost_pointer");
+    let dir = tempfile::tempdir().unwrap();
+    let lower = u16::from_le_bytes([files.heap[12], files.heap[13]]) - 4;
+    files.heap[12..14].copy_from_slice(&lower.to_le_bytes());
+    write(dir.path(), &files);
+    let found = run(toastctl()
+        .current_dir(dir.path())
+        .args(["check", "--relation-file", "heap", "--toast-file", "toast"])
+        .args(["--columns", COLUMNS]));
+    let said = found.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("1 block of heap, the first of them 0, has bytes to which no line"),
+        "{said}"
+    );
+}
+
+#[test]
 fn findings_in_every_format() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/pg15/states");
     let dir = tempfile::tempdir().unwrap();
