@@ -313,7 +313,8 @@ pub fn chunk_on_page(
     let (value_id, seq, data) = read_chunk(&tuple, id_type).map_err(place)?;
     let inserted = fate(&tuple, transactions);
     let data = ChunkData::new(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
-    Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
+    let stored_size = data.stored_size() as u64;
+    Ok(Some(Chunk { tid, value_id, seq, inserted, data, stored_size }))
 }
 
 /// All chunks of the value `value_id` on a page, including dead ones.

@@ -286,7 +286,8 @@ impl LiveChunks {
     ) -> Result<Vec<Chunk>, StoreError> {
         let (name, id_type) = self.name(relation).await?;
         let sql = format!(
-            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data \
+            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data, \
+                    pg_catalog.pg_column_size(chunk_data) \
              FROM {name} WHERE {}",
             condition(id_type.name())
         );
@@ -326,7 +327,8 @@ impl LiveChunks {
         let (name, _) = self.name(relation).await?;
         self.savepoint().await?;
         let sql = format!(
-            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data \
+            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data, \
+                    pg_catalog.pg_column_size(chunk_data) \
              FROM {name} WHERE chunk_id = '{value_id}' ORDER BY chunk_seq"
         );
         let connection = Arc::clone(&self.connection);
@@ -399,13 +401,18 @@ fn names(row: &Row) -> Result<(String, String, bool), LiveError> {
 }
 
 fn chunk(row: &Row) -> Result<Chunk, LiveError> {
+    let data: Vec<u8> = row.try_get(3)?;
+    // of a compressed chunk, which the server returns decompressed, including its headers
+    let stored = u64::from(row.try_get::<_, i32>(4)?.unsigned_abs());
+    let raw = data.len() as u64;
+    let stored_size = if stored < raw { stored.saturating_sub(8) } else { raw };
     Ok(Chunk {
         tid: address(row.try_get(0)?)?,
         value_id: value_id(row.try_get(1)?),
         seq: row.try_get(2)?,
         inserted: Fate::Committed,
-        // The server returns compressed chunks decompressed.
-        data: ChunkData::Plain(row.try_get(3)?),
+        data: ChunkData::Plain(data),
+        stored_size,
     })
 }
 

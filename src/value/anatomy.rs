@@ -386,7 +386,7 @@ fn chunk_anatomy(chunk: &Chunk) -> ChunkAnatomy {
         tid: chunk.tid,
         seq: chunk.seq,
         ctid: chunk.tid.to_string(),
-        bytes: chunk.data.stored_size() as u64,
+        bytes: chunk.stored_size,
         method: match &chunk.data {
             ChunkData::Plain(_) => None,
             ChunkData::Compressed { tc_info, .. } => {

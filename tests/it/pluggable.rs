@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use toast_format::codec::Method;
 use toast_format::model::sql::Shape;
 use toastctl::retoast::sql::Target;
@@ -107,6 +107,28 @@ fn every_value_is_the_files(database: &Database<'_>, tables: &[Table]) {
         }
     }
     assert!(values > 300 && orphans > 10 && kinds.len() > 4, "{values}, {orphans}, {kinds:?}");
+}
+
+/// Sizes and shares of keys, whether read from a server or from its files.
+fn every_key_is_the_files(database: &Database<'_>, tables: &[Table]) {
+    let mut documents = 0;
+    for Table { name, dir } in tables.iter().filter(|table| table.name.starts_with("json_")) {
+        let words = ["keys", "--format", "json"];
+        let live = inspect(database, &[&words[..], &[name.as_str()]].concat());
+        let files = inspect_files(dir.path(), &words);
+        assert_eq!(live.code, files.code, "{name}: {}{}", live.stderr, files.stderr);
+        let [live, files] = [live, files].map(|done| {
+            let report: Value = serde_json::from_str(&done.stdout).unwrap();
+            let column = &report["columns"][0];
+            let keys = column["keys"].as_array().unwrap().iter();
+            let keys: Vec<Value> =
+                keys.map(|key| json!([key["path"], key["bytes"], key["stored_bytes"]])).collect();
+            json!([column["documents"], column["raw_bytes"], column["stored_bytes"], keys])
+        });
+        assert_eq!(live, files, "{name}");
+        documents += live[0]["estimate"].as_u64().unwrap();
+    }
+    assert!(documents > 100, "{documents}");
 }
 
 /// Values of dead rows need chunks that no statement gives any more.
@@ -298,6 +320,7 @@ fn a_stand_in_is_read_live_as_its_files_are_and_planned_for() {
     standin::make_toasters(&database, &standin::meta(&captures[0]).pg_toaster);
     let tables = standin::transplant(&database, &captures);
     every_value_is_the_files(&database, &tables);
+    every_key_is_the_files(&database, &tables);
     values_of_dead_rows_are_put_together(&database, &tables);
     plans_are_made_and_nothing_is_changed(&database);
     a_toaster_is_searched_for_in_the_whole_database(&database, &tables);

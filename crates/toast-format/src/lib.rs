@@ -84,6 +84,7 @@
 //!     seq: seq as i32,
 //!     inserted: Fate::Committed,
 //!     data: ChunkData::Plain(data.to_vec()),
+//!     stored_size: data.len() as u64,
 //! };
 //! let chunk_size = page.toast_max_chunk_size() as usize;
 //! let chunks: Vec<Chunk> = stored.chunks(chunk_size).enumerate().map(chunk).collect();

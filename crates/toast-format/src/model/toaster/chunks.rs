@@ -86,6 +86,8 @@ pub struct Chunk {
     pub inserted: Fate,
     /// `chunk_data`: its part of the value.
     pub data: ChunkData,
+    /// Its size in the tuple, without varlena headers: servers give `data` decompressed.
+    pub stored_size: u64,
 }
 
 /// Why chunks could not be read; the message contains the location.
@@ -132,7 +134,7 @@ impl<S> CountedChunks<'_, S> {
 
     fn count(&mut self, chunks: &[Chunk]) {
         self.chunks += chunks.len() as u64;
-        self.bytes += chunks.iter().map(|chunk| chunk.data.stored_size() as u64).sum::<u64>();
+        self.bytes += chunks.iter().map(|chunk| chunk.stored_size).sum::<u64>();
     }
 }
 
@@ -259,6 +261,7 @@ mod tests {
             tid: ItemPointer { block: BlockNumber(block), item: 1 },
             value_id: ValueId(7),
             seq,
+            stored_size: 0,
             inserted: Fate::Committed,
             data: ChunkData::Plain(Vec::new()),
         };

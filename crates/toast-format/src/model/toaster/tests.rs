@@ -30,8 +30,10 @@ fn tid(item: u16) -> ItemPointer {
 impl Memory {
     fn with(mut self, seq: i32, data: &[u8]) -> Memory {
         let tid = tid(self.0.len() as u16 + 1);
+        let stored_size = data.len() as u64;
         let data = ChunkData::Plain(data.to_vec());
-        self.0.push(Chunk { tid, value_id: VALUE, seq, inserted: Fate::Committed, data });
+        let inserted = Fate::Committed;
+        self.0.push(Chunk { tid, value_id: VALUE, seq, inserted, data, stored_size });
         self
     }
 
