@@ -178,6 +178,41 @@ fn colours_are_for_terminals() {
 }
 
 #[test]
+fn the_formats_that_help_offers_are_those_that_are_printed() {
+    let database = with_pageinspect("formats");
+    database.psql("CREATE TABLE t (id int PRIMARY KEY, v jsonb); INSERT INTO t SELECT i, '{\"a\": 1}' FROM generate_series(1, 100) i");
+    let lz4: &[&str] = &["-c", "v", "--toaster", "lz4", "--dry-run"];
+    for (verb, words) in [
+        ("inspect", &[][..]),
+        ("check", &[]),
+        ("keys", &[]),
+        ("value", &[]),
+        ("advise-threshold", &[]),
+        ("retoast", lz4),
+        ("compact", &["--dry-run"]),
+        ("reindex", &["--dry-run"]),
+    ] {
+        let help = run(toastctl().args([verb, "-?"])).ok();
+        let line = help.lines().find(|line| line.contains("--format FORMAT")).unwrap();
+        for format in ["table", "json", "jsonl", "csv", "markdown", "html", "openmetrics", "nagios"]
+        {
+            let offered =
+                line.ends_with("...") || line.split([' ', ',']).any(|word| word == format);
+            let mut command = toastctl();
+            command.args([verb, "t", "-d", &database.url(), "--format", format]).args(words);
+            let done = run(&mut command);
+            let is_refused = done.stderr.contains("'--format <FORMAT>'")
+                || done.stderr.contains(" is not available for ");
+            assert_eq!(is_refused, !offered, "{verb} {format}: {}", done.stderr);
+            // check has a line for each finding there
+            if offered && (verb, format) != ("check", "jsonl") {
+                assert_ne!(done.stdout, "", "{verb} {format}: {}", done.stderr);
+            }
+        }
+    }
+}
+
+#[test]
 fn names_in_hints_can_be_typed_and_a_column_in_a_name_is_recognized() {
     let database = with_pageinspect("typed");
     database.psql(
