@@ -528,7 +528,7 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::TupleOfBindings, 2),
     (Habit::BoundClosure, 151),
     (Habit::EmptyName, 17),
-    (Habit::ShortDoc, 147),
+    (Habit::ShortDoc, 146),
 ];
 
 #[derive(Debug, Clone, Copy)]
