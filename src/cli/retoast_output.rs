@@ -63,6 +63,10 @@ impl RetoastOutput {
             }
             Err(RunError::Output(error)) => return terminal::unwritable(&error),
         };
+        let departs = departure.as_ref().is_some_and(|departure| !departure.unused);
+        let is_left = departs
+            || self.failed.contains(&Failed::stopped())
+            || self.citus.iter().any(|citus| !citus.missing.is_empty());
         // what was requested is no error
         self.failed.retain(|failed| *failed != Failed::stopped());
         self.tables.sort_by_key(|swept| swept.position);
@@ -81,7 +85,7 @@ impl RetoastOutput {
             departure,
             citus: self.citus,
         };
-        let exit = Exit::from(of_run(&report, stopped));
+        let exit = Exit::from(of_run(&report, stopped && is_left));
         let ended = worst.map_or(exit, |worst| worst.max(exit));
         report.exit_code = ended.code();
         let is_empty = report.tables.is_empty() && report.departure.is_none();
@@ -131,7 +135,11 @@ fn run_with_report(command: &str, report: &Report) -> io::Result<()> {
     let status = child.wait()?;
     match written {
         Err(error) if !terminal::is_closed_pipe(&error) => Err(error),
-        _ if !status.success() => Err(io::Error::other(status.to_string())),
+        _ if !status.success() => Err(io::Error::other(match status.code() {
+            Some(127) => "it ended with exit code 127 (command not found)".to_owned(),
+            Some(code) => format!("it ended with exit code {code}"),
+            None => status.to_string(),
+        })),
         _ => Ok(()),
     }
 }

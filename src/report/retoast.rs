@@ -157,6 +157,9 @@ fn end(table: &TableReport) -> String {
             "nothing to do: no index is bloated".to_owned()
         }
         (Outcome::Planned, ..) => "dry run: nothing was changed".to_owned(),
+        (Outcome::Failed, ..) if table.common.is_lost => {
+            "failed: the connection was lost".to_owned()
+        }
         (Outcome::Failed, ..) => "failed: stopped by an error".to_owned(),
         (_, _, Remaining::Indexes(number)) => {
             format!("incomplete: {} could not be rebuilt or dropped", counted(number as u64, "index"))
@@ -470,7 +473,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     let worst = tables.iter().filter(|table| table.outcome == outcome).count();
     let of_them = if worst < tables.len() { format!("{worst} ") } else { String::new() };
     let before = size(sum(tables, |table| table.common.before.sum()));
-    let after = size(sum(tables, |table| table.common.after.sum()));
+    let after = if tables.iter().any(|table| table.common.is_lost) {
+        "an unknown size".to_owned()
+    } else {
+        size(sum(tables, |table| table.common.after.sum()))
+    };
     let time = duration(Duration::from_millis(sum(tables, |table| table.common.effort.elapsed_ms)));
     let mut net = format!("{name}: {of_them}{}: ", in_a_word(outcome, tables));
     if tables.iter().all(|table| is_unchanged(table)) {
@@ -481,9 +488,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         } else {
             format!("{} {} ", rows_done(tables, outcome), done_to(tables))
         };
-        let wal = size(sum(tables, |table| table.common.effort.wal_bytes));
+        let wal: Option<u64> = tables.iter().map(|table| table.common.effort.wal_bytes).sum();
+        let wal = wal.map(|wal| format!(", while the server wrote {} of WAL", size(wal)));
         net.push_str(&format!(
-            "{before} before, {after} now (heap, TOAST, indexes); {rows}in {time}, while the server wrote {wal} of WAL; "
+            "{before} before, {after} now (heap, TOAST, indexes); {rows}in {time}{}; ",
+            wal.unwrap_or_default()
         ));
     }
     let of_indexes = sum(tables, retoast_indexes::spare);
@@ -638,7 +647,8 @@ fn size_grid(table: &TableReport) -> Grid {
         Head::number("After", 0),
     ]);
     for (part, before, peak, after) in parts {
-        sizes.row(vec![part.into(), size(before), size(peak), size(after)]);
+        let after = if table.common.is_lost { "not known".into() } else { size(after) };
+        sizes.row(vec![part.into(), size(before), size(peak), after]);
     }
     sizes
 }
@@ -681,12 +691,15 @@ fn work_lines(table: &TableReport, document: &mut Document) {
         _ => String::new(),
     };
     let work = format!(
-        "work: {} (longest {} ms{waited}), {}, {}{retries}, {} of the server's WAL, {:.1} s",
+        "work: {} (longest {} ms{waited}), {}, {}{retries}, {}, {:.1} s",
         counted(table.common.effort.batches, "transaction"),
         table.common.effort.longest_batch_ms,
         counted(table.common.effort.scans, "scan"),
         counted(table.common.effort.vacuums, "vacuum"),
-        size(table.common.effort.wal_bytes),
+        table.common.effort.wal_bytes.map_or_else(
+            || "the server's WAL not known".to_owned(),
+            |wal| format!("{} of the server's WAL", size(wal))
+        ),
         table.common.effort.elapsed_ms as f64 / 1000.0
     );
     document.line(&work, 6);
@@ -824,11 +837,14 @@ fn forecast(forecast: &Forecast) -> String {
 
 /// The expected figures next to the actual ones.
 fn compared(predicted: &Predicted) -> String {
+    let wal = size(predicted.wal_bytes.all.estimate);
+    let growth = size(predicted.growth_bytes.all.estimate);
+    let Some(actual) = predicted.wal_bytes_actual else {
+        return format!("expected: {wal} of WAL, growth {growth} (actual figures not known)");
+    };
     format!(
-        "expected: {} of WAL ({} actual), growth {} ({} actual)",
-        size(predicted.wal_bytes.all.estimate),
-        size(predicted.wal_bytes_actual),
-        size(predicted.growth_bytes.all.estimate),
+        "expected: {wal} of WAL ({} actual), growth {growth} ({} actual)",
+        size(actual),
         size(predicted.growth_bytes_actual)
     )
 }

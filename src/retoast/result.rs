@@ -235,8 +235,9 @@ pub struct Effort {
     pub course: Vec<CoursePoint>,
     /// Replication slots lost during the run because the server removed WAL that they needed.
     pub slots_lost: Vec<String>,
-    /// WAL written by all sessions during the run, but not while it waited for others, in bytes.
-    pub wal_bytes: u64,
+    /// WAL written by all sessions during the run, but not while it waited for others, in bytes; null if the connection was
+    /// lost before it could be measured.
+    pub wal_bytes: Option<u64>,
     /// How long it took, in milliseconds.
     pub elapsed_ms: u64,
 }
@@ -261,7 +262,7 @@ impl AddAssign for Effort {
         }
         let ms = self.elapsed_ms;
         let bytes = self.course.last().map_or(0, |point| point.bytes);
-        let wal = self.wal_bytes;
+        let wal = self.wal_bytes.unwrap_or_default();
         self.course.extend(later.course.into_iter().map(|point| CoursePoint {
             ms: point.ms + ms,
             bytes: point.bytes + bytes,
@@ -269,7 +270,7 @@ impl AddAssign for Effort {
             ..point
         }));
         self.slots_lost.extend(later.slots_lost);
-        self.wal_bytes += later.wal_bytes;
+        self.wal_bytes = self.wal_bytes.zip(later.wal_bytes).map(|(one, other)| one + other);
         self.elapsed_ms += later.elapsed_ms;
     }
 }
@@ -310,6 +311,9 @@ pub struct Common {
     pub notes: Vec<String>,
     /// Whether a wait for other sessions that was too long (max-wait) ended the work.
     pub gave_up: bool,
+    /// Whether it ended with the connection, so that the sizes are not the last ones.
+    #[serde(skip)]
+    pub(crate) is_lost: bool,
 }
 
 impl Common {
@@ -435,8 +439,8 @@ pub struct Predicted {
     pub seconds_actual: u64,
     /// The expected WAL, in bytes.
     pub wal_bytes: Forecast,
-    /// WAL written by all sessions during the run.
-    pub wal_bytes_actual: u64,
+    /// WAL written by all sessions during the run; null if it is not known.
+    pub wal_bytes_actual: Option<u64>,
     /// The largest expected growth of table, TOAST relation and indexes, in bytes.
     pub growth_bytes: Forecast,
     /// By how much they were larger at their largest.

@@ -141,7 +141,7 @@ pub enum RunEnd {
     Stopped,
 }
 
-/// How a run ended, which is how its worst part ended; `stopped`: a stop was requested, at whatever point.
+/// How a run ended, which is how its worst part ended; `stopped`: by a stop before all was begun.
 pub fn of_run(report: &Report, stopped: bool) -> RunEnd {
     let tables = report.tables.iter().map(|table| match table.outcome {
         Outcome::Complete | Outcome::Planned | Outcome::Held

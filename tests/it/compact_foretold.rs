@@ -91,7 +91,7 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str, checkpoints: 
         let of_all = wal(all.iter().flatten().map(|said| said.wal_bytes));
         near(of_all[0], least, 0.1, PAGE, &shape);
         near(of_all[1], most, 0.1, PAGE, &shape);
-        let written = happened.wal_bytes as f64;
+        let written = happened.wal_bytes.unwrap() as f64;
         eprintln!(
             "{shape}: WAL: {low} to {high}, {least} to {most} of inspect, {written}: {:.2} of the least, {:.2} of the most",
             written / low,
@@ -187,7 +187,7 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
         PAGE,
         "gives back",
     );
-    let written = happened.wal_bytes as f64;
+    let written = happened.wal_bytes.unwrap() as f64;
     let foretold: u64 = planned.iter().map(|index| index.wal_expected.unwrap()).sum();
     eprintln!("{foretold} of WAL foretold, {written} written");
     near(foretold as f64, written, 0.05, BESIDES, "WAL");

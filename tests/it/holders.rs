@@ -99,6 +99,13 @@ fn a_lock_in_the_way_is_named_with_its_session_and_its_mode() {
             assert_eq!((lock, stopped.code), ("ACCESS SHARE", Some(0)), "{}", stopped.stderr);
         }
     }
+    // not even what is known of it can be read
+    let holder = Holder::of(&database, "LOCK TABLE t");
+    for verb in [&LZ4[..], &["compact", "t"], &["reindex", "t"]] {
+        let stopped = retoast(&database, &[verb, &["--set", "max-wait=300ms"]].concat());
+        refused(&stopped, 4, &format!("(max-wait): session {} (user postgres, psql, ", holder.pid));
+    }
+    drop(holder);
     database.psql("BEGIN; LOCK TABLE t IN SHARE MODE; PREPARE TRANSACTION 'it''s'");
     let stopped =
         retoast(&database, &["t", "-c", "v", "--toaster", "external", "--set", "max-wait=700ms"]);

@@ -122,14 +122,21 @@ fn a_command_that_fails_changes_nothing_but_the_exit_code() {
     };
     let failed = with("exit 9").exits(1);
     assert!(
-        failed.stderr.contains("error: the command of --set on-end failed: exit status: 9\n"),
+        failed
+            .stderr
+            .contains("error: the command of --set on-end failed: it ended with exit code 9\n"),
         "{failed:?}"
     );
     assert_eq!(json(&failed.stdout)["tables"][0]["outcome"], "complete");
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
     assert_eq!(database.psql(left), "0");
     let unknown = with("/nonexistent/command").exits(1);
-    assert!(unknown.stderr.contains("--set on-end failed: exit status: 127"), "{unknown:?}");
+    assert!(
+        unknown
+            .stderr
+            .contains("--set on-end failed: it ended with exit code 127 (command not found)"),
+        "{unknown:?}"
+    );
     // it need not read what it receives
     let unread: Run = with("true");
     assert_eq!(unread.code, Some(0), "{unread:?}");

@@ -146,6 +146,7 @@ fn who_terminates_its_session_ends_the_run_and_is_told_how_to_go_on() {
     );
     let ended = running.end();
     refused(&ended, 3, "terminating connection due to administrator command");
+    assert!(ended.stdout.contains("\"wal_bytes\": null"), "{}", ended.stdout);
     let hint = "HINT:  What was committed stays; to continue: ";
     assert!(ended.stderr.contains(hint), "{}", ended.stderr);
     assert!(ended.stderr.contains("t -c v --toaster lz4 --allow triggers"), "{}", ended.stderr);

@@ -27,7 +27,7 @@ use crate::retoast::plan::{RunForecast, Sizes};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
 use crate::server::holders::{self, Holder};
-use crate::server::{Connection, LiveError};
+use crate::server::{Connection, LiveError, locks};
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
 
@@ -891,6 +891,33 @@ impl<'a> Throttle<'a> {
         Ok(gave_up.map(|(Rewrite { table, text }, waited)| {
             Message::error(patience::gave_up(waited, &text)).about(table)
         }))
+    }
+
+    /// Reports who has locked a table so that it cannot be read, and returns that once it has lasted as long as the user
+    /// allows. A table that is not locked is waited for without end.
+    pub(crate) async fn locked_out(&self, table: Oid) -> Message {
+        let began = Instant::now();
+        let mut is_told = false;
+        loop {
+            let left = self.patience.limit().map(|most| most.saturating_sub(began.elapsed()));
+            let left = left.filter(|left| !left.is_zero()).unwrap_or(POLL);
+            tokio::time::sleep(left.min(POLL)).await;
+            let ours = self.measuring.own_processes();
+            let found = self.measuring.read(async |c| {
+                let holder = holders::of_table(c.client(), table, &ours, true).await?;
+                let names = locks::names(c.client(), &[table]).await?;
+                Ok(holder.map(|holder| (names.name(table), holder.text())))
+            });
+            let Ok(Some((name, who))) = found.await else { continue };
+            let waited = began.elapsed();
+            if self.patience.limit().is_some_and(|most| waited >= most) {
+                return Message::error(patience::gave_up(waited, &who)).about(name);
+            }
+            if !is_told {
+                self.listener.note(Some(&name), &Wait::Throttle(who).note());
+                is_told = true;
+            }
+        }
     }
 
     /// Whether a command was rewriting the table when this was last measured.

@@ -22,6 +22,8 @@ pub(crate) struct Results<'a> {
     /// What the next report also says.
     notes: RefCell<Vec<String>>,
     is_incomplete: Cell<bool>,
+    /// Whether a stop has left something that was not begun.
+    is_stopped: Cell<bool>,
 }
 
 impl<'a> Results<'a> {
@@ -32,6 +34,7 @@ impl<'a> Results<'a> {
             failed: RefCell::default(),
             notes: RefCell::default(),
             is_incomplete: Cell::default(),
+            is_stopped: Cell::default(),
         }
     }
 
@@ -53,6 +56,11 @@ impl<'a> Results<'a> {
     pub(crate) fn failed(&self, position: usize, failed: Failed) {
         self.is_incomplete.set(true);
         self.failed.borrow_mut().push((position, failed));
+    }
+
+    /// Records that a stop has left something that was not begun.
+    pub(crate) fn stopped(&self) {
+        self.is_stopped.set(true);
     }
 
     /// Whether a session was lost and not replaced.
@@ -90,6 +98,7 @@ impl<'a> Results<'a> {
         failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
         match self.unwritable.into_inner() {
             Some(error) => Err(RunError::Output(error)),
+            None if self.is_stopped.get() => Err(Failed::stopped().into()),
             None => Ok(()),
         }
     }

@@ -273,6 +273,9 @@ impl TablesRun<'_, '_> {
             self.restore_partitioned(&parents).await;
         }
         worked?;
+        if sessions.stopped() && all.next.get() < tables.len() {
+            results.stopped();
+        }
         if !options.dry_run && !sessions.stopped() {
             self.tell_of_others(&selection, selection.found.len()).await;
         }
@@ -443,9 +446,19 @@ impl TablesRun<'_, '_> {
             for found in together {
                 let looked = preflight
                     .one_of(&mut facts, found.oid, |relation| self.is_wanted(found, relation));
+                let mut too_long = None;
                 // nothing is changed yet, so a lock that others hold need not be waited for after a request to stop
-                let stop = self.sessions.control.stopping().cancelled();
-                match until(stop, slice::from_ref(first), looked).await {
+                let stop = async {
+                    tokio::select! {
+                        () = self.sessions.control.stopping().cancelled() => {}
+                        message = throttle.locked_out(found.oid) => too_long = Some(message),
+                    }
+                };
+                let looked = until(stop, slice::from_ref(first), looked).await;
+                if let Some(message) = too_long {
+                    return Err(RetoastError::Stopped(message.hint("Nothing was changed.")));
+                }
+                match looked {
                     Ok(ready) => tables.extend(ready.inspect(decided)),
                     Err(RetoastError::Refused(message)) => {
                         refused.push(Failed { kind: Kind::Incomplete, message });
@@ -577,7 +590,10 @@ impl TablesRun<'_, '_> {
                     let restore = restore.unwrap_or_default();
                     results.note(format!("set for new partitions: {alter}{restore}"));
                 }
-                Tried::Stopped => break,
+                Tried::Stopped => {
+                    results.stopped();
+                    break;
+                }
                 Tried::NoLock | Tried::TooLong(_) => {
                     let text = "no lock to change the settings: new partitions will not have them";
                     results.message(Message::warning(text).about(name));

@@ -235,6 +235,9 @@ impl Tables<'_, '_> {
         if matches!(error, RetoastError::Live(_)) {
             failed = failed.without_detail();
         }
+        if let Some(report) = &mut report {
+            report.common.is_lost = failed.kind == Kind::Lost;
+        }
         (report, Some(failed))
     }
 

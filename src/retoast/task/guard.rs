@@ -695,7 +695,8 @@ impl<'a> Guard<'a> {
 
     async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
         let written = self.session.wal().await?.saturating_sub(wal);
-        report.effort.wal_bytes = written.saturating_sub(self.session.throttle.wal_of_others());
+        let written = written.saturating_sub(self.session.throttle.wal_of_others());
+        report.effort.wal_bytes = Some(written);
         report.effort.slots_lost = self.session.throttle.slots_lost().await?;
         if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;
@@ -703,7 +704,7 @@ impl<'a> Guard<'a> {
         }
         if let Some(last) = report.effort.course.last_mut() {
             last.size = report.after.sum();
-            last.wal_bytes = report.effort.wal_bytes;
+            last.wal_bytes = written;
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ pub(crate) struct Table {
     pub(crate) longest_lock_wait_ms: u64,
     pub(crate) pauses: Vec<PauseReport>,
     pub(crate) slots_lost: Vec<String>,
-    pub(crate) wal_bytes: u64,
+    pub(crate) wal_bytes: Option<u64>,
     pub(crate) elapsed_ms: u64,
     pub(crate) before: Sizes,
     pub(crate) peak: Sizes,
@@ -147,7 +147,7 @@ pub(crate) struct Foreseen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Predicted {
     pub(crate) wal_bytes: Foreseen,
-    pub(crate) wal_bytes_actual: u64,
+    pub(crate) wal_bytes_actual: Option<u64>,
     pub(crate) growth_bytes: Foreseen,
     pub(crate) growth_bytes_actual: u64,
 }
