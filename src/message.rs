@@ -34,6 +34,14 @@ pub(crate) fn listed<T: AsRef<str>>(names: &[T], most: usize) -> String {
     }
 }
 
+/// The text with a capital first letter.
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Error,

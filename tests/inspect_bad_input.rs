@@ -337,10 +337,10 @@ fn saved_output_of_any_length_takes_little_memory() {
     let cases = [
         ("pages", "get_raw_page\n", pages.as_str(), Some(0)),
         ("one line of JSON", "[", element.as_str(), Some(1)),
-        ("a line without end", "get_raw_page\n", digits.as_str(), Some(1)),
+        ("a line without end", "get_raw_page\n", digits.as_str(), Some(2)),
         ("a row without end", "lp,t_data\n1,\"", "0123456789abcdef\n", None),
-        ("brackets", "", "[", Some(1)),
-        ("no output of pageinspect", "", &("nothing of interest ".repeat(500) + "\n"), Some(1)),
+        ("brackets", "", "[", Some(2)),
+        ("no output of pageinspect", "", &("nothing of interest ".repeat(500) + "\n"), Some(2)),
     ];
     for (what, head, piece, code) in cases {
         // the check reads in the same way

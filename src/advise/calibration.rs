@@ -74,7 +74,9 @@ impl Kept {
     /// # Errors
     /// What is wrong with them.
     pub(crate) fn parse(text: &str) -> Result<Kept, String> {
-        let kept: Kept = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let kept: Kept = serde_json::from_str(text).map_err(|error| {
+            if error.is_eof() { "it is cut" } else { "it was not written by toastctl" }
+        })?;
         if kept.schema == SCHEMA && kept.pricing.is_sound() {
             Ok(kept)
         } else {

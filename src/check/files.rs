@@ -87,6 +87,9 @@ pub fn relation_file(
              start a server on a copy, and check that"
         ));
     }
+    if std::fs::metadata(target.heap).is_ok_and(|file| file.len() == 0) {
+        checked.note("the file is empty");
+    }
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
         checked.note(format!(

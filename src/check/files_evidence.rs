@@ -27,7 +27,7 @@ const TABLE: &str = "mytable";
 const SAVED_ROWS: &str = "mytable_salvaged";
 /// The comment that stands in place of statements.
 const IN_FILES: &str = "No statements: these are files, and whether SQL can still read a value is known by the server alone. If \
-     it starts, check its table. rows.sql has the rows.";
+     it starts, check its table.";
 
 /// The files of a table.
 pub(super) struct FileEvidence<'a> {
@@ -168,7 +168,9 @@ pub(super) fn save(
     // what SQL reads, and what an UPDATE would delete, is not known without a server
     let comments = run.damage.left_over(|_, _| false);
     if !comments.is_empty() {
-        dir.repair(RepairScript::only(vec![commented(IN_FILES)]))?;
+        let rows = if dir.has_values() { " rows.sql has the rows." } else { "" };
+        let text = format!("{IN_FILES}{rows}");
+        dir.repair(RepairScript::only(vec![commented(&text)]))?;
     }
     Ok(dir.repair(RepairScript::only(comments))?)
 }

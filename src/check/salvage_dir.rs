@@ -163,6 +163,8 @@ pub struct SalvageDir {
     nulls: usize,
     /// Whether there are statements, and not only comments.
     has_sql: bool,
+    /// Whether there is either.
+    has_script: bool,
 }
 
 const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
@@ -212,6 +214,7 @@ impl SalvageDir {
             shown: Vec::new(),
             nulls: 0,
             has_sql: false,
+            has_script: false,
         })
     }
 
@@ -299,10 +302,16 @@ impl SalvageDir {
         Saving { dir: self, relation, has_begun: false }
     }
 
+    /// Whether there is anything of values or rows.
+    pub(super) fn has_values(&self) -> bool {
+        self.all > 0 || self.without_row > 0
+    }
+
     /// Writes the SQL that repairs a relation.
     pub(super) fn repair(&mut self, script: RepairScript) -> io::Result<()> {
         self.nulls += script.nulls;
         for statement in script.statements {
+            self.has_script = true;
             self.has_sql |=
                 statement.lines().any(|line| !line.is_empty() && !line.starts_with("--"));
             self.sql.append(format!("{statement}\n").as_bytes())?;
@@ -315,8 +324,9 @@ impl SalvageDir {
 
     /// Says what is in the files, and the first statements.
     pub fn finish(self) -> (String, Vec<String>) {
-        let SalvageDir { dir, saved, all, without_row, parts, mut shown, nulls, has_sql, .. } =
-            self;
+        let has_values = self.has_values();
+        let SalvageDir { dir, saved, all, without_row, parts, mut shown, nulls, .. } = self;
+        let SalvageDir { has_sql, has_script, .. } = self;
         let sql = dir.join("repair.sql");
         if has_sql {
             let values = if nulls == 1 { "value" } else { "values" };
@@ -331,7 +341,12 @@ impl SalvageDir {
             1 => ", and 1 value without a row".to_owned(),
             more => format!(", and {more} values without a row"),
         };
-        if all == 0 && without_row == 0 {
+        if !has_values {
+            // what has nothing in it would be read in vain; a file that stays does no harm
+            let kept = usize::from(has_script);
+            for name in ["repair.sql", "rows.sql", "manifest.jsonl"].iter().skip(kept) {
+                let _ = std::fs::remove_file(dir.join(name));
+            }
             return ("no damaged values: nothing to save".to_owned(), shown);
         }
         let what = if has_sql { "for the SQL" } else { "for why there is no SQL" };

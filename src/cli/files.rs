@@ -7,9 +7,11 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
+use crate::message::capitalized;
 use crate::offline::directory::DirectoryKind;
 use crate::offline::file::RelationFile;
-use crate::offline::other_file::{BEGINNING, OtherFile};
+use crate::offline::other_file::{BEGINNING, OtherFile, is_page};
+use crate::offline::saved::{SavedError, SavedProblem};
 use crate::offline::target::{FileTarget, Misfit, page_size};
 use crate::offline::toastfile;
 use crate::offline::xact::PgXact;
@@ -74,7 +76,10 @@ fn flavors() -> impl TypedValueParser<Value = CustomFlavor> {
         })
     });
     PossibleValuesParser::new(values).map(|name| {
-        CustomFlavor::ALL.into_iter().find(|flavor| flavor.name() == name).unwrap_or_default()
+        CustomFlavor::ALL
+            .into_iter()
+            .find(|flavor| name.eq_ignore_ascii_case(flavor.name()))
+            .unwrap_or_default()
     })
 }
 
@@ -121,7 +126,7 @@ impl FileArgs {
     /// The columns of `--columns`.
     fn columns(&self) -> Result<TupleDesc, Failure> {
         let given = self.file_columns.as_deref().unwrap_or_default();
-        match given.strip_prefix('@') {
+        let desc = match given.strip_prefix('@') {
             None => columns::parse_list(given)
                 .map_err(|error| Failure::usage(format!("--columns: {error}"))),
             Some(path) => {
@@ -129,6 +134,15 @@ impl FileArgs {
                 columns::parse_json(&text)
                     .map_err(|error| Failure::usage(format!("--columns: \"{path}\": {error}")))
             }
+        }?;
+        let mut names: Vec<&str> =
+            desc.attributes.iter().map(|column| column.name.as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => {
+                Err(Failure::usage(format!("--columns: two columns have the name \"{}\"", pair[0])))
+            }
+            None => Ok(desc),
         }
     }
 }
@@ -250,7 +264,18 @@ pub(super) struct SavedText {
 
 /// The failure that a file cannot be read at all.
 pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::usage(format!("could not read \"{name}\": {error}"))
+    let Some(first) = error.get_ref().and_then(|inner| inner.downcast_ref::<SavedError>()) else {
+        return Failure::usage(format!("could not read \"{name}\": {error}"));
+    };
+    let text = format!("\"{name}\" has no output of pageinspect");
+    let failure = match first.problem {
+        SavedProblem::Nothing => Failure::usage(text),
+        _ => Failure::usage(format!("{text}: {first}")),
+    };
+    match first.hint() {
+        Some(hint) => failure.hint(format!("{}.", capitalized(hint))),
+        None => failure,
+    }
 }
 
 /// The order of bytes of a datum or of saved output.
@@ -353,6 +378,10 @@ fn text(path: &Path, mut source: Box<dyn Read>) -> Result<Box<dyn Read>, Failure
             "\"{name}\" is {}, not saved output of pageinspect",
             kind.name()
         ))),
+        None if is_page(&beginning) => {
+            let text = format!("\"{name}\" is a relation file, not saved output of pageinspect");
+            Err(Failure::usage(text).hint("--relation-file reads it."))
+        }
         _ => Ok(Box::new(io::Cursor::new(beginning).chain(source))),
     }
 }

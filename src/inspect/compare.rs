@@ -11,6 +11,7 @@ use super::overview::rank::{Ranking, SortBy, TableLine, name_in};
 use super::overview::{ColumnLine, Extent, LeftOut, RelationLine, TableFigures};
 use super::result::{RelationReport, SCHEMA};
 use crate::findings::finding::Finding;
+use crate::offline::other_file::{BEGINNING, OtherFile};
 use toast_format::model::interval::Amount;
 
 const EXPECTED: &str = "expected what toastctl inspect --format json has printed";
@@ -44,7 +45,8 @@ impl EarlierRuns {
             "expected what toastctl inspect with --all or --targets and --format json has printed";
         let mut runs = BTreeMap::new();
         for line in serde_json::Deserializer::from_slice(bytes).into_iter::<Value>() {
-            let line = line.map_err(|error| format!("is not JSON ({error}): {OF_SEVERAL}"))?;
+            let line =
+                line.map_err(|error| format!("{}: {OF_SEVERAL}", why_no_json(bytes, &error)))?;
             let EarlierLine { schema, target, result } = serde_json::from_value(line)
                 .map_err(|_| format!("is not about several databases: {OF_SEVERAL}"))?;
             if schema != FLEET {
@@ -66,6 +68,15 @@ impl EarlierRuns {
     /// The names of the databases.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
+    }
+}
+
+/// Why these bytes are no JSON, as the continuation of "the file".
+fn why_no_json(bytes: &[u8], error: &serde_json::Error) -> String {
+    match OtherFile::recognize(bytes.get(..BEGINNING).unwrap_or(bytes)) {
+        Some(kind) if kind != OtherFile::Text => format!("is {}", kind.name()),
+        _ if error.is_eof() => format!("is cut (line {})", error.line()),
+        _ => "was not written by toastctl inspect".to_owned(),
     }
 }
 
@@ -104,7 +115,7 @@ impl Earlier {
         let value = match first {
             Some(first) if first.pointer("/schema").and_then(Value::as_str) == Some(FLEET) => first,
             _ => serde_json::from_slice(bytes)
-                .map_err(|error| format!("is not a JSON document ({error}): {EXPECTED}"))?,
+                .map_err(|error| format!("{}: {EXPECTED}", why_no_json(bytes, &error)))?,
         };
         Earlier::of_document(value, Some(database))
     }

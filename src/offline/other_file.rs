@@ -23,13 +23,16 @@ pub(crate) enum OtherFile {
     FreeSpaceMap,
     VisibilityMap,
     CommitStatus,
+    RelationMap,
 }
 
 /// How much of a file is read to recognize it.
 pub(crate) const BEGINNING: usize = 512;
 
 /// First bytes that say what a file is.
-const BEGINNINGS: [(&[u8], OtherFile); 8] = [
+const BEGINNINGS: [(&[u8], OtherFile); 9] = [
+    // RELMAPPER_FILEMAGIC (relmapper.c)
+    (b"\x17\x27\x59\0", OtherFile::RelationMap),
     (b"\x1f\x8b\x08", OtherFile::Gzip),
     (b"\x28\xb5\x2f\xfd", OtherFile::Zstd),
     (b"\x04\x22\x4d\x18", OtherFile::Lz4),
@@ -86,6 +89,7 @@ impl OtherFile {
                 | OtherFile::FreeSpaceMap
                 | OtherFile::VisibilityMap
                 | OtherFile::CommitStatus
+                | OtherFile::RelationMap
         )
     }
 
@@ -108,6 +112,7 @@ impl OtherFile {
             OtherFile::FreeSpaceMap => "a free space map",
             OtherFile::VisibilityMap => "a visibility map",
             OtherFile::CommitStatus => "a file of pg_xact (--xact)",
+            OtherFile::RelationMap => "a relation map (pg_filenode.map)",
         }
     }
 }
@@ -121,7 +126,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Whether `pd_pagesize_version`, in either order of bytes, is that of a page (`bufpage.h`).
-fn is_page(bytes: &[u8]) -> bool {
+pub(crate) fn is_page(bytes: &[u8]) -> bool {
     const VERSION: u16 = 4;
     let Some(word) = u16_at(bytes, 18) else { return false };
     [word, word.swap_bytes()]

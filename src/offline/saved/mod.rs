@@ -29,7 +29,7 @@ use std::io::{self, Read};
 
 use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
 
-pub use error::SavedError;
+pub use error::{SavedError, SavedProblem};
 
 /// A line number, from 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,7 +146,8 @@ const MOST: usize = 1 << 20;
 /// error and is skipped.
 ///
 /// # Errors
-/// The text cannot be read at all. If only a later part cannot be read, the error is passed to `sink`.
+/// The text cannot be read at all, or has no output of pageinspect: the error is then [`SavedError`], the first of those
+/// that were passed to `sink`. If only a later part cannot be read, the error is passed to `sink`.
 pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
     reader::read(text, sink)
 }
@@ -170,6 +171,7 @@ struct SavedOutput<'s> {
     line: LineNumber,
     results: u64,
     errors: u64,
+    first: Option<SavedError>,
     /// Whether the text has results in a format that is not read; this is reported once.
     has_other_format: bool,
 }
@@ -186,7 +188,17 @@ impl SavedOutput<'_> {
             return;
         }
         self.errors += 1;
+        self.first.get_or_insert_with(|| error.clone());
         self.sink.error(error);
+    }
+
+    fn end(self) -> io::Result<()> {
+        match self.first {
+            Some(first) if self.results == 0 => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, first))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

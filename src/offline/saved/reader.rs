@@ -17,6 +17,7 @@ pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> 
             line: LineNumber(1),
             results: 0,
             errors: 0,
+            first: None,
             has_other_format: false,
         },
         ended: true,
@@ -38,7 +39,7 @@ pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> 
         if reader.out.line == LineNumber(1) && begins {
             if piece.starts_with(b"\xff\xfe") || piece.starts_with(b"\xfe\xff") {
                 reader.out.error(SavedProblem::OtherFormat("UTF-16").at(LineNumber(1)));
-                return Ok(());
+                return reader.out.end();
             }
             if piece.starts_with(b"\xef\xbb\xbf") {
                 piece.drain(..3);
@@ -61,7 +62,7 @@ pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> 
         let line = reader.out.line;
         reader.out.error(SavedProblem::Unreadable(error.to_string()).at(line));
     }
-    Ok(())
+    reader.out.end()
 }
 
 /// What is being read.
