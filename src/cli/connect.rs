@@ -138,10 +138,17 @@ impl ConnectionArgs {
         .await;
         match connected {
             Err(ConnectError::NoDatabase { attempts, .. }) => {
+                const SEVERAL: &str = "--targets FILE, or --all, runs on several databases.";
                 let near = similar_database(&resolved, session).await;
-                Err(ConnectError::NoDatabase { attempts, near })
+                let near = near.map(|near| format!("Perhaps you meant the database {near}."));
+                let several = resolved.dbname.contains(',').then(|| SEVERAL.to_owned());
+                Err(ConnectError::NoDatabase { attempts, hint: several.or(near) })
             }
-            made => made,
+            Ok(connection) => {
+                tracing::debug!("connected to {}", connection.server_text());
+                Ok(connection)
+            }
+            failed => failed,
         }
     }
 }

@@ -1,14 +1,28 @@
 //! `-v` and `-vv`: what the program decides, and which statements it sends, on standard error.
 
+use std::fmt;
+use std::time::Instant;
+
 use clap::{ArgAction, Args};
 use tracing::Level;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::{layer, time};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::terminal;
+
+/// The seconds since the beginning, as lines begin with them.
+struct Uptime(Instant);
+
+impl FormatTime for Uptime {
+    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
+        write!(line, "{:.3} s:", self.0.elapsed().as_secs_f64())
+    }
+}
 
 /// How much is told; every verb has it.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -39,7 +53,8 @@ impl VerboseArg {
             .with_writer(|| terminal::PrintableStderr)
             .with_ansi(false)
             .with_target(false)
-            .with_timer(time::uptime());
+            .with_level(false)
+            .with_timer(Uptime(Instant::now()));
         // fails where something else was begun before, which nothing does
         let _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
     }

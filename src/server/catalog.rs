@@ -230,9 +230,12 @@ impl Relation {
     pub(crate) fn toastable_hint(&self, given: &str) -> String {
         let columns = self.toastable().filter_map(|index| self.desc.attributes.get(index));
         let names: Vec<String> = columns.map(|column| column.name.clone()).collect();
-        // one letter is near to any other
         let near = similar(given, &names).first().copied();
-        let near = near.filter(|near| given.chars().count() > 2 && *near != given);
+        let near = near.filter(|near| *near != given);
+        let parts: Vec<&str> = given.split(',').map(str::trim).collect();
+        if parts.len() > 1 && parts.iter().all(|part| names.iter().any(|name| name == part)) {
+            return format!("Each column takes an option of its own: -c {}.", parts.join(" -c "));
+        }
         match (near, names.is_empty()) {
             (Some(near), _) if given.trim_matches('"') == near => {
                 format!("Names are given without quotation marks, here {near}.")

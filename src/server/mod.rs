@@ -81,7 +81,7 @@ use std::borrow::Cow;
 
 use connect::{StatementError, server_message};
 use tokio_postgres::Row;
-use tokio_postgres::error::DbError;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 
 use crate::message::Message;
@@ -132,6 +132,9 @@ pub enum LiveError {
     /// A result with an unexpected shape.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
+    /// The answer of a user's query that should be true or false.
+    #[error("it returned \"{0}\" instead of true or false")]
+    NoTruth(String),
     /// The connection ended while the server read a value that it may have crashed on.
     #[error("{0}")]
     Crashed(String),
@@ -229,9 +232,16 @@ impl From<&LiveError> for Message {
 fn said_by_server(said: &DbError) -> Message {
     Message {
         detail: said.detail().map(str::to_owned),
-        hints: said.hint().map(str::to_owned).into_iter().collect(),
+        hints: said.hint().or_else(|| timed_out(said)).map(str::to_owned).into_iter().collect(),
         ..Message::error(format!("{}:  {}", said.severity(), said.message()))
     }
+}
+
+/// What helps if the server's own limit of time ended a statement, which its message says.
+fn timed_out(said: &DbError) -> Option<&'static str> {
+    let is_limit = said.code() == &SqlState::QUERY_CANCELED && said.message().contains("timeout");
+    is_limit
+        .then_some("PGOPTIONS='-c statement_timeout=0' lets statements run as long as they need.")
 }
 
 /// OIDs as a parameter of type `oid[]`.

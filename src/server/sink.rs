@@ -74,8 +74,7 @@ impl From<&ConnectError> for Failed {
             ConnectError::Usage { message, hint } => {
                 Message { hints: hint.iter().cloned().collect(), ..Message::error(message) }
             }
-            ConnectError::NoDatabase { near: Some(near), .. } => {
-                let hint = format!("Perhaps you meant the database {near}.");
+            ConnectError::NoDatabase { hint: Some(hint), .. } => {
                 Message::error(error.to_string()).hint(hint)
             }
             other => Message::error(other.to_string()),

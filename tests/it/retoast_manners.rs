@@ -190,7 +190,7 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     let wrong =
         |query: &str| retoast(&database, &[&LZ4[..], &["--throttle-query", query]].concat());
     refused(&wrong("SELECT nothing"), 1, "column \"nothing\" does not exist");
-    refused(&wrong("SELECT 'much'"), 1, "it returned \"much\", and must return true or false");
+    refused(&wrong("SELECT 'much'"), 1, "it returned \"much\" instead of true or false");
     refused(&wrong("CREATE TABLE trace ()"), 1, "read-only transaction");
 }
 

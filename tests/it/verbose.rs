@@ -33,7 +33,7 @@ fn told(database: &Database<'_>, arguments: &[&str]) -> Run {
 /// Decisions are told in words, not as values of Rust.
 #[track_caller]
 fn no_rust(told: &str) {
-    for line in told.lines().filter(|line| line.contains("DEBUG")) {
+    for line in told.lines().filter(|line| line.contains(" s: ") && !line.contains(" ms")) {
         for sign in ["Some(", "None", " { ", "[\"", "Oid(", "::", "Interval"] {
             assert!(!line.contains(sign), "{line}");
         }
@@ -63,9 +63,9 @@ fn each_statement_is_told_with_its_time_and_the_output_is_the_same() {
             assert_eq!(quiet, all, "{verb:?}");
         }
         assert_eq!(quiet.stdout.lines().count(), all.stdout.lines().count(), "{verb:?}");
-        assert!(!quiet.stderr.contains("DEBUG") && !quiet.stderr.contains(" ms: "), "{quiet:?}");
-        assert!(decisions.stderr.contains("DEBUG connected, "), "{}", decisions.stderr);
-        assert!(decisions.stderr.contains("DEBUG t: 1 relation, OID "), "{}", decisions.stderr);
+        assert!(!quiet.stderr.contains(" s: ") && !quiet.stderr.contains(" ms: "), "{quiet:?}");
+        assert!(decisions.stderr.contains(" s: connected to PostgreSQL "), "{}", decisions.stderr);
+        assert!(decisions.stderr.contains(" s: t: 1 relation, OID "), "{}", decisions.stderr);
         no_rust(&decisions.stderr);
         let decided = match verb[0] {
             "inspect" => "blocks are read, on ",
@@ -74,11 +74,11 @@ fn each_statement_is_told_with_its_time_and_the_output_is_the_same() {
         };
         assert!(decisions.stderr.contains(decided), "{}", decisions.stderr);
         assert!(!decisions.stderr.contains("SELECT"), "{}", decisions.stderr);
-        assert!(all.stderr.contains("DEBUG connected, "), "{}", all.stderr);
+        assert!(all.stderr.contains(" s: connected to PostgreSQL "), "{}", all.stderr);
         let statement = |line: &str| {
             let (before, sql) = line.split_once(" ms: ")?;
             let ms: f64 = before.rsplit_once(' ')?.1.parse().ok()?;
-            (before.contains("TRACE") && ms >= 0.0).then(|| sql.to_owned())
+            (before.contains(" s: ") && ms >= 0.0).then(|| sql.to_owned())
         };
         let statements: Vec<String> = all.stderr.lines().filter_map(statement).collect();
         assert!(statements.len() > 10, "{}", all.stderr);
@@ -114,13 +114,13 @@ fn a_sweep_tells_its_batches_and_errors_by_their_codes() {
     let swept = told(&database, &arguments);
     assert_eq!(swept.code, Some(1), "{}", swept.stderr);
     for expected in [
-        "DEBUG public.t: lz4 of v; settings are changed; ",
-        "DEBUG public.t: job 0: a batch of ",
+        " s: public.t: lz4 of v; settings are changed; ",
+        " s: public.t: job 0: a batch of ",
         " ms: prepare WITH done AS (UPDATE ONLY",
         " ms: WITH done AS (UPDATE ONLY",
         ", error P0001: WITH done AS (UPDATE ONLY",
         " ms: (the user's own query)",
-        "DEBUG public.t: the end: ",
+        " s: public.t: the end: ",
     ] {
         assert!(swept.stderr.contains(expected), "{expected}: {}", swept.stderr);
     }

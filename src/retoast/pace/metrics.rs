@@ -204,9 +204,7 @@ pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError
     match first_field(connection, sql).await?.as_deref() {
         Some("t") => Ok(true),
         Some("f") | None => Ok(false),
-        Some(other) => Err(LiveError::Unexpected(format!(
-            "it returned \"{other}\", and must return true or false"
-        ))),
+        Some(other) => Err(LiveError::NoTruth(other.to_owned())),
     }
 }
 

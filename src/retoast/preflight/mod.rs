@@ -581,9 +581,9 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
         ),
         RelationKind::MaterializedView => refused(format!(
             "{name} is a materialized view, whose rows cannot be updated\n\
-             HINT:  Convert the tables that it reads, then REFRESH it: values are copied compressed as they are. Only \
-             values that its query computes follow the settings of ALTER MATERIALIZED VIEW. REFRESH also rebuilds its \
-             files and indexes."
+             HINT:  REFRESH MATERIALIZED VIEW rebuilds its files and indexes. To convert values, convert the tables that \
+             it reads, then REFRESH it: values are copied compressed as they are. Only values that its query computes \
+             follow the settings of ALTER MATERIALIZED VIEW."
         )),
         RelationKind::Toast => refused(format!("{name} is a TOAST relation")),
     }

@@ -122,7 +122,7 @@ async fn try_targets(resolved: &Resolved) -> Result<(Raw, Host), ConnectError> {
                     Ok(raw) => return Ok((raw, narrowed(target, address))),
                     Err(RefusalKind::Unreachable | RefusalKind::Unwanted) => {}
                     Err(RefusalKind::NoDatabase) => {
-                        return Err(ConnectError::NoDatabase { attempts, near: None });
+                        return Err(ConnectError::NoDatabase { attempts, hint: None });
                     }
                     Err(kind) => {
                         let needs_password = kind == RefusalKind::NeedsPassword;

@@ -9,13 +9,26 @@ const URI_PREFIXES: [&str; 2] = ["postgresql://", "postgres://"];
 
 /// Whether `dbname` is a connection string rather than the name of a database.
 pub fn is_connection_string(dbname: &str) -> bool {
-    uri_rest(dbname).is_some() || dbname.contains('=')
+    uri_rest(dbname).is_some() || dbname.contains('=') || is_of_other_kind(dbname)
 }
+
+/// Whether it is a URL of something else, which may hold a password: `mysql://`, `jdbc:`.
+pub(crate) fn is_of_other_kind(text: &str) -> bool {
+    uri_rest(text).is_none()
+        && text.split_once(':').is_some_and(|(scheme, rest)| {
+            let is_word = scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+            is_word && !scheme.is_empty() && (rest.starts_with("//") || scheme == "jdbc")
+        })
+}
+
+/// The connection strings that there are.
+pub(crate) const KINDS: &str =
+    "Write postgresql://USER@HOST:PORT/DATABASE, or 'host=HOST port=PORT dbname=DATABASE'.";
 
 /// Whether a word that should be something else begins as a connection string does.
 pub(crate) fn begins_connection_string(word: &str) -> bool {
     let keyword = word.split_once('=').map(|(keyword, _)| keyword.trim());
-    uri_rest(word).is_some() || keyword.is_some_and(is_keyword)
+    uri_rest(word).is_some() || is_of_other_kind(word) || keyword.is_some_and(is_keyword)
 }
 
 /// Parses a connection string of either kind.
@@ -25,6 +38,9 @@ pub(crate) fn begins_connection_string(word: &str) -> bool {
 pub(crate) fn parse(text: &str) -> Result<Params, ConnectError> {
     match uri_rest(text) {
         Some(rest) => parse_uri(rest),
+        None if is_of_other_kind(text) => {
+            Err(ConnectError::usage_with_hint("the connection string is of an unknown kind", KINDS))
+        }
         None => parse_pairs(text),
     }
 }

@@ -33,8 +33,8 @@ pub enum ConnectError {
     NoDatabase {
         /// One message for each attempt, as printed by psql.
         attempts: Vec<String>,
-        /// A database that may have been meant.
-        near: Option<String>,
+        /// What may have been meant.
+        hint: Option<String>,
     },
     /// The connection was made, but the server refused its settings.
     #[error("{0}")]

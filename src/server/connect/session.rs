@@ -88,9 +88,6 @@ impl Connection {
                 let options = connection.resolved.driver.get_options();
                 connection.settings =
                     connection.session.settings(version, options, has_citus.unwrap_or(false));
-                let encrypted =
-                    if connection.tls.is_some() { "encrypted" } else { "not encrypted" };
-                tracing::debug!("connected, {encrypted}, server version {version}");
                 Ok(connection)
             }
             Err(error) => match connection.explain(&error).await {
@@ -100,6 +97,12 @@ impl Connection {
                 other => Err(ConnectError::Session(other.to_string())),
             },
         }
+    }
+
+    /// The server's version and whether the connection is encrypted, in words.
+    pub(crate) fn server_text(&self) -> String {
+        let encrypted = if self.tls.is_some() { "encrypted" } else { "not encrypted" };
+        format!("PostgreSQL {}.{}, {encrypted}", self.version / 10_000, self.version % 10_000)
     }
 
     /// host:port of the server, or the directory of the socket and the port.
