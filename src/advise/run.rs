@@ -73,6 +73,9 @@ async fn all_with_citus(
         .reading(async || select_within(Reach::Nodes, connection, database, tables, &[]).await)
         .await;
     let mut found = found.map_err(|error| Failed::from(&error))?;
+    if tables.is_empty() && found.found.is_empty() && found.on_nodes.is_empty() {
+        output.message(Message::notice(format!("database \"{database}\" has no tables")));
+    }
     let mut sharded = shards::tables(advisor, &found.on_nodes, address).await?;
     if sharded.is_empty() && found.found.is_empty() && !found.on_nodes.is_empty() {
         let message = "the metadata of Citus has no shard of this table";

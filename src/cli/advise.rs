@@ -191,6 +191,16 @@ pub(super) fn run(args: &AdviseArgs, ui: &Ui) -> Result<Exit, Failure> {
     if args.weights.prices.is_some() && args.weights.optimize != Optimize::Balanced {
         return Err(Failure::usage("--prices applies only to --optimize balanced"));
     }
+    let (_, methods) = args.policy.all();
+    let twice = args.toaster.iter().find(|toaster| {
+        toaster.method().is_some_and(|method| methods.contains(&MethodChoice::One(method)))
+    });
+    if let Some(method) = twice.and_then(|toaster| toaster.method()) {
+        let name = method.name();
+        return Err(Failure::usage(format!(
+            "--method {name} has no effect: --toaster compares it"
+        )));
+    }
     let alone =
         [("--emit", args.emit.is_some()), ("--calibration", args.calibration.file.is_some())];
     Fleet::new("advise-threshold", &args.fleet, &args.connection, 1).run(

@@ -331,7 +331,8 @@ pub(super) fn count<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
 ) -> Result<T, String> {
     let number = text.trim().parse().ok().filter(|number| (LEAST..=MOST).contains(number));
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-        if MOST == UNLIMITED {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        if MOST == UNLIMITED && !is_number {
             format!("expected a whole number of at least {LEAST}")
         } else {
             format!("expected a whole number from {LEAST} to {MOST}")
@@ -345,7 +346,8 @@ const SIZE: &str = "expected a size in kB, MB, GB or TB, such as 512MB";
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" | "bytes" => 0,
+        "b" | "bytes" => 0,
+        "" if number == "0" => 0,
         "kb" => 10,
         "mb" => 20,
         "gb" => 30,
@@ -438,10 +440,10 @@ mod tests {
 
     #[test]
     fn sizes_take_the_units_of_postgresql() {
-        assert_eq!(size("8192"), Ok(8192));
+        assert_eq!((size("8192 bytes"), size("0")), (Ok(8192), Ok(0)));
         assert_eq!(size("1.5 MB"), Ok(3 << 19));
         assert_eq!(size("2GB"), Ok(2 << 30));
-        for bad in ["", "MB", "1 PB", "-1", "1..2", "99999999TB"] {
+        for bad in ["", "10", "MB", "1 PB", "-1", "1..2", "99999999TB"] {
             assert!(size(bad).unwrap_err().starts_with("expected a size in kB"), "{bad}");
         }
     }

@@ -1,7 +1,18 @@
 //! Options that cannot be used together: what to do instead.
 
 /// Pairs of options, each of one and each of the other list. ONE and OTHER in a hint stand for the two that were given.
-const CONFLICTS: [(&[&str], &[&str], &str); 11] = [
+const CONFLICTS: [(&[&str], &[&str], &str); 14] = [
+    (
+        &["--dbname"],
+        &["--dbname"],
+        "--targets FILE runs on several databases, and --all on all of the server.",
+    ),
+    (&["--quiet"], &["--verbose..."], "-q says less and -v says more: leave out one of them."),
+    (
+        &["--emit"],
+        &["--format"],
+        "--emit prints nothing but the SQL or the command: leave out --format.",
+    ),
     (
         &["--explain"],
         &["--policy", "--method"],
@@ -113,6 +124,6 @@ mod tests {
         let hint = conflict("--details", "--max-time <TIME>").unwrap();
         assert!(hint.starts_with("--max-time is for the overview"), "{hint}");
         assert!(hint.contains("which --details prints"), "{hint}");
-        assert_eq!(conflict("--quiet", "--verbose..."), None);
+        assert_eq!(conflict("--quiet", "--port <PORT>"), None);
     }
 }

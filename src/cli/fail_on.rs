@@ -210,7 +210,7 @@ mod tests {
         let over = |limit| Test::Figure(Figure::FreeSpace, Operator::Over, limit);
         assert_eq!(test("free_space>100MB"), over(104_857_600.0));
         assert_eq!(test(" free_space > 100 MB "), over(104_857_600.0));
-        assert_eq!(test("free_space>8192"), over(8192.0));
+        assert_eq!(test("free_space>8192bytes"), over(8192.0));
         let ratio = Test::Figure(Figure::FreeRatio, Operator::AtLeast, 0.3);
         assert_eq!([test("free_ratio>=30%"), test("free_ratio >= 0.3")], [ratio; 2]);
         assert_eq!(test("tables<=5"), Test::Figure(Figure::Tables, Operator::AtMost, 5.0));

@@ -221,6 +221,8 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     }
     let verbs: Vec<String> =
         root.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    let lower = about.to_lowercase();
+    let about = if verbs.contains(&lower) { &lower } else { about };
     let Some(command) = root.find_subcommand_mut(about) else {
         if let Some(entry) = entry(about, width) {
             return Ok(entry);

@@ -74,6 +74,7 @@ pub struct KeysArgs {
         value_parser = PossibleValuesParser::new(["sql"]).map(|_| Emit::Sql),
         hide_possible_values = true,
         requires = "extract",
+        conflicts_with = "format",
         help_heading = "Columns of their own"
     )]
     emit: Option<Emit>,

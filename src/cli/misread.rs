@@ -10,20 +10,49 @@ use super::arguments::{unit, with_unit};
 use super::files::directory_error;
 use super::mistakes::{FILES, SERVER_ONLY};
 use crate::message::Message;
-use crate::server::connect::begins_connection_string;
+use crate::server::connect::{KINDS, begins_connection_string, is_of_other_kind};
 
 /// The error for a command line in which a word was probably not meant as the name of a table.
 pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message> {
     let (verb, given) = matches.subcommand()?;
     let tables = tables(given);
+    if tables.iter().any(|table| is_of_other_kind(table)) {
+        let text = "a connection string of an unknown kind was given where a table is expected";
+        return Some(Message::error(text).hint(KINDS));
+    }
+    if tables.iter().any(|table| table.trim().is_empty()) {
+        let text = "the name of a table is empty";
+        return Some(Message::error(text).hint("Is a variable of the shell not set?"));
+    }
+    if let Some(message) = port_in_host(given) {
+        return Some(message);
+    }
     if tables.iter().any(|table| begins_connection_string(table)) {
         let text = "a connection string was given where a table is expected";
         return Some(Message::error(text).hint(format!("-d takes it: toastctl {verb} -d STRING.")));
     }
-    if let Some(message) = tables.iter().find_map(|table| directory(table, verb)) {
+    if let Some(message) = separate_unit(words, &tables) {
         return Some(message);
     }
-    if let Some(message) = separate_unit(words, &tables) {
+    let command = Cli::command();
+    let options = command.find_subcommand(verb)?.get_arguments();
+    for option in options.filter(|option| option.is_require_equals_set()) {
+        let Some(name) = option.get_long() else { continue };
+        let values = option.get_possible_values();
+        let after = words.windows(2).find(|pair| pair[0] == format!("--{name}"));
+        let Some([_, word]) = after.filter(|pair| tables.contains(&pair[1].as_str())) else {
+            continue;
+        };
+        let is_value = is_meant_as_value(name, word, &values) || reads_files(given);
+        if is_value || tables.first() != Some(&word.as_str()) {
+            let text =
+                format!("\"{word}\" after --{name} would be a table: a value needs an equals sign");
+            let hint =
+                format!("Write --{name}={word}; a table \"{word}\" is named before the options.");
+            return Some(Message::error(text).hint(hint));
+        }
+    }
+    if let Some(message) = tables.iter().find_map(|table| directory(table, verb)) {
         return Some(message);
     }
     if let Some(file) = tables.iter().find(|table| is_file(table)) {
@@ -36,24 +65,23 @@ pub(super) fn misread(matches: &ArgMatches, words: &[String]) -> Option<Message>
         };
         return Some(Message::error(format!("\"{file}\" is a file, not a table")).hint(hint));
     }
-    let command = Cli::command();
-    let options = command.find_subcommand(verb)?.get_arguments();
-    for option in options.filter(|option| option.is_require_equals_set()) {
-        let Some(name) = option.get_long() else { continue };
-        let values = option.get_possible_values();
-        let after = words.windows(2).find(|pair| pair[0] == format!("--{name}"));
-        let Some([_, word]) = after.filter(|pair| tables.contains(&pair[1].as_str())) else {
-            continue;
-        };
-        if is_meant_as_value(name, word, &values) || tables.first() != Some(&word.as_str()) {
-            let text =
-                format!("\"{word}\" after --{name} would be a table: a value needs an equals sign");
-            let hint =
-                format!("Write --{name}={word}; a table \"{word}\" is named before the options.");
-            return Some(Message::error(text).hint(hint));
-        }
-    }
     None
+}
+
+/// Whether files are read, and so no tables.
+fn reads_files(given: &ArgMatches) -> bool {
+    ["relation_file", "pageinspect"].iter().any(|id| given.try_contains_id(id).unwrap_or_default())
+}
+
+/// The error for a host that was given with its port.
+fn port_in_host(given: &ArgMatches) -> Option<Message> {
+    let mut hosts = given.try_get_raw("host").ok()??;
+    let (host, port) = hosts.next()?.to_str()?.split_once(':')?;
+    if host.is_empty() || port.is_empty() || !port.chars().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    let text = "a host was given with its port";
+    Some(Message::error(text).hint(format!("-p gives the port: -h {host} -p {port}.")))
 }
 
 /// The error for a directory that was given as a table.
@@ -111,7 +139,7 @@ fn tables(given: &ArgMatches) -> Vec<&str> {
 /// Whether a word after this option is probably its value: one that it accepts, a path, or an encoding.
 fn is_meant_as_value(option: &str, word: &str, values: &[PossibleValue]) -> bool {
     values.iter().any(|value| value.matches(word, false))
-        || word.contains('/')
+        || option == "reassemble" && (word.contains('/') || Path::new(word).is_dir())
         || option == "deep" && is_encoding(word)
 }
 

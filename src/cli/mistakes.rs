@@ -4,15 +4,16 @@ use std::path::Path;
 
 use clap::builder::PossibleValue;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, CommandFactory};
+use clap::{Arg, ArgAction, CommandFactory};
 
 use super::arguments::{split, unit, with_unit};
 use super::conflicts::conflict;
 use super::{Cli, files, settings};
-use crate::message::{Message, Severity};
+use crate::message::{Message, Severity, capitalized};
 
 /// Verbs that other tools have, each with what does the same here.
-const OTHER_VERBS: [(&[&str], &str); 8] = [
+const OTHER_VERBS: [(&[&str], &str); 9] = [
+    (&["man"], "toastctl help VERB shows the manual page of a verb."),
     (
         &["repack", "squeeze", "shrink", "cluster"],
         "toastctl compact TABLE returns free space in place; toastctl reindex TABLE rebuilds bloated indexes.",
@@ -230,7 +231,9 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
             None => {
                 // clap begins its message with the severity
                 let line = line.trim_start_matches(Severity::Error.prefix());
-                lines.push(line.replace("subcommand", "verb"));
+                lines.push(once(
+                    &line.replace("subcommand", "verb").replace("verbose...", "verbose"),
+                ));
             }
         }
     }
@@ -242,18 +245,18 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
                     .then(|| format!("A verb comes first, as in: toastctl inspect {word}"))
             })
         }
-        ErrorKind::UnknownArgument => {
-            before_verb(argument, verb, words).or_else(|| unknown_option(argument, verb, words))
-        }
+        ErrorKind::UnknownArgument => before_verb(argument, verb, words)
+            .or_else(|| long_option(verb, words))
+            .or_else(|| unknown_option(argument, verb, words)),
         ErrorKind::MissingRequiredArgument => {
             if let Some(message) = unusable_file(&text, words) {
                 return message;
             }
-            missing(&text, verb)
+            missing(&text, verb, words)
         }
         ErrorKind::ArgumentConflict => conflict(argument, context(error, ContextKind::PriorArg)),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
-            other_value(argument, verb, context(error, ContextKind::InvalidValue))
+            other_value(argument, verb, context(error, ContextKind::InvalidValue), words)
         }
         _ => None,
     }
@@ -269,6 +272,15 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
     Message { hints, ..Message::error(lines.join("\n")) }
 }
 
+/// A line of clap's message without the value that its cause repeats: `invalid value 'X' for '--o': invalid o "X": why`.
+fn once(line: &str) -> String {
+    let cause = line.split_once("': ").filter(|(_, cause)| cause.starts_with("invalid "));
+    match cause.and_then(|(what, cause)| Some((what, cause.split_once("\": ")?.1))) {
+        Some((what, why)) => format!("{what}': {why}"),
+        None => line.to_owned(),
+    }
+}
+
 /// A word of the command line that the error is about.
 fn context(error: &clap::Error, kind: ContextKind) -> &str {
     match error.get(kind) {
@@ -282,7 +294,13 @@ fn other_verb(word: &str) -> Option<String> {
     if word.starts_with('\\') {
         return Some(format!("{word} is a command of psql; toastctl inspect lists the tables."));
     }
+    if word.contains(char::is_whitespace) {
+        return Some("toastctl runs no SQL; toastctl help lists what it does.".to_owned());
+    }
     let word = word.to_ascii_lowercase();
+    if Cli::command().find_subcommand(&word).is_some() {
+        return Some(format!("Verbs are in lower case: toastctl {word}."));
+    }
     let found = OTHER_VERBS.iter().find(|(verbs, _)| verbs.contains(&word.as_str()));
     found.map(|(_, hint)| (*hint).to_owned())
 }
@@ -301,6 +319,14 @@ fn unusable_file(text: &str, words: &[String]) -> Option<Message> {
     Some(failure?.message)
 }
 
+/// Options that only relation files have, each with what to do instead.
+const OF_FILES_ONLY: [(&str, &str); 4] = [
+    ("--toast-file", "--relation-file names the table's own file, which is missing."),
+    ("--xact", "--xact is for files; a server knows itself which transactions were committed."),
+    ("--checksums", "--checksums is for files; a server verifies checksums itself."),
+    ("--ignore-checksums", "--ignore-checksums is for files; a server verifies checksums itself."),
+];
+
 /// The value of an option in a command line.
 fn value_of<'a>(option: &str, words: &'a [String]) -> Option<&'a str> {
     let at = words.iter().position(|word| {
@@ -311,7 +337,17 @@ fn value_of<'a>(option: &str, words: &'a [String]) -> Option<&'a str> {
 }
 
 /// What an argument is for that another one requires, or which values it has.
-fn missing(text: &str, verb: &str) -> Option<String> {
+fn missing(text: &str, verb: &str, words: &[String]) -> Option<String> {
+    if text.contains("--all|--targets") {
+        const SEVERAL: &str = "--max-connections is for --all or --targets: add one of them.";
+        return Some(SEVERAL.to_owned());
+    }
+    let of_files = OF_FILES_ONLY.iter().find(|(option, _)| words.iter().any(|word| word == option));
+    if let Some((_, hint)) = of_files
+        && text.contains("--relation-file")
+    {
+        return Some((*hint).to_owned());
+    }
     if text.contains("--columns") {
         const COLUMNS: &str =
             "A file has no names and types: --columns 'id int4, doc jsonb' gives them.";
@@ -333,7 +369,7 @@ fn missing(text: &str, verb: &str) -> Option<String> {
 }
 
 /// What to write instead of a value that an option does not have.
-fn other_value(argument: &str, verb: &str, value: &str) -> Option<String> {
+fn other_value(argument: &str, verb: &str, value: &str, words: &[String]) -> Option<String> {
     let option = argument.split(' ').next()?;
     let word = value.to_ascii_lowercase();
     let found = OTHER_VALUES
@@ -341,6 +377,12 @@ fn other_value(argument: &str, verb: &str, value: &str) -> Option<String> {
         .find(|(name, words, _)| *name == option && words.contains(&word.as_str()));
     if let Some((_, _, hint)) = found {
         return Some((*hint).to_owned());
+    }
+    let at = words.iter().position(|word| word.ends_with(value));
+    if value.ends_with(|last: char| last.is_ascii_digit())
+        && let Some(unit) = at.and_then(|at| unit(words.get(at + 1)?))
+    {
+        return Some(format!("Write {option} {}", with_unit(value, unit)));
     }
     let (number, given) = split(value);
     if let Some(unit) = unit(given).filter(|unit| !number.is_empty() && *unit != given) {
@@ -375,6 +417,16 @@ fn before_verb(option: &str, verb: &str, words: &[String]) -> Option<String> {
     }
     let shown = shown(before.iter().chain(after));
     Some(format!("Options follow the verb: toastctl {verb}{shown}"))
+}
+
+/// An option of the verb that was given with one dash.
+fn long_option(verb: &str, words: &[String]) -> Option<String> {
+    let root = Cli::command();
+    let known = root.find_subcommand(verb)?.get_arguments().filter_map(Arg::get_long);
+    let names: Vec<&str> = known.filter(|name| name.len() > 1).collect();
+    let given = words.iter().filter_map(|word| word.strip_prefix('-'));
+    let name = given.filter_map(|word| word.split('=').next()).find(|name| names.contains(name))?;
+    Some(format!("Long options have two dashes: --{name}."))
 }
 
 /// Words of a command line to be repeated; those that may be connection strings with passwords are left out.
@@ -414,13 +466,6 @@ fn unknown_option(option: &str, verb: &str, words: &[String]) -> Option<String> 
     });
     (verb.is_empty() && is_of_inspect)
         .then(|| format!("A verb comes first, as in: toastctl inspect{}", shown(words.iter())))
-}
-
-fn capitalized(text: &str) -> String {
-    let mut characters = text.chars();
-    characters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 #[cfg(test)]

@@ -91,10 +91,11 @@ pub enum Verb {
     Completions(completions::CompletionsArgs),
 }
 
-/// The argument in a help that does not add its default, which the texts name where it matters.
+/// The argument in a help that does not add its default, which the texts name where it matters; words are values in any
+/// case.
 fn without_default(arg: Arg) -> Arg {
     let takes_values = arg.get_action().takes_values();
-    if takes_values { arg.hide_default_value(true) } else { arg }
+    if takes_values { arg.hide_default_value(true).ignore_case(true) } else { arg }
 }
 
 /// The command line; where it makes no sense the process ends, and the user knows why.

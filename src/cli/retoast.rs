@@ -1,7 +1,7 @@
 //! `toastctl retoast`: its arguments, and what they ask for; and the run of each verb that writes.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -204,6 +204,14 @@ async fn write_to(
     output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
 }
 
+/// Whether a text begins with a date or a time.
+fn is_date(text: &str) -> bool {
+    let (first, rest) = text.split_once(['-', ':']).unwrap_or_default();
+    [first, rest.get(..2).unwrap_or_default()]
+        .iter()
+        .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// What the arguments say.
 ///
 /// # Errors
@@ -231,6 +239,10 @@ fn request(args: &RetoastArgs, settings: &Settings) -> Result<Request, Failure> 
         let text = "--policy requires --jobs 1: values pass through a temporary table, which only one session can see";
         let hint = "--set parallel-tables=N converts several tables at the same time.";
         return Err(Failure::usage(text).hint(hint));
+    }
+    if let Some(path) = args.since.as_deref().and_then(Path::to_str).filter(|path| is_date(path)) {
+        return Err(Failure::usage("--since takes a file, not a date")
+            .hint(format!("./{path} is such a file.")));
     }
     if settings.enforce && (!settings.alter || args.from_toaster.is_some()) {
         return Err(Failure::usage(
@@ -353,6 +365,17 @@ fn convert(
     policy: Option<(Policy, Option<MethodChoice>)>,
     settings: &Settings,
 ) -> Result<ConvertRequest, Failure> {
+    if let Some(ToasterArg::Named(name)) = &args.toaster
+        && let Some((storage, method)) = name.split_once('=')
+        && Toaster::ALL.iter().any(|known| known.name() == storage)
+    {
+        return Err(Failure::usage(format!(
+            "there is no compression method \"{method}\" for {storage}"
+        ))
+        .hint(
+            "--toaster main=lz4 and main=pglz choose one; external stores values uncompressed.",
+        ));
+    }
     let goal = match (&args.toaster, policy) {
         (Some(_), _) if settings.new_values.is_some() => {
             return Err(Failure::usage(

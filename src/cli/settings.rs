@@ -56,7 +56,7 @@ pub struct RunArgs {
     ///
     /// It runs once a second in a read-only session. `toastctl help throttle` has queries for active sessions, WAL, old
     /// snapshots, the time of day, and the existence of a file or of rows in a table.
-    #[arg(hide_short_help = true, long, value_name = "SQL", help_heading = "Pace")]
+    #[arg(hide_short_help = true, long, value_name = "SQL", value_parser = query, help_heading = "Pace")]
     throttle_query: Option<String>,
 
     /// Remember progress in this file
@@ -151,6 +151,11 @@ pub enum NewValues {
     External,
     /// New values are compressed if possible, but not while retoast is rewriting rows
     Extended,
+}
+
+/// A query, and not what is left of one if a variable of the shell is not set.
+fn query(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("the query is empty".into()) } else { Ok(text.to_owned()) }
 }
 
 /// Which verb settings are for.

@@ -134,7 +134,15 @@ pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
     let ui = &ui.in_format(args.format.format);
     args.order.check(args.datum.is_some() || args.saved.is_given())?;
     if args.format.format == Format::Html {
-        return Err(Failure::usage("--format html is not available for value"));
+        return Err(Failure::usage("--format html is not available for value")
+            .hint(format!("Available: {FORMATS}.")));
+    }
+    if let Some(Some(path)) = &args.reassemble
+        && path.is_file()
+    {
+        let path = path.display();
+        let text = format!("--reassemble: \"{path}\" is a file: a directory is expected");
+        return Err(Failure::usage(text));
     }
     if let Some(hex) = &args.datum {
         return datum(args, ui, hex);
@@ -180,6 +188,9 @@ fn wrong_datum(error: impl std::fmt::Display) -> Failure {
 
 fn datum(args: &ValueArgs, ui: &Ui, hex: &str) -> Result<Exit, Failure> {
     let bytes = toast_format::disk::hex::parse_datum(hex).map_err(wrong_datum)?;
+    if bytes.is_empty() {
+        return Err(wrong_datum("the value is empty"));
+    }
     let (row, used) = offline::datum(&bytes, args.order.order()).map_err(wrong_datum)?;
     let mut rows = args.rows(ui);
     let written = rows.write(&row);

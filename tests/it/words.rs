@@ -59,6 +59,8 @@ fn an_empty_database_says_so() {
     assert_eq!((found.code, found.stdout.as_str()), (Some(0), ""));
     let said = format!("toastctl: notice: database \"{}\" has no tables\n", database.name());
     assert_eq!(found.stderr, said);
+    let advised = run(toastctl().args(["advise-threshold", "-d", &database.conninfo()])).exits(0);
+    assert_eq!(advised.stderr, said);
     let report: Printed<Overview> = inspect("json").exits(0).report();
     assert!(report.relations.is_empty(), "{report}");
 }
@@ -251,8 +253,8 @@ fn the_hint_about_a_materialized_view_helps() {
          CREATE MATERIALIZED VIEW mvart AS SELECT id, body, body || '' AS anew FROM art",
     );
     let refusal = retoast(&database, &["mvart", "-c", "body", "--toaster", "lz4"]);
-    refused(&refusal, 1, "HINT:  Convert the tables that it reads, then REFRESH it: ");
-    assert!(refusal.stderr.contains("REFRESH also rebuilds its files and indexes."));
+    refused(&refusal, 1, "HINT:  REFRESH MATERIALIZED VIEW rebuilds its files and indexes.");
+    assert!(refusal.stderr.contains("convert the tables that it reads, then REFRESH it: "));
     // what would be refused is not advised
     database.psql(
         "CREATE MATERIALIZED VIEW wide AS SELECT id, body || body AS t FROM art WITH NO DATA",
@@ -288,7 +290,8 @@ fn mistake(database: &Database<'_>, code: i32, words: &[&str], said: &[&str]) {
     let mut command = toastctl();
     command.args(words);
     let is_without = |word: &&str| {
-        word.contains("-file") || ["--pageinspect", "-d", "--targets", "completions"].contains(word)
+        word.contains("-file")
+            || ["--pageinspect", "--datum", "-d", "--targets", "completions"].contains(word)
     };
     if !words.iter().any(is_without) {
         command.args(["-d", &database.url()]);
@@ -353,7 +356,8 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let misspelt = shop.url().replace("words", "wrods");
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
-    let cases: [(i32, &[&str], &str); 158] = [
+    let several = database.url().replace(&name, "odd,shop");
+    let cases: [(i32, &[&str], &str); 187] = [
         (2, &["inspect", "-T", "orders"], "HINT:  --exclude TABLE leaves out a table"),
         (2, &["check", "--exclude-table=orders"], "HINT:  --exclude TABLE leaves out a table"),
         (2, &["keys", "-T", "orders"], "HINT:  keys takes the tables that are named"),
@@ -387,7 +391,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (
             2,
             &["inspect", "--fail-on", "free_space>1", "gb"],
-            "HINT:  Write --fail-on 'free_space>1GB';",
+            "HINT:  Write --fail-on 'free_space>1GB'\n",
         ),
         (
             2,
@@ -702,7 +706,96 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (2, &["check", "orders", "--salvage", "/etc"], "name a new directory"),
         (2, &["check", "--jobs", "99"], "expected a whole number from 1 to 64"),
         (2, &["check", "--jobs", "-1"], "expected a whole number from 1 to 64"),
-        (2, &["inspect", "--limit", "0"], "expected a whole number of at least 1"),
+        (2, &["inspect", "--limit", "0"], "expected a whole number from 1 to 4294967295"),
+        (2, &["inspect", "--limit", "x"], "expected a whole number of at least 1"),
+        (2, &["inspect", "--sample", "X"], "for '--sample <PART>': expected a part over 0"),
+        (2, &["inspect", "--max-connections", "3"], "HINT:  --max-connections is for --all or"),
+        (2, &["check", "orders", "--xact", "D"], "HINT:  --xact is for files; a server knows"),
+        (2, &["check", "--checksums"], "HINT:  --checksums is for files; a server verifies"),
+        (
+            2,
+            &["value", "--relation-file", "16385", "--columns", "id int", "--reassemble", "left"],
+            "HINT:  Write --reassemble=left; ",
+        ),
+        (2, &["value", "--reassemble", "/tmp", "orders"], "HINT:  Write --reassemble=/tmp; "),
+        (
+            2,
+            &["value", "orders", "--reassemble=/etc/passwd"],
+            "--reassemble: \"/etc/passwd\" is a file: a directory is expected\n",
+        ),
+        (2, &["value", "--datum", "\\x"], "--datum: the value is empty\n"),
+        (2, &["value", "orders", "--format", "html"], "HINT:  Available: table, json, jsonl, "),
+        (2, &["INSPECT", "orders"], "HINT:  Verbs are in lower case: toastctl inspect."),
+        (2, &["man", "inspect"], "HINT:  toastctl help VERB shows the manual page of a verb."),
+        (2, &["SELECT 1"], "HINT:  toastctl runs no SQL; "),
+        (2, &["inspect", ""], "HINT:  Is a variable of the shell not set?"),
+        (
+            2,
+            &["inspect", "-h", "localhost:5432"],
+            "HINT:  -p gives the port: -h localhost -p 5432.",
+        ),
+        (3, &["inspect", "-d", &several], "HINT:  --targets FILE, or --all, runs on several"),
+        (
+            2,
+            &["inspect", "-d", "odd", "-d", "shop"],
+            "HINT:  --targets FILE runs on several databases",
+        ),
+        (
+            2,
+            &["inspect", "-q", "-v"],
+            "HINT:  -q says less and -v says more: leave out one of them.",
+        ),
+        (
+            2,
+            &["keys", "orders", "--extract", "a", "--emit", "sql", "--format", "json"],
+            "HINT:  --emit prints nothing but the SQL or the command: leave out --format.",
+        ),
+        (
+            2,
+            &["advise-threshold", "orders", "--method", "lz4", "--toaster", "lz4"],
+            "--method lz4 has no effect: --toaster compares it\n",
+        ),
+        (
+            1,
+            &["retoast", "orders", "-c", "id,doc", "--toaster", "lz4"],
+            "HINT:  Columns that can be toasted are \"doc\".",
+        ),
+        (
+            2,
+            &[&convert[..], &["-toaster", "lz4"]].concat(),
+            "HINT:  Long options have two dashes: --toaster.",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "main=zstd"]].concat(),
+            "there is no compression method \"zstd\" for main\n",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--throttle-query", " "]].concat(),
+            "for '--throttle-query <SQL>': the query is empty\n",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--since", "2026-01-01"]].concat(),
+            "--since takes a file, not a date\nHINT:  ./2026-01-01 is such a file.",
+        ),
+        (
+            2,
+            &[&convert[..], &["--toaster", "lz4", "--set", "disk-limit=10"]].concat(),
+            "expected a size in kB, MB, GB or TB",
+        ),
+        (2, &["inspect", "--fail-on", "size>10"], "expected a size in kB, MB, GB or TB"),
+        (
+            2,
+            &["inspect", "-d", "mysql://u:open-sesame@localhost/shop"],
+            "the connection string is of an unknown kind\nHINT:  Write postgresql://",
+        ),
+        (
+            2,
+            &["inspect", "jdbc:postgresql://localhost/shop?password=open-sesame"],
+            "a connection string of an unknown kind was given where a table is expected\n",
+        ),
         (
             2,
             &[&convert[..], &["--toaster", "lz4", "--max-time", "soon"]].concat(),
@@ -740,6 +833,7 @@ fn files_of_other_kinds_are_called_what_they_are() {
     let index = file_of("t_pkey");
     let map = file("16384_vm", &[0; 8192]);
     let text = file("passwd", &b"root:x:0:0:root:/root:/bin/bash\n".repeat(400));
+    let relation_map = data.join("global/pg_filenode.map").to_str().unwrap().to_owned();
     let dump = file("shop.dump", b"PGDMP\x01\x0e\x00\x04\x08\x01");
     let columns = ["--columns", "id int, v jsonb"];
     for (path, kind) in [
@@ -749,6 +843,7 @@ fn files_of_other_kinds_are_called_what_they_are() {
         (&index, "is an index"),
         (&map, "is a visibility map"),
         (&dump, "is an archive of pg_dump"),
+        (&relation_map, "is a relation map (pg_filenode.map)"),
         (&text, "is text"),
     ] {
         for verb in ["inspect", "check", "value"] {
@@ -785,8 +880,16 @@ fn files_of_other_kinds_are_called_what_they_are() {
     }
     let missing = ["inspect", "--relation-file", "/nosuch/16385"];
     mistake(&database, 2, &missing, &["could not open file \"/nosuch/16385\": No such file"]);
+    let table = file_of("pg_class");
+    let words = [&["check", "--pageinspect", &table][..], &columns].concat();
+    mistake(&database, 2, &words, &["is a relation file, not saved output of pageinspect"]);
+    let words = [&["check", "--toast-file", &table][..], &columns].concat();
+    mistake(&database, 2, &words, &["HINT:  --relation-file names the table's own file, which"]);
+    let twice = ["inspect", "--relation-file", &text, "--columns", "id int, id text"];
+    mistake(&database, 2, &twice, &["two columns have the name \"id\""]);
     let words = [&["inspect", "--pageinspect", &text][..], &columns].concat();
-    mistake(&database, 1, &words, &["this is not output of pageinspect"]);
+    let none = "has no output of pageinspect\nHINT:  Expected what psql prints for ";
+    mistake(&database, 2, &words, &[none]);
     for columns in ["id int v text", "id int; v text", "id int, n numeric(10,2) v text"] {
         let words = ["inspect", "--relation-file", &text, "--columns", columns];
         mistake(&database, 2, &words, &["a comma is missing after "]);

@@ -159,7 +159,11 @@ fn ratio_parameter(
     default: Ratio,
 ) -> Result<Ratio, SettingsError> {
     let Some(got) = parameter else { return Ok(default) };
-    got.parse().ok().and_then(Ratio::new).ok_or_else(|| SettingsError::Part {
+    let part = match got.strip_suffix('%') {
+        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+        None => got.parse(),
+    };
+    part.ok().and_then(Ratio::new).ok_or_else(|| SettingsError::Part {
         name,
         got: got.into(),
         example: default,
