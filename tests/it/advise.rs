@@ -311,10 +311,10 @@ fn bad_input_is_told_what_is_allowed() {
         @r#"
         2: toastctl: error: invalid value 'sometimes' for '--policy <POLICY>': unknown policy "sometimes": expected always, never, chunk-saving[=chunks], ratio[=part], chunk-floor[=chunks], hybrid[=part] or best
         2: toastctl: error: invalid value 'ratio=1.5' for '--policy <POLICY>': policy "ratio" takes a part of the raw size over 0 and at most 1, got "1.5" (as in ratio=0.95)
-        2: toastctl: error: invalid value '100' for '--target <BYTES>': invalid toast_tuple_target "100": expected a whole number from 128 to 8160
+        2: toastctl: error: invalid value '100' for '--target <BYTES>': expected a whole number from 128 to 8160
         2: toastctl: error: invalid value 'zstd' for '--method <METHOD>': unknown compression method "zstd": expected pglz, lz4 or either
         2: toastctl: error: invalid value 'toast' for '--toaster <STORAGE>': unknown toaster "toast": expected pglz, lz4, external, main[=method], extended or plain
-        2: toastctl: error: invalid value '0%' for '--sample <PART>': invalid sample "0%": expected a part over 0 and up to 100 % (as in 1%), or a number of blocks from 1 (as in "5000 blocks"); a seed can follow (as in 1%,seed=7)
+        2: toastctl: error: invalid value '0%' for '--sample <PART>': expected a part over 0 and up to 100 % (as in 1%), or a number of blocks from 1 (as in "5000 blocks"); a seed can follow (as in 1%,seed=7)
         2: toastctl: error: invalid value '-1' for '--reads-per-write <N>': expected a number of at least 0
         2: toastctl: error: column "id" of relation "public.t" has type integer, whose values have a fixed length and are never toasted
         HINT:  Columns that can be toasted are "v".

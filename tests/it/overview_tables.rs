@@ -331,8 +331,8 @@ fn a_file_that_is_something_else_is_refused_before_tables_are_read() {
     for (path, said) in [
         (kept(temp.path(), "other", inspect(&other, json)), "is about the database"),
         (written("empty", " \n"), "is empty: expected what toastctl inspect"),
-        (written("text", "Table | Column"), "is not a JSON document"),
-        (written("cut", &text[..text.len() / 2]), "is not a JSON document"),
+        (written("text", "Table | Column"), "was not written by toastctl inspect"),
+        (written("cut", &text[..text.len() / 2]), "is cut (line "),
         (written("list", "[]"), "has no field schema"),
         (
             written("old", &text.replace("toastctl.inspect/2", "toastctl.inspect/1")),

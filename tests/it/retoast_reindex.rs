@@ -363,7 +363,8 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     // a busy machine counts dead rows some time after the session has ended
     let dead = "SELECT pg_stat_get_dead_tuples('t'::regclass)";
     database.until(dead, |answer| answer != "0");
-    let report = retoast(&database, &["reindex", "t", "--set", "disk-limit=1000"]).exits(1).table();
+    let report =
+        retoast(&database, &["reindex", "t", "--set", "disk-limit=1000bytes"]).exits(1).table();
     let told = report.index("by_own");
     assert_eq!(told.ended, IndexEnd::Left, "{told}");
     assert!(told.reason().contains("disk-limit is 1000"), "{told}");
