@@ -321,7 +321,7 @@ fn saved_in(
     dir: &std::path::Path,
     owners: &BTreeMap<String, String>,
 ) -> BTreeMap<String, BTreeSet<String>> {
-    let manifest = std::fs::read_to_string(dir.join("manifest.jsonl")).unwrap();
+    let manifest = std::fs::read_to_string(dir.join("manifest.jsonl")).unwrap_or_default();
     let mut saved: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in manifest.lines() {
         let Line { relation, files } = serde_json::from_str(line).unwrap();
@@ -579,7 +579,7 @@ impl Printed {
         args.extend(tables.iter().map(String::as_str));
         let checked = check(database, &args);
         is_up(database);
-        let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
+        let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap_or_default();
         Printed { checked, dir: temp, sql, owners: owners(database) }
     }
 

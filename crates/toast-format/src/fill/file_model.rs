@@ -270,8 +270,8 @@ impl FileModel {
             let high = before.high.min(most.max(end.high)).max(before.estimate);
             return Interval { low: end.low, high, ..before };
         }
-        // near the limit it may also stay as it is
-        if before.estimate < most {
+        // near the limit it may also stay as it is, and a round for the rest of a heap may not pay
+        if before.estimate < most || self.content == Content::Rows {
             end.high = end.high.max(before.high.min(most));
         }
         if rows_have_grown && before.estimate > end.estimate {
