@@ -63,7 +63,7 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     }
     database.psql("VACUUM FULL docs");
     let [heap, toast] = sizes(&database, "docs");
-    // how full pages get hangs on the order in which the batches leave rows
+    // how full pages get hangs on the order in which the batches leave rows, which snapshots of other tests change
     near("heap", by_owner.heap_bytes.estimate, heap, 0.04);
-    near("TOAST", by_owner.toast_bytes.estimate, toast, 0.01);
+    near("TOAST", by_owner.toast_bytes.estimate, toast, 0.02);
 }
