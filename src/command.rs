@@ -6,7 +6,7 @@ use toast_format::model::policy::MethodChoice;
 use toast_format::model::settings::{Settings, TupleTarget};
 use toast_format::model::sql::{
     LONGEST_NAME, is_unprintable, quote_identifier, quote_literal, quote_qualified,
-    shown_qualified, truncated,
+    set_compression, shown_qualified, truncated,
 };
 
 /// A column and its table, by their names in the catalog.
@@ -53,12 +53,11 @@ fn changes(
     wanted: &Settings,
     page: PageSize,
 ) -> Vec<SettingChange> {
-    let column = quote_identifier(column);
     let storage = if wanted.is_stock() { wanted.storage } else { Storage::External };
     let mut changes = Vec::new();
     if storage != present.storage {
         let name = storage.name().to_ascii_uppercase();
-        let action = format!("ALTER COLUMN {column} SET STORAGE {name}");
+        let action = format!("ALTER COLUMN {} SET STORAGE {name}", quote_identifier(column));
         changes.push(SettingChange { action, is_of_column: true });
     }
     let compresses = storage.compresses();
@@ -66,7 +65,7 @@ fn changes(
         && wanted.method != present.method
         && let MethodChoice::One(method) = wanted.method
     {
-        let action = format!("ALTER COLUMN {column} SET COMPRESSION {}", method.name());
+        let action = set_compression(column, Some(method));
         changes.push(SettingChange { action, is_of_column: true });
     }
     if wanted.target != present.target {

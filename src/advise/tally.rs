@@ -544,7 +544,7 @@ impl Tally {
         }
     }
 
-    /// The rows of the block that were added since the last call stand for so many live ones.
+    /// Weights the `rows` added to the block since the last call: together they stand for `live_rows`.
     pub(super) fn end_rows(&mut self, rows: usize, live_rows: usize) {
         let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.rows += live_rows as f64;

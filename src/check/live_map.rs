@@ -317,7 +317,7 @@ impl LiveCheck {
 pub(super) enum EndByIndex {
     Whole,
     Cut(Box<Finding>),
-    /// There is no such index, or it is partial or cannot be read.
+    /// No such index exists, or it is partial or cannot be read.
     Unknown,
 }
 

@@ -64,11 +64,12 @@ impl RetoastOutput {
             Err(RunError::Output(error)) => return terminal::unwritable(&error),
         };
         let departs = departure.as_ref().is_some_and(|departure| !departure.unused);
-        let is_left = departs
-            || self.failed.contains(&Failed::stopped())
-            || self.citus.iter().any(|citus| !citus.missing.is_empty());
         // what was requested is no error
+        let failed = self.failed.len();
         self.failed.retain(|failed| *failed != Failed::stopped());
+        let is_left = departs
+            || self.failed.len() < failed
+            || self.citus.iter().any(|citus| !citus.missing.is_empty());
         self.tables.sort_by_key(|swept| swept.position);
         let mut tables: Vec<TableReport> =
             self.tables.into_iter().map(|swept| swept.report).collect();

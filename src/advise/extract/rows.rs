@@ -542,7 +542,7 @@ impl Extraction {
         self.weigh(rows, live_rows);
     }
 
-    /// The rows of the block that were added since the last call stand for so many live ones.
+    /// Weights the `rows` added to the block since the last call: together they stand for `live_rows`.
     pub(crate) fn end_part(&mut self, rows: usize, live_rows: usize) {
         self.tally.end_rows(rows, live_rows);
         self.weigh(rows, live_rows);

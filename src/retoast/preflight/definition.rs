@@ -15,7 +15,7 @@ use crate::server::{Client, Connection, LiveError};
 use toast_format::codec::Method;
 use toast_format::disk::{Attribute, Oid, Storage, TupleDesc};
 use toast_format::judge::toaster::{Changes, ToasterChange};
-use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::sql::{quote_identifier, quote_literal, set_compression};
 
 /// The facts that determine how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -404,8 +404,7 @@ impl Settings {
                 parts.push(format!("ALTER COLUMN {name} SET STORAGE {}", then.storage.name()));
             }
             if then.own_method != now.own_method {
-                let method = then.own_method.map_or("default", Method::name);
-                parts.push(format!("ALTER COLUMN {name} SET COMPRESSION {method}"));
+                parts.push(set_compression(&now.name, then.own_method));
             }
         }
         if self.target != now.target {

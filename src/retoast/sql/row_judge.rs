@@ -3,7 +3,7 @@
 use super::{Target, at_addresses};
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::TupleTarget;
-use toast_format::model::sql::quote_identifier;
+use toast_format::model::sql::{quote_identifier, set_compression};
 
 /// Empties the temporary table.
 pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
@@ -20,7 +20,7 @@ pub fn make_row_judge(
     for column in targets {
         let name = quote_identifier(&column.name);
         parts.push(format!("ALTER COLUMN {name} SET STORAGE {}", toaster.storage().name()));
-        parts.push(format!("ALTER COLUMN {name} SET COMPRESSION {}", column.method.name()));
+        parts.push(set_compression(&column.name, Some(column.method)));
     }
     format!(
         "DROP TABLE IF EXISTS pg_temp.toastctl_judge; \

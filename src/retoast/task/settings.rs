@@ -12,9 +12,8 @@ use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveError;
-use toast_format::codec::Method;
 use toast_format::judge::toaster::Changes;
-use toast_format::model::sql::{quote_identifier, quote_qualified};
+use toast_format::model::sql::{quote_qualified, set_compression};
 
 /// How often a sweep restores settings that another session has changed.
 const MOST_SET_RIGHT: u32 = 5;
@@ -99,9 +98,7 @@ impl Guard<'_> {
                 .iter()
                 .any(|(name, method)| *name == column.name && column.compression != Some(*method));
             if is_compressed_otherwise {
-                let method = column.compression.map_or("default", Method::name);
-                let name = quote_identifier(&column.name);
-                methods.push(format!("ALTER COLUMN {name} SET COMPRESSION {method}"));
+                methods.push(set_compression(&column.name, column.compression));
             }
             if is_stored_otherwise || is_compressed_otherwise {
                 columns.push(column.name.as_str());

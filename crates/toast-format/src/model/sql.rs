@@ -235,6 +235,12 @@ impl Field {
     }
 }
 
+/// The action of ALTER TABLE that sets the compression method of a column; without one, the server's default.
+pub fn set_compression(column: &str, method: Option<Method>) -> String {
+    let method = method.map_or("default", Method::name);
+    format!("ALTER COLUMN {} SET COMPRESSION {method}", quote_identifier(column))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
