@@ -365,7 +365,7 @@ impl<'a> ColumnSample<'a> {
         let present = if self.variants.present == defaults { all.first() } else { None };
         let Some(defaults) = default.or(present).map(|one| one.weighed) else { return };
         for candidate in all {
-            candidate.weighed.measure_by(&defaults, goal);
+            candidate.weighed.measure_by(&defaults, &candidate.figures, goal);
         }
     }
 
@@ -637,6 +637,7 @@ impl RecommendationReport {
                 command::sql(sample.target(), partition_names, present, &chosen.settings, page)
             }),
             value: chosen.map_or(1.0, |chosen| chosen.weighed.gain_left()),
+            best: recommendation.best,
             command: changed.map_or_else(Vec::new, |chosen| chosen.command(sample)),
             after_bytes: changed.map_or_else(
                 || Interval::exact(read.files().total_bytes),

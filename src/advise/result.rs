@@ -519,6 +519,9 @@ pub struct RecommendationReport {
     /// What counts, as a part of today's: the lower the better.
     #[serde(skip)]
     pub(super) value: f64,
+    /// Index of the best candidate of those in proportion, of which the reasons speak, worth a command or not.
+    #[serde(skip)]
+    pub(crate) best: Option<usize>,
 }
 
 impl RecommendationReport {

@@ -586,20 +586,10 @@ impl AdvisedColumn<'_> {
     }
 }
 
-/// The candidate that is advised, otherwise the one with the smallest fresh files.
+/// The candidate that is advised, otherwise the best of the others, of which the reasons speak.
 fn worth_showing(report: &Report) -> Option<&CandidateReport> {
-    let others: Vec<&CandidateReport> =
-        report.candidates.iter().filter(|c| !c.marks.today).collect();
-    match others.iter().find(|c| c.marks.recommended) {
-        Some(advised) => Some(advised),
-        None => {
-            others.into_iter().min_by(|one, other| fresh_bytes(one).total_cmp(&fresh_bytes(other)))
-        }
-    }
-}
-
-fn fresh_bytes(candidate: &CandidateReport) -> f64 {
-    candidate.figures.files.total_bytes.value.estimate
+    let advised = report.candidates.iter().find(|c| c.marks.recommended && !c.marks.today);
+    advised.or_else(|| report.candidates.get(report.recommendation.best?))
 }
 
 fn ranking(reports: &[&Report]) -> Grid {
