@@ -157,8 +157,8 @@ pub struct FileSizes {
 /// What a column takes and costs with some settings.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, schemars::JsonSchema)]
 pub struct Figures {
-    /// The files as VACUUM FULL would leave them: without dead rows and free space. Changes are against today's values
-    /// in files written in the same way.
+    /// The files without dead rows and free space, filled as INSERT fills them. VACUUM FULL never goes back to a page that
+    /// has room, and leaves some percent more. Changes are against today's values in files written in the same way.
     #[serde(rename = "after_vacuum_full")]
     pub files: FileSizes,
     /// Buffers that a scan of the table visits that does not need the column.
