@@ -358,7 +358,7 @@ fn tables_grid(overview: &Overview) -> Grid {
         Head::number("Free", 0),
         Head::number("Rows", 6),
         Head::number(counter, 0),
-        Head::number("Vacuum", 5),
+        Head::number("Last vacuum", 5),
         Head::number("Findings", 1),
     ]);
     for table in &overview.tables {
@@ -423,7 +423,7 @@ fn table_cells(figures: &TableFigures, by: SortBy) -> [String; 9] {
         cell(figures.unused_bytes.as_ref(), about_size),
         rows.unwrap_or_default(),
         optional_number(counter),
-        figures.vacuum_age_seconds.map_or_else(|| "none".to_owned(), age),
+        figures.vacuum_age_seconds.map_or_else(|| "none".to_owned(), |s| age(s) + " ago"),
         optional_number(figures.findings),
     ]
 }

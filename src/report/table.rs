@@ -380,8 +380,9 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// A yellow that is readable on a light background too.
+/// A yellow and a green that are readable on a light background too.
 pub(crate) const DARK_YELLOW: Ansi256Color = Ansi256Color(136);
+const DARK_GREEN: Ansi256Color = Ansi256Color(28);
 
 impl Tone {
     /// The class of an element of a page.
@@ -398,7 +399,7 @@ impl Tone {
     pub(super) fn styled(self, words: &str) -> String {
         let style = match self {
             Tone::Heading => anstyle::Style::new().bold(),
-            Tone::Good => AnsiColor::Green.on_default(),
+            Tone::Good => DARK_GREEN.on_default(),
             Tone::Warning => DARK_YELLOW.on_default().bold(),
             Tone::Bad => AnsiColor::Red.on_default().bold(),
         };
