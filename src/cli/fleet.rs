@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 
 use super::connect::{
     Connection, ConnectionArgs, OfFleet, SessionOptions, ThisProcess, is_connection_string,
 };
 use super::exit::{Exit, Failure};
-use super::retoast_output::command_line;
+use super::retoast_output::to_continue;
 use super::terminal::{self, ClusterReaders, Kept, Notices, TargetRun, Ui};
 use crate::drive::sites::{Limits, Pending, Step, each_site, in_thread};
 use crate::message::Message;
@@ -28,6 +27,7 @@ use crate::report::fleet::{SCHEMA, TargetOutput, TargetReport, Writer};
 use crate::report::nagios::State;
 use crate::report::overview::View;
 use crate::report::units::counted;
+use crate::retoast::listener::Control;
 use crate::retoast::memory;
 use crate::retoast::memory::finished::Finished;
 use crate::server::sink::Failed;
@@ -247,12 +247,11 @@ impl Fleet<'_> {
         if !outcomes.into_iter().all(|outcome| printer.print(outcome)) {
             waiting.clear();
         }
-        let stop = CancellationToken::new();
+        let stop = Arc::new(Control::default());
         let shared = Shared { finished, ..Shared::default() };
         let visits = Visits { fleet: self, ui, verb, stop: &stop, shared: Mutex::new(shared) };
         let interrupt = async {
-            ui.stopped(self.writes.as_ref().and_then(|writes| writes.max_time)).await;
-            stop.cancel();
+            stop.stop(ui.stopped(self.writes.as_ref().and_then(|writes| writes.max_time)).await);
         };
         let runtime = terminal::runtime(0)?;
         let visits = &visits;
@@ -273,12 +272,12 @@ impl Fleet<'_> {
                 |outcome| printer.print(outcome),
             ))
         });
-        if stop.is_cancelled() {
+        if stop.stopped() {
             for target in rest {
                 printer.print(DatabaseOutcome::before_its_turn(ui, target.name));
             }
             printer.worst = printer.worst.max(Exit::Stopped);
-            ui.progress(format!("stopped; to continue: {}", command_line()));
+            ui.progress(to_continue(stop.stopped_by()));
         }
         let mut shared = visits.shared.lock();
         for notice in shared.notices.lock().take() {
@@ -407,7 +406,7 @@ struct Visits<'a, V> {
     fleet: &'a Fleet<'a>,
     ui: &'a Ui,
     verb: V,
-    stop: &'a CancellationToken,
+    stop: &'a Arc<Control>,
     shared: Mutex<Shared>,
 }
 
@@ -418,7 +417,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         let clusters = Arc::clone(&shared.clusters);
         let notices = Arc::clone(&shared.notices);
         drop(shared);
-        let run = TargetRun::new(target.name.clone(), self.stop.clone(), clusters, notices);
+        let run = TargetRun::new(target.name.clone(), Arc::clone(self.stop), clusters, notices);
         // each line of JSON has the document of one database, and one page has the texts of all
         let format = match self.ui.format {
             Format::Jsonl => Format::Json,

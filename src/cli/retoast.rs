@@ -201,7 +201,7 @@ async fn write_to(
         never = listen(ui, &control, max_time) => match never {},
     };
     watch.end();
-    output.end(ended, control.stopped(), &watch, reporting.on_end.as_deref())
+    output.end(ended, control.stopped_by(), &watch, reporting.on_end.as_deref())
 }
 
 /// Whether a text begins with a date or a time.

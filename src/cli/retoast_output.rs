@@ -25,7 +25,7 @@ use crate::report::units::utc;
 use crate::retoast::listener::{Advance, Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{
-    CitusReport, DepartureReport, Report, SCHEMA, SkippedRow, TableReport,
+    CitusReport, DepartureReport, Report, SCHEMA, SkippedRow, StopReason, TableReport,
 };
 use crate::retoast::run::results::Swept;
 use crate::retoast::verdict::of_run;
@@ -51,7 +51,7 @@ impl RetoastOutput {
     pub(super) fn end(
         mut self,
         ended: Result<Option<DepartureReport>, RunError>,
-        stopped: bool,
+        stopped_by: Option<StopReason>,
         watch: &Progress,
         on_end: Option<&str>,
     ) -> Result<Exit, Failure> {
@@ -86,7 +86,7 @@ impl RetoastOutput {
             departure,
             citus: self.citus,
         };
-        let exit = Exit::from(of_run(&report, stopped && is_left));
+        let exit = Exit::from(of_run(&report, stopped_by.is_some() && is_left));
         let ended = worst.map_or(exit, |worst| worst.max(exit));
         report.exit_code = ended.code();
         let is_empty = report.tables.is_empty() && report.departure.is_none();
@@ -119,12 +119,20 @@ impl RetoastOutput {
             return Err(Failure { exit: worst.max(exit), message: last.message });
         }
         if exit == Exit::Stopped && self.ui.target.is_none() {
-            let waited = report.tables.iter().any(|table| table.common.gave_up);
-            let when = if waited { ", once what kept it waiting has ended" } else { "" };
-            self.ui.progress(format!("stopped; to continue{when}: {}", command_line()));
+            self.ui.progress(to_continue(stopped_by));
         }
         Ok(exit.max(received))
     }
+}
+
+/// How to go on after a stop.
+pub(super) fn to_continue(stopped_by: Option<StopReason>) -> String {
+    let reason = stopped_by.map(|reason| format!(" by {reason}")).unwrap_or_default();
+    let when = match stopped_by {
+        Some(StopReason::MaxWait) => ", once what kept it waiting has ended",
+        _ => "",
+    };
+    format!("stopped{reason}; to continue{when}: {}", command_line())
 }
 
 /// Runs the command of a shell with the report as its input.
@@ -487,8 +495,7 @@ impl RefusedFile {
 /// Listens for ever: to Ctrl-C, SIGTERM, SIGHUP and a time limit for the end, to SIGUSR1 and SIGUSR2 for a pause.
 pub(super) async fn listen(ui: &Ui, control: &Control, limit: Option<Duration>) -> Infallible {
     let stop = async {
-        ui.stopped(limit).await;
-        control.stop();
+        control.stop(ui.stopped(limit).await);
         std::future::pending().await
     };
     tokio::select! {

@@ -11,7 +11,6 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
@@ -25,6 +24,8 @@ use crate::report::nagios::Service;
 use crate::report::openmetrics::{self, Family};
 use crate::report::table::{ABOUT, DARK_YELLOW, ascii, printable, printable_lines, use_ascii};
 use crate::report::units::and_more;
+use crate::retoast::listener::Control;
+use crate::retoast::result::StopReason;
 use crate::server::about::untested;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::{Failed, RunError};
@@ -98,8 +99,8 @@ pub(super) struct Ui {
 pub(super) struct TargetRun {
     /// The name of the target in messages.
     pub(super) name: String,
-    /// Cancelled to end the run.
-    pub(super) stop: CancellationToken,
+    /// Stopped with the run over all targets.
+    pub(super) stop: Arc<Control>,
     clusters: Arc<Mutex<ClusterReaders>>,
     notices: Arc<Mutex<Notices>>,
     pub(super) kept: Mutex<Kept>,
@@ -154,7 +155,7 @@ pub(super) struct Kept {
 impl TargetRun {
     pub(super) fn new(
         name: String,
-        stop: CancellationToken,
+        stop: Arc<Control>,
         clusters: Arc<Mutex<ClusterReaders>>,
         notices: Arc<Mutex<Notices>>,
     ) -> Arc<TargetRun> {
@@ -331,7 +332,7 @@ impl Ui {
         let connection = match &self.target {
             None => connecting.await,
             Some(target) => {
-                let made = target.stop.run_until_cancelled(connecting).await;
+                let made = target.stop.stopping().run_until_cancelled(connecting).await;
                 made.ok_or_else(|| Failure::from(Failed::stopped()))?
             }
         }
@@ -349,7 +350,7 @@ impl Ui {
     /// Ends with a Ctrl-C, or with the run over several targets.
     pub(super) async fn interrupted(&self) {
         if let Some(target) = &self.target {
-            return target.stop.cancelled().await;
+            return target.stop.stopping().cancelled().await;
         }
         if tokio::signal::ctrl_c().await.is_err() {
             // without a signal handler, wait forever
@@ -384,7 +385,7 @@ impl Ui {
     }
 
     /// As [`Ui::interrupted`], or with SIGTERM, or with SIGHUP unless `nohup` has it ignored, or after this time.
-    pub(super) async fn stopped(&self, max_time: Option<Duration>) {
+    pub(super) async fn stopped(&self, max_time: Option<Duration>) -> StopReason {
         let mut terminate = signals(SignalKind::terminate());
         let mut hangup = if ignores_hangups() { None } else { signals(SignalKind::hangup()) };
         let time_is_up = async {
@@ -394,10 +395,13 @@ impl Ui {
             }
         };
         tokio::select! {
-            () = self.interrupted() => {}
-            () = comes(&mut terminate) => {}
-            () = comes(&mut hangup) => {}
-            () = time_is_up => {}
+            () = self.interrupted() => {
+                let of_all = self.target.as_ref().and_then(|target| target.stop.stopped_by());
+                of_all.unwrap_or(StopReason::Signal)
+            }
+            () = comes(&mut terminate) => StopReason::Signal,
+            () = comes(&mut hangup) => StopReason::Signal,
+            () = time_is_up => StopReason::MaxTime,
         }
     }
 }

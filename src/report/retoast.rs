@@ -150,7 +150,10 @@ fn end(table: &TableReport) -> String {
         (Outcome::Stopped, ..) if table.common.gave_up => {
             "stopped, because other sessions kept it waiting (max-wait)".to_owned()
         }
-        (Outcome::Stopped, ..) => "stopped by a signal or --max-time".to_owned(),
+        (Outcome::Stopped, ..) => {
+            let reason = table.common.stopped_by.map(|reason| format!(" by {reason}"));
+            format!("stopped{}", reason.unwrap_or_default())
+        }
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
         {

@@ -1,6 +1,7 @@
 //! Receives the progress of a run, and passes requests to it: stop, pause, resume.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::pace::rules::Pause;
 use crate::retoast::plan::Sizes;
-use crate::retoast::result::{CompactedFile, SkippedRow};
+use crate::retoast::result::{CompactedFile, SkippedRow, StopReason};
 
 /// Figures measured during the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -143,13 +144,20 @@ impl fmt::Display for Wait {
 #[derive(Debug, Default)]
 pub struct Control {
     stop: CancellationToken,
+    reason: OnceLock<StopReason>,
     paused: AtomicBool,
 }
 
 impl Control {
     /// Requests a stop, which cannot be withdrawn.
-    pub fn stop(&self) {
+    pub fn stop(&self, reason: StopReason) {
+        self.reason.get_or_init(|| reason);
         self.stop.cancel();
+    }
+
+    /// The reason of the first request.
+    pub fn stopped_by(&self) -> Option<StopReason> {
+        self.reason.get().copied()
     }
 
     /// Cancelled once a stop is requested.
@@ -191,7 +199,8 @@ mod tests {
         control.pause(false);
         assert!(!control.is_paused());
         assert!(!control.stopped());
-        control.stop();
-        assert!(control.stopped());
+        control.stop(StopReason::MaxTime);
+        control.stop(StopReason::Signal);
+        assert!(control.stopped() && control.stopped_by() == Some(StopReason::MaxTime));
     }
 }

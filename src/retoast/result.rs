@@ -1,5 +1,6 @@
 //! The report of a run of `retoast`.
 
+use std::fmt;
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
@@ -290,6 +291,24 @@ pub struct CoursePoint {
     pub waited_for: Option<Cause>,
 }
 
+/// What ends a run before its work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    Signal,
+    MaxTime,
+    MaxWait,
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StopReason::Signal => "a signal",
+            StopReason::MaxTime => "--max-time",
+            StopReason::MaxWait => "max-wait",
+        })
+    }
+}
+
 /// What all work on a table has in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Common {
@@ -311,6 +330,9 @@ pub struct Common {
     pub notes: Vec<String>,
     /// Whether a wait for other sessions that was too long (max-wait) ended the work.
     pub gave_up: bool,
+    /// What stopped the run, if this work was stopped.
+    #[serde(skip)]
+    pub(crate) stopped_by: Option<StopReason>,
     /// Whether it ended with the connection, so that the sizes are not the last ones.
     #[serde(skip)]
     pub(crate) is_lost: bool,
@@ -347,6 +369,7 @@ impl Common {
         self.skipped = later.skipped;
         later.notes.into_iter().for_each(|note| self.note_once(note));
         self.gave_up = later.gave_up;
+        self.stopped_by = later.stopped_by;
         self.add_effort(later.effort, later.peak, later.after);
     }
 

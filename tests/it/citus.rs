@@ -852,7 +852,7 @@ fn shards_that_move_are_followed_and_one_that_is_nowhere_is_not_complete() {
     running.signal(Signal::TERM);
     let stopped = running.end();
     assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
-    assert!(stopped.stderr.contains("stopped; to continue: "), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("stopped by a signal; to continue: "), "{}", stopped.stderr);
     assert!(!stopped.stderr.contains("error: "), "{}", stopped.stderr);
     let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
     assert_eq!(report["citus"][0]["missing"][0]["reason"], "stopped before its turn");

@@ -108,7 +108,7 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     let stopped = retoast(&database, &[&LZ4[..], &["--set", "max-wait=700ms"]].concat());
     assert!(began.elapsed() < PATIENCE);
     refused(&stopped, 4, " s (max-wait): prepared transaction 'forgotten' (");
-    let said = "stopped; to continue, once what kept it waiting has ended: ";
+    let said = "stopped by max-wait; to continue, once what kept it waiting has ended: ";
     assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
     let table = stopped.table();
     assert_eq!(table.outcome, Outcome::Stopped);

@@ -219,7 +219,7 @@ fn a_stop_does_not_wait_for_a_lock_of_another_session() {
     database.until_true(&format!("SELECT {waits}"));
     running.signal(Signal::INT);
     let run = running.end();
-    refused(&run, 4, "stopped; to continue: ");
+    refused(&run, 4, "stopped by a signal; to continue: ");
     assert!(!run.stderr.contains("error: "), "{}", run.stderr);
     database.until_true(&format!("SELECT NOT {waits}"));
     drop(holder);

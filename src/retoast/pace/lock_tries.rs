@@ -16,7 +16,7 @@ use toast_format::disk::Oid;
 pub const LOCK_TRIES: u32 = 30;
 
 /// Why something was not done if the run was stopped first.
-pub(crate) const RUN_STOPPED: &str = "the run was stopped (signal, --max-time or max-wait)";
+pub(crate) const RUN_STOPPED: &str = "the run was stopped";
 
 /// The outcome of work that needs a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Listener};
+use crate::retoast::result::StopReason;
 
 /// The patience of the work on one table after another.
 pub(crate) struct Patience<'a> {
@@ -110,12 +111,17 @@ impl<'a> Patience<'a> {
         let text = gave_up(waited, why);
         self.listener.note(Some(table), &text);
         self.state.lock().gave_up = Some(text);
-        self.control.stop();
+        self.control.stop(StopReason::MaxWait);
     }
 
     /// Whether a wait was given up.
     pub(crate) fn has_given_up(&self) -> bool {
         self.state.lock().gave_up.is_some()
+    }
+
+    /// What has stopped the run.
+    pub(crate) fn stopped_by(&self) -> Option<StopReason> {
+        self.control.stopped_by()
     }
 
     /// Why waiting was given up, for the report of the table.

@@ -688,6 +688,7 @@ impl<'a> Guard<'a> {
         report.effort.course = course;
         let measured = self.measure(report, wal).await;
         report.gave_up = throttle.patience.has_given_up();
+        report.stopped_by = throttle.patience.stopped_by();
         report.notes.extend(throttle.notes());
         let unlocked = self.unlock().await;
         measured.and(unlocked)
