@@ -76,6 +76,29 @@ fn a_report_that_is_longer_than_the_terminal_is_shown_in_the_pager() {
     assert!(!paged(500), "{}", on_terminal(500));
 }
 
+/// A pipe that ends on a terminal has its width, and so have messages; a log keeps whole lines.
+#[test]
+fn lines_fit_the_terminal_on_which_a_pipe_ends() {
+    let shown = |verb: &str, end: &str| {
+        let line = format!(
+            "stty rows 50 cols 60; {} {verb} --relation-file fixtures/captures/pg15/states/heap.bin \
+             --columns @fixtures/captures/pg15/states/meta.json {end}",
+            env!("CARGO_BIN_EXE_toastctl")
+        );
+        let mut script = Command::new("script");
+        script.current_dir(env!("CARGO_MANIFEST_DIR")).env("LC_ALL", "C.UTF-8");
+        let output = script.args(["-qec", &line, "/dev/null"]).env_remove("COLUMNS").output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+    let piped = shown("inspect", "| cat");
+    assert!(piped.contains("hidden at this width") && longest(&piped) <= 60, "{piped}");
+    let wrapped = shown("keys", "| cat");
+    assert!(wrapped.contains("has no column") && longest(&wrapped) <= 60, "{wrapped}");
+    let logged = shown("keys", "2>&1 | cat");
+    assert!(logged.contains("toastctl: error: ") && longest(&logged) > 80, "{logged}");
+}
+
 /// The document of a run, without the time at which it began.
 fn without_time(text: &str) -> String {
     const BEGIN: &str = "\"time\":";

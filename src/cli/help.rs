@@ -97,7 +97,7 @@ fn is_common(option: &Arg) -> bool {
 /// The help of a verb on one screen: a sentence, examples, and each option in a line.
 fn short(verb: &Command) -> String {
     let name = verb.get_name();
-    let mut text = format!("{}\n\n", verb.get_about().cloned().unwrap_or_default());
+    let mut text = format!("{}\n", verb.get_about().cloned().unwrap_or_default());
     let words = verb.get_positionals().filter(|word| !word.is_hide_set()).map(|word| {
         let names = word.get_value_names().unwrap_or_default();
         let name = names.first().map_or("", |name| name.as_str());
@@ -110,7 +110,7 @@ fn short(verb: &Command) -> String {
     {
         let _ = writeln!(text, "  {command:<44}  # {what}");
     }
-    text.push_str("Options:\n");
+    let mut own = String::new();
     let mut more = String::new();
     let mut of_files = String::new();
     for option in verb.get_arguments().filter(|option| !option.is_positional()) {
@@ -121,8 +121,11 @@ fn short(verb: &Command) -> String {
             let _ = write!(of_files, ", --{name}");
         } else if !is_common(option) {
             let about = option.get_help().cloned().unwrap_or_default();
-            let _ = writeln!(text, "{:<HEAD$}  {about}", head(option));
+            let _ = writeln!(own, "{:<HEAD$}  {about}", head(option));
         }
+    }
+    if !own.is_empty() {
+        text.push_str(&format!("Options:\n{own}"));
     }
     for (what, options) in [("More", more), ("Without a server", of_files)] {
         if let Some(options) = options.strip_prefix(", ") {
@@ -134,10 +137,9 @@ fn short(verb: &Command) -> String {
         text.push_str("Tables: -n SCHEMA, -N SCHEMA, --exclude TABLE, as for pg_dump\n");
     }
     if verb.get_arguments().any(|option| option.get_help_heading() == Some(CONNECTION)) {
-        text.push_str("Connection: -h HOST, -p PORT, -U USER, -d DBNAME, -w, -W, as for psql\n");
-    }
-    if verb.get_arguments().any(|option| option.get_id() == "targets") {
-        text.push_str("Several databases: --all, --targets FILE, --max-connections N[,N]\n");
+        let has_targets = verb.get_arguments().any(|option| option.get_id() == "targets");
+        let targets = if has_targets { "; databases: --all, --targets FILE" } else { "" };
+        let _ = writeln!(text, "Connection as for psql: -h, -p, -U, -d, -w, -W{targets}");
     }
     let _ = write!(text, "Messages: -q fewer, -v more. Manual page: toastctl help {name}");
     text
@@ -378,12 +380,15 @@ fn items(text: &mut String, items: &[(&str, &str)], width: usize) {
 mod tests {
     use super::*;
 
+    /// A terminal of 24 lines shows the command and the next prompt too.
+    const LINES: usize = 22;
+
     #[test]
     fn every_topic_fits_a_terminal() {
         for topic in &TOPICS {
             let text = topic_text(topic, WIDEST);
             assert!(text.lines().all(|line| line.chars().count() <= WIDEST), "{text}");
-            assert!(text.lines().count() <= 24, "{} lines\n{text}", text.lines().count());
+            assert!(text.lines().count() <= LINES, "{} lines\n{text}", text.lines().count());
             assert!(text.is_ascii(), "{text}");
         }
     }
@@ -424,7 +429,7 @@ mod tests {
         for verb in root.get_subcommands() {
             let text = short(verb);
             let lines: Vec<&str> = text.lines().collect();
-            assert!(lines.len() <= 24, "{} lines\n{text}", lines.len());
+            assert!(lines.len() <= LINES, "{} lines\n{text}", lines.len());
             let wide: Vec<&&str> = lines.iter().filter(|line| line.chars().count() > 80).collect();
             assert!(wide.is_empty(), "{wide:#?}");
             let own =
@@ -434,7 +439,10 @@ mod tests {
             assert!(narrow.lines().all(|line| line.len() <= 60), "{narrow}");
         }
         let text = overall(&root);
-        assert!(text.lines().count() <= 24 && text.lines().all(|line| line.len() <= 80), "{text}");
+        assert!(
+            text.lines().count() <= LINES && text.lines().all(|line| line.len() <= 80),
+            "{text}"
+        );
     }
 
     #[test]

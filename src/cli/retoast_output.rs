@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::signal::unix::SignalKind;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::terminal::{self, ASCII_BAR, Ui, is_utf8};
+use crate::cli::terminal::{self, ASCII_BAR, BarTerminal, Ui, is_utf8};
 use crate::command::shell_quoted;
 use crate::message::Message;
 use crate::report::document::Format;
@@ -278,7 +278,7 @@ impl Progress {
             mode => mode,
         };
         let target = match mode {
-            ProgressArg::Auto => ProgressDrawTarget::stderr(),
+            ProgressArg::Auto => BarTerminal::target(),
             _ => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(None, target);

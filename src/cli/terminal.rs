@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -22,7 +23,9 @@ use crate::message::{Message, Severity};
 use crate::report::document::Format;
 use crate::report::nagios::Service;
 use crate::report::openmetrics::{self, Family};
-use crate::report::table::{ABOUT, DARK_YELLOW, ascii, printable, printable_lines, use_ascii};
+use crate::report::table::{
+    ABOUT, DARK_YELLOW, ascii, message_lines, printable, printable_lines, use_ascii,
+};
 use crate::report::units::and_more;
 use crate::retoast::listener::Control;
 use crate::retoast::result::StopReason;
@@ -34,18 +37,20 @@ use toast_format::heap::progress::Progress;
 /// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
 const PIPE_WIDTH: usize = 100;
 
-/// Width of tables on standard output: `COLUMNS` if set, else the terminal's; `None` for no limit, which is
-/// `COLUMNS=0`.
+/// Width of tables on standard output: `COLUMNS` if set, else the terminal's, on which a pipe may end too; `None` for no
+/// limit, which is `COLUMNS=0`.
 pub(super) fn output_width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     if let Some(width) = columns {
         return Some(width).filter(|&width| width > 0);
     }
-    let stdout = io::stdout();
-    if !stdout.is_terminal() {
-        return Some(PIPE_WIDTH);
-    }
-    terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0))
+    let of_terminal = width_of(io::stdout()).or_else(|| width_of(io::stderr()));
+    of_terminal.or_else(|| (!io::stdout().is_terminal()).then_some(PIPE_WIDTH))
+}
+
+/// The width of the terminal that this is, if it is one and its size is known.
+fn width_of(stream: impl AsFd) -> Option<usize> {
+    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0))
 }
 
 /// Whether the locale's encoding is UTF-8, by the variables that say so.
@@ -251,8 +256,10 @@ impl Ui {
         let prefix = message.severity.prefix();
         let text = printable_lines(&message.to_string());
         let text = if is_utf8() { text } else { ascii(&text, ABOUT) };
+        let text = format!("toastctl: {style}{prefix}{style:#}{text}");
+        let text = message_lines(&text, width_of(io::stderr()));
         // A closed stderr is not an error. `anstream` takes styles away where it is no terminal.
-        let _ = writeln!(anstream::stderr(), "toastctl: {style}{prefix}{style:#}{text}");
+        let _ = writeln!(anstream::stderr(), "{text}");
     }
 
     pub(super) fn error(&self, text: impl Into<String>) {
@@ -553,6 +560,59 @@ impl Write for PrintableStderr {
 /// The parts of a bar where the locale is not one of UTF-8.
 pub(super) const ASCII_BAR: &str = "#>-";
 
+/// Standard error as a terminal for bars, which leave room at the right edge, where the terminal writes "^C".
+#[derive(Debug)]
+pub(super) struct BarTerminal;
+
+impl BarTerminal {
+    pub(super) fn target() -> ProgressDrawTarget {
+        ProgressDrawTarget::term_like(Box::new(BarTerminal))
+    }
+
+    fn moved(&self, by: usize, direction: char) -> io::Result<()> {
+        if by > 0 { self.write_str(&format!("\u{1b}[{by}{direction}")) } else { Ok(()) }
+    }
+}
+
+impl TermLike for BarTerminal {
+    fn width(&self) -> u16 {
+        let width = width_of(io::stderr()).unwrap_or(80).saturating_sub(3).max(1);
+        u16::try_from(width).unwrap_or(u16::MAX)
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.moved(n, 'A')
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.moved(n, 'B')
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.moved(n, 'C')
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.moved(n, 'D')
+    }
+
+    fn write_line(&self, s: &str) -> io::Result<()> {
+        self.write_str(&format!("{s}\n"))
+    }
+
+    fn write_str(&self, s: &str) -> io::Result<()> {
+        io::stderr().write_all(s.as_bytes())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.write_str("\r\u{1b}[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// How often a plain line is printed where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Work that is done sooner shows no progress at all.
@@ -604,7 +664,7 @@ impl ReadingProgress {
     fn show(&self, state: &BlockProgress) {
         let is_due = self.terminal && !self.ui.quiet && state.began.elapsed() > SHORT;
         if is_due && self.bar.is_hidden() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.set_draw_target(BarTerminal::target());
             self.bar.tick();
         }
     }

@@ -570,6 +570,18 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     lines.join("\n")
 }
 
+/// The lines of a message, broken between words on a terminal of this width. A command, to the end of its line, is not
+/// broken, so that it can be copied.
+pub(crate) fn message_lines(text: &str, width: Option<usize>) -> String {
+    let lines = text.lines().map(|line| {
+        let (words, command) = line.split_at(line.find("toastctl ").unwrap_or(line.len()));
+        let kept = command.replace(' ', &KEPT_SPACE.to_string());
+        let indent = if line.starts_with("HINT:") { 7 } else { 4 };
+        wrapped(&format!("{words}{kept}"), width, indent).replace(KEPT_SPACE, " ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// A shell command, wrapped before options; quoted text is not broken.
 pub(super) fn continued(command: &str, width: Option<usize>) -> String {
     let plain = command.starts_with("toastctl ") && !command.contains(['\'', '"']);
@@ -716,6 +728,17 @@ mod tests {
         assert_eq!(wrapped("  one two three", Some(9), 4), "  one two\n    three");
         assert_eq!(wrapped("one two", None, 4), "one two");
         assert_eq!(wrapped("averylongword b", Some(5), 1), "averylongword\n b");
+    }
+
+    #[test]
+    fn messages_break_between_words_on_a_terminal_and_commands_do_not() {
+        let message =
+            "toastctl: error: no such table\nHINT:  To list them: toastctl inspect -d shop";
+        assert_eq!(message_lines(message, None), message);
+        assert_eq!(
+            message_lines(message, Some(24)),
+            "toastctl: error: no such\n    table\nHINT:  To list them:\n       toastctl inspect -d shop"
+        );
     }
 
     #[test]

@@ -381,7 +381,12 @@ fn a_signal_ends_all_and_says_how_to_continue() {
     let run = running.end();
     drop(lock);
     assert_eq!(run.code, Some(4), "{}", run.stderr);
-    assert_eq!(run.stderr.matches("stopped by a signal; to continue: ").count(), 1, "{}", run.stderr);
+    assert_eq!(
+        run.stderr.matches("stopped by a signal; to continue: ").count(),
+        1,
+        "{}",
+        run.stderr
+    );
     assert!(run.stderr.contains("--targets"), "{}", run.stderr);
     assert!(run.stdout.contains("stopped before its turn"), "{}", run.stdout);
     assert_eq!(two.psql("SELECT DISTINCT pg_column_compression(v) FROM t"), "pglz");
@@ -400,7 +405,12 @@ fn a_signal_before_servers_answer_leaves_all_databases_before_their_turn() {
     drop(connected);
     assert_eq!(run.code, Some(4), "{}", run.stderr);
     assert_eq!(run.stdout.matches("stopped before its turn").count(), 2, "{}", run.stdout);
-    assert_eq!(run.stderr.matches("stopped by a signal; to continue: ").count(), 1, "{}", run.stderr);
+    assert_eq!(
+        run.stderr.matches("stopped by a signal; to continue: ").count(),
+        1,
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]

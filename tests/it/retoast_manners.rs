@@ -270,7 +270,11 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     timed.args(["retoast", "-d", &database.url()]).args(LZ4);
     let timed = run(timed.args(["--throttle-query", night, "--max-time", "500ms"]));
     refused(&timed, 4, "stopped by --max-time; to continue: ");
-    assert!(timed.stdout.starts_with("public.t, v to lz4: stopped by --max-time"), "{}", timed.stdout);
+    assert!(
+        timed.stdout.starts_with("public.t, v to lz4: stopped by --max-time"),
+        "{}",
+        timed.stdout
+    );
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
     assert_eq!(database.psql(left), "3000");
     done(&retoast(&database, &LZ4));

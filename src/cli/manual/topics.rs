@@ -76,8 +76,8 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "high- and medium-severity findings of inspect",
     intro: &[
-        "Each has a command. They change the exit code only with --fail-on. Tables under 1 MB are left out, and \
-              some findings need 1000 rows or values. (N %) is the smallest share reported. For files: idle-compression, dead-rows, free-space, dropped-column, short-last-chunk. More: `toastctl help low-findings`.",
+        "Each has a command. Tables under 1 MB are left out; some need 1000 rows or values. (N %) is the smallest \
+         share reported. More: `toastctl help low-findings`.",
     ],
     items: MEANINGS.0,
 };
@@ -85,7 +85,10 @@ pub const FINDINGS: Topic = Topic {
 pub const LOW_FINDINGS: Topic = Topic {
     name: "low-findings",
     about: "low-severity findings of inspect",
-    intro: &["See also `toastctl help findings`."],
+    intro: &[
+        "See also `toastctl help findings`. Findings change the exit code only with --fail-on. For files: \
+              idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
+    ],
     items: MEANINGS.1,
 };
 
@@ -94,11 +97,9 @@ pub const ALARMS: Topic = Topic {
     about: "figures and conditions of inspect --fail-on and monitoring",
     intro: &[
         "A condition is high, medium or low (a finding at least as severe), or compares a figure of all selected \
-         tables: >, >=, < or <=. With --fail-on, the exit code is 7 if one is met, and 1 if it could \
-         not be decided. With nagios, the milder of two thresholds for one figure is \
-         the warning. Without conditions, medium findings are warnings and high ones critical; of check, which \
-         looks for damage, warnings and errors. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`; for what is new, \
-         `--compare shop.json --fail-on 'new_findings>0'`.",
+         tables: >, >=, < or <=. The exit code is 7 if one is met, 1 if that is unknown. With nagios, the milder \
+         of two thresholds for a figure is the warning; without conditions, medium findings are warnings and high \
+         ones critical. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`.",
     ],
     items: &MEANINGS_OF_FIGURES,
 };
@@ -149,11 +150,8 @@ pub const DAMAGE: Topic = Topic {
 
 pub const SETTINGS: Topic = Topic {
     name: "settings",
-    about: "what --set NAME=VALUE changes, with the defaults",
-    intro: &[
-        "For retoast, compact and reindex. --set can be repeated. on-end runs once, when a run ends, but not \
-         after --dry-run; if it fails, exit codes 0 and 6 become 1.",
-    ],
+    about: "--set NAME=VALUE (repeatable) of retoast, compact and reindex",
+    intro: &["on-end does not follow --dry-run; if it fails, exit codes 0 and 6 become 1."],
     items: &settings::SETTINGS,
 };
 
@@ -171,8 +169,7 @@ pub const THROTTLE: Topic = Topic {
 pub const EXIT_CODES: Topic = Topic {
     name: "exit-codes",
     about: "what each exit code means, and what to do",
-    intro: &["The numbers never change their meaning. Data goes to standard output, everything \
-              else to standard error."],
+    intro: &["The numbers never change their meaning. Messages go to standard error."],
     items: &[
         ("0", "Success. For retoast: the final scan found nothing left to do."),
         (
@@ -190,11 +187,7 @@ pub const EXIT_CODES: Topic = Topic {
             "4",
             "Stopped by a signal, --max-time or the setting max-wait. Run the command again to continue.",
         ),
-        (
-            "5",
-            "check found damage; the findings say what and where. (Without damage it exits with 0, or \
-             with 1 if something could not be checked.)",
-        ),
+        ("5", "check found damage. Without damage: 0, or 1 if not all was checked."),
         (
             "6",
             "All rows are done, but compaction could not return all free space, because other sessions hold \
@@ -221,10 +214,10 @@ pub const PERMISSIONS: Topic = Topic {
     name: "permissions",
     about: "what the role needs, verb by verb",
     intro: &[
-        "Every role sees how large tables are; readers have inspect, keys and advise-threshold, owners also retoast, \
-         compact and reindex, superusers all.",
-        "Examples are for role dba, database shop, and schema app with tables of app_owner. Where these use functions in \
-         SQL or PL/pgSQL, run as app_owner (toastctl help safety). Files, saved output and --datum need no privileges.",
+        "Every role sees how large tables are; readers have inspect, keys and advise-threshold, owners also \
+         retoast, compact and reindex, superusers all. Files need no privileges. Examples: role dba, database \
+         shop, schema app with tables of app_owner. Where these use functions in SQL or PL/pgSQL, run as \
+         app_owner (toastctl help safety).",
     ],
     items: &[
         (
