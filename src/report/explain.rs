@@ -69,6 +69,8 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         if let Some(all) = whole_rows(explanation) {
             document.line(&all, 0);
         }
+        document.line("What would be faster or cheaper, with its price:", 0);
+        document.command(&explanation.command);
     }
     let mut columns: Vec<&ColumnExplanation> = explanation.columns.iter().collect();
     let more = match document.style {
@@ -104,8 +106,6 @@ fn table_section(explanation: &Explanation, document: &mut Document) {
         );
         document.line(&line, 0);
         widths(explanation, document);
-        document.line("Whether other settings are read faster:", 0);
-        document.command(&explanation.command);
     }
     document.problems(&explanation.problems, "  ");
 }
