@@ -92,7 +92,7 @@ fn lines_fit_the_terminal_on_which_a_pipe_ends() {
     };
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
     let piped = shown("inspect", "| cat");
-    assert!(piped.contains("hidden at this width") && longest(&piped) <= 60, "{piped}");
+    assert!(piped.contains("(hidden, ") && longest(&piped) <= 60, "{piped}");
     let wrapped = shown("keys", "| cat");
     assert!(wrapped.contains("has no column") && longest(&wrapped) <= 60, "{wrapped}");
     let logged = shown("keys", "2>&1 | cat");

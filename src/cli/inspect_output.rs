@@ -299,7 +299,8 @@ impl Sink<RelationReport> for InspectOutput {
         let more = relation.read.problem_count.saturating_sub(PROBLEMS_SHOWN);
         if more > 0 {
             let name = &relation.read.name.relation;
-            let mut message = Message::error(format!("and {more} more")).about(name);
+            let mut message =
+                Message::error(format!("and {more} more: toastctl check")).about(name);
             if matches!(relation.read.source, Source::RelationFile | Source::PageinspectOutput) {
                 message = message.hint(
                     "If most rows are concerned, --columns does not describe this table: it names all columns in their order, also dropped ones.",

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::charts;
 use super::document::{Document, Format, Output};
-use super::table::{Column, Grid, Head, Tone, number, printable, text};
+use super::table::{Column, Grid, Head, Tone, name, number, printable, text};
 use super::units::{and_more, counted, nanoseconds, size};
 use crate::advise::estimate::{CpuTime, Figure, Figures};
 use crate::advise::extract::keys::KnownUse;
@@ -206,7 +206,7 @@ fn column_section(
         document.gap();
     }
     if details || COSTS.iter().any(|title| left_out.contains(title)) {
-        document.hidden(&left_out);
+        document.hidden(None, &left_out);
     }
     if left_out.contains(&EXCLUDED) {
         excluded(report, document);
@@ -606,8 +606,8 @@ fn ranking(reports: &[&Report]) -> Grid {
         &rows,
         &[
             // narrow terminals have no room for what says nothing
-            text("Table", 0, |row| without_public(&row.report.table.relation).to_owned()),
-            text("Column", 0, |row| row.report.column.clone()),
+            name("Table", |row| without_public(&row.report.table.relation).to_owned()),
+            name("Column", |row| row.report.column.clone()),
             text("Settings", 0, AdvisedColumn::settings),
             number("On disk", 2, |row| {
                 if row.is_further { String::new() } else { size(row.report.files.total_bytes) }
@@ -885,8 +885,8 @@ fn columns_of(keys: &[KeyReport]) -> Grid {
     Grid::from_rows(
         keys,
         &[
-            text("Key", 0, |key| key.key.clone()),
-            text("Column", 0, |key| key.column.clone()),
+            name("Key", |key| key.key.clone()),
+            name("Column", |key| key.column.clone()),
             text("Type", 0, |key| key.kind.name().to_owned()),
             number("Documents", 0, |key| key.values.to_string()),
         ],

@@ -105,7 +105,7 @@ fn write_part(part: &PartAnatomy, width: Option<usize>, out: &mut impl Write) ->
     }
     match part.chunks.len().saturating_sub(CHUNKS_SHOWN) {
         0 => Ok(()),
-        more => writeln!(out, "    and {more} more"),
+        more => writeln!(out, "    and {more} more: --format json"),
     }
 }
 

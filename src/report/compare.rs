@@ -46,6 +46,8 @@ pub(super) fn text(comparison: &RunComparison, limit: usize, document: &mut Docu
             document.gap();
         }
     }
+    let has_more = tables.len().max(columns.len()) > limit;
+    document.hidden(has_more.then_some("--limit N"), &[]);
     for change in columns.iter().filter_map(settings_change).take(limit) {
         document.line(&format!("Set otherwise: {}.", printable(&change)), 0);
     }

@@ -20,7 +20,7 @@ use crate::server::about::ServerReport;
 use toast_format::heap::problem::Problems;
 
 /// Columns that did not fit and are named; the rest is counted.
-const HIDDEN_NAMED: usize = 4;
+const HIDDEN_NAMED: usize = 3;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -184,12 +184,19 @@ impl Document {
         if self.is_html() { self.line(words, 0) } else { self.lines(&format!("{words}\n")) }
     }
 
-    /// Names the first columns that did not fit into a grid.
-    pub(super) fn hidden(&mut self, left_out: &[&str]) {
+    /// Names the first columns that did not fit into a grid, and says how to see them. `more`: how to see more rows.
+    pub(super) fn hidden(&mut self, more: Option<&str>, left_out: &[&str]) {
+        let mut parts: Vec<String> = more.map(|how| format!("more: {how}")).into_iter().collect();
         if !left_out.is_empty() {
             let named = left_out.get(..HIDDEN_NAMED).unwrap_or(left_out).join(", ");
             let more = and_more(left_out.len(), HIDDEN_NAMED);
-            self.line(&format!("(hidden at this width: {named}{more})"), 1);
+            parts.push(format!("hidden, shown with COLUMNS=0: {named}{more}"));
+        }
+        if !parts.is_empty() {
+            if self.is_markdown() {
+                self.gap();
+            }
+            self.line(&format!("({})", parts.join("; ")), 1);
         }
     }
 

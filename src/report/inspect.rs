@@ -14,7 +14,7 @@ use super::intervals::{
     ratio_range, size_range,
 };
 use super::overview;
-use super::table::{Grid, Style, number, printable, text};
+use super::table::{Grid, Style, name, number, printable, text};
 use super::units::{counted, optional_number, optional_size, percent, size, utc};
 use crate::inspect::document as inspect;
 use crate::inspect::overview::rank::Ranking;
@@ -149,7 +149,7 @@ fn relation_section(
         }
         let more = relation.read.problem_count.saturating_sub(PROBLEMS_SHOWN as u64);
         if more > 0 {
-            document.item(&format!("and {more} more"));
+            document.item(&format!("and {more} more: toastctl check"));
         }
     }
 }
@@ -186,7 +186,7 @@ fn column_grids(relation: &RelationReport, document: &mut Document) {
         if !grid.is_empty() {
             document.gap();
             let left_out = document.grid(&format!("{what}: {name}"), &grid);
-            document.hidden(&left_out);
+            document.hidden(None, &left_out);
         }
     }
     if more > 0 {
@@ -218,7 +218,7 @@ fn distributions(relation: &RelationReport, columns: &[&ColumnFigures], document
         distribution(column, &relation.read.name.relation, &marks, document);
     }
     if let Some(more) = shown.len().checked_sub(DISTRIBUTIONS).filter(|&more| more > 0) {
-        document.line(&format!("Not drawn: {}.", counted(more as u64, "more column")), 0);
+        document.line(&format!("Not drawn: {} (-c NAME).", counted(more as u64, "more column")), 0);
     }
 }
 
@@ -449,7 +449,7 @@ fn column_grid(columns: &[&ColumnFigures]) -> Grid {
     Grid::from_rows(
         columns,
         &[
-            text("Column", 0, |c| c.column.clone()),
+            name("Column", |c| c.column.clone()),
             text("Type", 5, |c| c.type_name.clone()),
             text("Storage", 6, |c| c.storage.name().into()),
             text("Compression", 15, |c| c.compression.map_or("", Method::name).into()),
@@ -501,7 +501,7 @@ fn form_grid(columns: &[&ColumnFigures]) -> Grid {
     Grid::from_rows(
         &forms.collect::<Vec<_>>(),
         &[
-            text("Column", 0, |(c, _)| c.column.clone()),
+            name("Column", |(c, _)| c.column.clone()),
             text("Form", 0, |(_, f)| f.form.name().into()),
             text("Method", 0, |(_, f)| f.method.map_or("", Method::name).into()),
             number("Values", 0, |(_, f)| guess(&f.all.values)),
@@ -525,8 +525,8 @@ fn policy_grid(columns: &[&ColumnFigures]) -> Grid {
     Grid::from_rows(
         &policies.collect::<Vec<_>>(),
         &[
-            text("Column", 0, |(c, _)| c.column.clone()),
-            text("Policy", 0, |(_, p)| p.policy.clone()),
+            name("Column", |(c, _)| c.column.clone()),
+            name("Policy", |(_, p)| p.policy.clone()),
             text("Method", 0, |(_, p)| p.method.clone()),
             number("Values", 2, |(_, p)| p.values.to_string()),
             number("Comply", 0, |(_, p)| p.complying_values.to_string()),
@@ -544,8 +544,8 @@ fn toaster_grid(columns: &[&ColumnFigures]) -> Grid {
     Grid::from_rows(
         &toasters.collect::<Vec<_>>(),
         &[
-            text("Column", 0, |(c, _)| c.column.clone()),
-            text("Toaster", 0, |(_, t)| {
+            name("Column", |(c, _)| c.column.clone()),
+            name("Toaster", |(_, t)| {
                 t.toaster.clone().unwrap_or_else(|| format!("OID {}", t.toaster_oid))
             }),
             text("Pointer", 0, |(_, t)| t.pointer_kind.to_string()),

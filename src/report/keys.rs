@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use super::document::{Document, Printed};
-use super::table::{Grid, Tone, number, printable, text};
+use super::table::{Grid, Tone, name, number, printable, text};
 use super::units::{counted, nanoseconds, percent, plain, size, size_within};
 use crate::keys::result::{Key, KeysColumn, KeysDocument, KeysReport, SCHEMA, Subject};
 use crate::server::about::ServerReport;
@@ -52,7 +52,7 @@ impl Printed for KeysReport {
                 in_detail(self, document);
             } else {
                 let left_out = document.grid("Cost of each key", &costs(self));
-                document.hidden(&left_out);
+                document.hidden(None, &left_out);
                 document.gap();
             }
             if let Some(named) = named(self) {
@@ -156,7 +156,7 @@ fn contents(report: &KeysReport) -> Grid {
     let mut grid = Grid::from_rows(
         &report.contents.keys,
         &[
-            text("Key", 0, indented),
+            name("Key", indented),
             text("Type", 0, types),
             number("Present", 0, present),
             number("Mean", 0, |key| plain(key.sizes.bytes.mean.estimate)),
@@ -186,7 +186,7 @@ fn costs(report: &KeysReport) -> Grid {
     let mut grid = Grid::from_rows(
         &report.contents.keys,
         &[
-            text("Key", 0, indented),
+            name("Key", indented),
             text("Type", 4, types),
             number("Present", 5, present),
             number("Stored", 2, |key| size(key.sizes.stored_bytes.estimate)),

@@ -12,7 +12,7 @@ use super::document::{Document, Format, Output};
 use super::findings;
 use super::html;
 use super::intervals::{about_ratio, about_size, cell};
-use super::table::{Grid, Head, Style, Tone, number, printable, text as text_column};
+use super::table::{Grid, Head, Style, Tone, name, number, printable, text as text_column};
 use super::units::{
     age, and_more, counted, optional_number, optional_size, percent, ratio, short_count, size, utc,
 };
@@ -136,7 +136,8 @@ pub(super) fn text(
     }
     let mut hidden = ranked_tables(overview, tiles, document);
     hidden.extend(ranked_columns(overview, document));
-    document.hidden(&hidden);
+    let has_more = overview.more_tables.is_some() || overview.more > 0;
+    document.hidden(has_more.then_some("--limit N"), &hidden);
     if document.is_markdown() {
         document.gap();
     }
@@ -161,7 +162,7 @@ pub(super) fn largest_columns(ranking: Ranking, document: &mut Document) {
         document.line(&document.toned(Tone::Heading, &title), 0);
         document.gap();
         let hidden = ranked_columns(&overview, document);
-        document.hidden(&hidden);
+        document.hidden((overview.more > 0).then_some("above"), &hidden);
     }
 }
 
@@ -304,8 +305,8 @@ fn forms(columns: &[RankedColumn]) -> Grid {
     Grid::from_rows(
         &rows.collect::<Vec<_>>(),
         &[
-            text_column("Table", 0, |(column, _)| without_public(&column.relation).to_owned()),
-            text_column("Column", 0, |(column, _)| column.column.clone()),
+            name("Table", |(column, _)| without_public(&column.relation).to_owned()),
+            name("Column", |(column, _)| column.column.clone()),
             text_column("Form", 0, |(_, form)| form.shown()),
             number("Stored", 0, |(_, form)| about_size(&form.stored_bytes)),
             number("±", 0, |(_, form)| error_of(&form.stored_bytes)),
@@ -358,7 +359,7 @@ fn tables_grid(overview: &Overview) -> Grid {
         Head::number("Free", 0),
         Head::number("Rows", 6),
         Head::number(counter, 0),
-        Head::number("Last vacuum", 5),
+        Head::number("Vacuumed", 5),
         Head::number("Findings", 1),
     ]);
     for table in &overview.tables {

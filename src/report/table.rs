@@ -34,7 +34,7 @@ pub struct Head {
 const WIDE: u8 = 3;
 
 /// Columns of a terminal that names keep.
-const NAME: usize = 16;
+pub(super) const NAME: usize = 16;
 
 impl Head {
     /// A column of text.
@@ -72,6 +72,11 @@ pub struct Column<T> {
 /// A column of text.
 pub const fn text<T>(title: &'static str, rank: u8, cell: fn(&T) -> String) -> Column<T> {
     Column { head: Head::text(title, rank), cell }
+}
+
+/// A column of names, which is always shown.
+pub(super) const fn name<T>(title: &'static str, cell: fn(&T) -> String) -> Column<T> {
+    Column { head: Head::name(title), cell }
 }
 
 /// A column of numbers.
@@ -576,7 +581,7 @@ pub(crate) fn message_lines(text: &str, width: Option<usize>) -> String {
     let lines = text.lines().map(|line| {
         let (words, command) = line.split_at(line.find("toastctl ").unwrap_or(line.len()));
         let kept = command.replace(' ', &KEPT_SPACE.to_string());
-        let indent = if line.starts_with("HINT:") { 7 } else { 4 };
+        let indent = line.find(":  ").map_or(4, |at| at + 3);
         wrapped(&format!("{words}{kept}"), width, indent).replace(KEPT_SPACE, " ")
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -611,7 +616,7 @@ fn shortened(text: &str, width: usize) -> String {
 }
 
 /// At most `width` columns of a name, of which both ends are kept.
-fn shortened_name(name: &str, width: usize) -> String {
+pub(super) fn shortened_name(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
     }
@@ -733,11 +738,11 @@ mod tests {
     #[test]
     fn messages_break_between_words_on_a_terminal_and_commands_do_not() {
         let message =
-            "toastctl: error: no such table\nHINT:  To list them: toastctl inspect -d shop";
+            "toastctl: error: no such table\nNEXT:  to list them: toastctl inspect -d shop";
         assert_eq!(message_lines(message, None), message);
         assert_eq!(
             message_lines(message, Some(24)),
-            "toastctl: error: no such\n    table\nHINT:  To list them:\n       toastctl inspect -d shop"
+            "toastctl: error: no such\n    table\nNEXT:  to list them:\n       toastctl inspect -d shop"
         );
     }
 

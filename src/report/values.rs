@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::document::{Format, csv_records, json_line};
-use super::table::{Tone, printable, printable_json};
+use super::table::{NAME, Tone, printable, printable_json, shortened_name};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::{RowWriter, ValueRow};
 
@@ -136,7 +136,7 @@ impl<W: Write> ValueWriter<W> {
             (Format::Json, _) => writeln!(self.out, "\n]}}")?,
             (Format::Csv, 0) => self.csv(&FIELDS.map(str::to_owned))?,
             (Format::Table, _) if !self.left_out.is_empty() => {
-                writeln!(self.out, "(hidden at this width: {})", self.left_out.join(", "))?;
+                writeln!(self.out, "(hidden, shown with COLUMNS=0: {})", self.left_out.join(", "))?;
             }
             _ => {}
         }
@@ -165,10 +165,19 @@ impl<W: Write> ValueWriter<W> {
             writeln!(self.out, "{}", rules.join("+"))?;
             self.relation = Some(row.relation.clone());
         }
+        let used: usize = self.shown.iter().map(|column| column.width + 3).sum();
+        let longest = self.terminal.map(|width| NAME.max(width.saturating_sub(used)));
         let line: Vec<String> = self
             .shown
             .iter()
-            .filter_map(|column| Some(pad(&printable(cells.get(column.field)?), column)))
+            .filter_map(|column| {
+                let cell = printable(cells.get(column.field)?);
+                let cell = match longest {
+                    Some(most) if column.field == COLUMN => shortened_name(&cell, most),
+                    _ => cell,
+                };
+                Some(pad(&cell, column))
+            })
             .collect();
         writeln!(self.out, " {}", line.join(" | ").trim_end())
     }

@@ -559,11 +559,11 @@ fn listed_values_show_the_id_of_their_value() {
     let id = database.psql(&format!("SELECT min(chunk_id) FROM {toast}"));
     let text = at("80", &["t"]);
     assert!(text.contains(" Value ID |"), "{text}");
-    assert!(text.contains("(hidden at this width: "), "{text}");
+    assert!(text.contains("(hidden, shown with COLUMNS=0: "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains(&format!(" | {id:>9} | ")), "{text}");
     let wide = at("120", &["t"]);
-    assert!(!wide.contains("(hidden at this width"), "{wide}");
+    assert!(!wide.contains("(hidden, shown"), "{wide}");
     // a datum by itself has no row
     let mut command = toastctl();
     command.args(["value", "--datum", r"\x011214270000102700009e7003009b700300"]);
@@ -607,4 +607,30 @@ fn a_file_without_its_toast_file_has_no_shares() {
     // a table that needs no TOAST relation has no such file
     let flat = of_file("'flat'", "id int4, v text", &[]);
     assert!(flat.contains("Share") && !flat.contains("not given"), "{flat}");
+}
+
+/// Tables have room for figures next to the longest names.
+#[test]
+fn the_longest_names_are_shortened_in_tables() {
+    let database = with_pageinspect("long_names");
+    let [schema, table, column] = ["s", "t", "c"].map(|letter| letter.repeat(63));
+    let name = format!("{schema}.{table}");
+    database.psql(&format!(
+        "CREATE SCHEMA {schema}; CREATE TABLE {name} AS SELECT jsonb_build_object('{column}', repeat(md5(i::text), 90)) AS
+         {column} FROM generate_series(1, 2000) AS i; VACUUM {name}"
+    ));
+    for arguments in [
+        &["inspect"][..],
+        &["inspect", &name],
+        &["keys", &name],
+        &["advise-threshold", &name],
+        &["retoast", &name, "-c", &column, "--toaster", "external", "--dry-run"],
+    ] {
+        let mut command = toastctl();
+        command.args(arguments).args(["-d", &database.url()]);
+        let text = run(command.env("COLUMNS", "80").env("LC_ALL", "C.UTF-8")).ok();
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains(" | ")).collect();
+        assert!(rows.iter().all(|row| row.chars().count() <= 80), "{text}");
+        assert!(rows.iter().any(|row| row.contains(" kB") || row.contains(" %")), "{text}");
+    }
 }

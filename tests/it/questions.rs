@@ -251,7 +251,7 @@ fn what_does_a_narrow_terminal_show() {
     let shown = screen(&database, 60, 0, &["inspect --limit 2"]);
     let first = shown.lines().filter(|line| line.trim_start().starts_with("Table")).count();
     assert_eq!(first, 2, "{shown}");
-    assert!(shown.contains("(hidden at this width: "), "{shown}");
+    assert!(shown.contains("hidden, shown with COLUMNS=0: "), "{shown}");
 }
 
 #[test]
