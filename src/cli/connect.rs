@@ -87,10 +87,16 @@ impl ConnectionArgs {
     }
 
     /// The options that lead to the same database again, as words of a command: those of one of several databases, else those
-    /// that were given. A connection string is left out, since it may hold a password.
-    pub(super) fn repeated(&self) -> Vec<String> {
+    /// that were given, or with `everywhere` all that are needed in another environment. A connection string is left out,
+    /// since it may hold a password.
+    pub(super) fn repeated(&self, everywhere: bool) -> Vec<String> {
         if !self.of_fleet.place.is_empty() {
             return self.of_fleet.place.clone();
+        }
+        if everywhere && let Ok(resolved) = self.resolve(&ThisProcess::new()) {
+            let user = ("-U", resolved.user.clone());
+            let options = resolved.options().into_iter().chain([user]);
+            return options.flat_map(|(option, value)| [option.to_owned(), value]).collect();
         }
         let dbname = self.dbname.as_ref().filter(|dbname| !is_connection_string(dbname));
         let given = [

@@ -2,7 +2,7 @@
 //! options, whose connection, format and output are those of the database.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -294,6 +294,7 @@ impl Fleet<'_> {
         {
             ui.warning(format!("--checkpoint: {error}"));
         }
+        printer.writer.about(&shared.servers);
         printer.end(shared.skipped)
     }
 
@@ -361,6 +362,8 @@ struct Shared {
     no_match: Option<String>,
     /// Whether there is a database of which this is not so.
     has_matched: bool,
+    /// The servers, with their versions.
+    servers: BTreeSet<String>,
 }
 
 /// A database that has another name too.
@@ -445,8 +448,11 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
     /// Finds the databases of a server.
     fn expand(&self, target: &FleetTarget, ui: &Ui) -> Step<FleetTarget, DatabaseOutcome> {
         match self.fleet.databases(target, ui) {
-            Ok(mut databases) => {
-                let again = self.shared.lock().retain_new(&mut databases);
+            Ok((server, mut databases)) => {
+                let mut shared = self.shared.lock();
+                shared.servers.insert(server);
+                let again = shared.retain_new(&mut databases);
+                drop(shared);
                 self.tell_again(&target.name, &again);
                 Step::Expand(databases)
             }
@@ -523,7 +529,9 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         let error = failed.or_else(|| match (exit, kept.errors.as_slice()) {
             (Exit::Ok, _) | (_, []) => None,
             (_, [first]) => Some(first.clone()),
-            (_, [first, rest @ ..]) => Some(format!("{first}\n(and {} more)", rest.len())),
+            (_, [first, rest @ ..]) => {
+                Some(format!("{first}\n(and {} more, in the messages)", rest.len()))
+            }
         });
         let name = target.name.clone();
         let took = began.elapsed();
@@ -623,13 +631,13 @@ impl<'a> Fleet<'a> {
         Ok((resolved.servers(), target))
     }
 
-    /// The databases of a server, with a key that is the same under every name of the server.
+    /// A server with its version, and its databases with a key that is the same under every name of the server.
     fn databases(
         &self,
         target: &FleetTarget,
         ui: &Ui,
-    ) -> Result<Vec<Pending<FleetTarget>>, Failure> {
-        let (server, names) = terminal::runtime(1)?.block_on(async {
+    ) -> Result<(String, Vec<Pending<FleetTarget>>), Failure> {
+        let (version, server, names) = terminal::runtime(1)?.block_on(async {
             let session = SessionOptions::read_only(self.verb);
             let connection = ui.connected(&target.connection, &session).await?;
             let asked = connection
@@ -643,8 +651,12 @@ impl<'a> Fleet<'a> {
                     Ok::<_, LiveError>((server, names))
                 })
                 .await;
+            let version = connection.server_version() / 10_000;
+            let asked = asked.map(|(server, names)| (version, server, names));
             asked.map_err(|error| Failure::from(Failed::incomplete(&error)))
         })?;
+        let host = target.name.rsplit_once('/').map_or("", |(host, _)| host);
+        let shown = format!("{host}, PostgreSQL {version}");
         let mut found = Vec::with_capacity(names.len());
         for name in names {
             let identity = format!("{server} {name}");
@@ -656,7 +668,7 @@ impl<'a> Fleet<'a> {
             let (_, target) = self.resolved(connection, Some(identity))?;
             found.push(Pending { server_key: server.clone(), target });
         }
-        Ok(found)
+        Ok((shown, found))
     }
 }
 

@@ -195,9 +195,9 @@ impl Ui {
         Ui { format, ..self.clone() }
     }
 
-    /// The same for the database that these arguments lead to.
+    /// The same for the database that these arguments lead to. A page is read elsewhere.
     pub(super) fn at(&self, connection: &ConnectionArgs) -> Ui {
-        Ui { place: connection.repeated(), ..self.clone() }
+        Ui { place: connection.repeated(self.format == Format::Html), ..self.clone() }
     }
 
     /// The same for commands that another user must run.

@@ -162,7 +162,8 @@ impl<W: Write> CheckWriter<W> {
     /// Writes what was looked at in a relation.
     pub fn relation(&mut self, checked: &Checked) -> io::Result<()> {
         self.checked += 1;
-        if !self.is_for_terminal() {
+        let is_page = self.output.format == Format::Html;
+        if !self.is_for_terminal() && !is_page {
             self.relations.push(checked.clone());
             return Ok(());
         }
@@ -180,6 +181,10 @@ impl<W: Write> CheckWriter<W> {
                 }
                 None => self.sound = Some((checked.clone(), 1)),
             }
+            return Ok(());
+        }
+        if is_page {
+            self.relations.push(checked.clone());
             return Ok(());
         }
         self.any_line = true;
@@ -234,6 +239,23 @@ impl<W: Write> CheckWriter<W> {
         })
     }
 
+    /// The sound tables in one line. `are_others`: whether another one has a line.
+    fn sound_line(&self, are_others: bool) -> Option<String> {
+        let (sound, number) = self.sound.as_ref()?;
+        let catalogs = match self.sound_catalogs {
+            0 => String::new(),
+            catalogs => format!(" ({} of the system)", counted(catalogs, "catalog")),
+        };
+        let (tables, verdict) = match (number, are_others) {
+            (1, _) => return Some(summary(sound, true)),
+            (_, false) => ("table", "all sound"),
+            (_, true) => ("other table", "sound"),
+        };
+        let tables = counted(*number, tables);
+        let verdict = Tone::Good.styled(verdict);
+        Some(format!("{tables}{catalogs}: {verdict} ({})", looked(sound)))
+    }
+
     /// Ends the document; must be called once.
     pub fn finish(self) -> io::Result<()> {
         if self.output.format == Format::Html {
@@ -241,26 +263,8 @@ impl<W: Write> CheckWriter<W> {
         }
         let salvage = self.salvage();
         let not_checked = self.not_checked();
-        let CheckWriter { output, server, codes, repairs, relations, any_line, sound, .. } = self;
-        let catalogs = match self.sound_catalogs {
-            0 => String::new(),
-            catalogs => format!(" ({} of the system)", counted(catalogs, "catalog")),
-        };
-        let sound = sound.map(|(sound, number)| match (number, any_line) {
-            (1, _) => summary(&sound, true),
-            (_, false) => format!(
-                "{}{catalogs}: {} ({})",
-                counted(number, "table"),
-                Tone::Good.styled("all sound"),
-                looked(&sound)
-            ),
-            (_, true) => format!(
-                "{}{catalogs}: {} ({})",
-                counted(number, "other table"),
-                Tone::Good.styled("sound"),
-                looked(&sound)
-            ),
-        });
+        let sound = self.sound_line(self.any_line);
+        let CheckWriter { output, server, codes, repairs, relations, .. } = self;
         let has_findings = output.written > 0;
         let rest = Rest { server, relations };
         // a line of `jsonl` is a finding
@@ -317,7 +321,8 @@ impl<W: Write> CheckWriter<W> {
     fn finish_page(self) -> io::Result<()> {
         let salvage = self.salvage();
         let not_checked = self.not_checked();
-        let CheckWriter { output, codes, repairs, mut relations, any_line, .. } = self;
+        let sound = self.sound_line(!self.relations.is_empty());
+        let CheckWriter { output, codes, repairs, mut relations, any_line, checked, .. } = self;
         let found = output.written;
         let shown = self.on_page;
         let statements = self.statements;
@@ -329,7 +334,7 @@ impl<W: Write> CheckWriter<W> {
             |document| {
                 let is_complete =
                     !any_line && relations.iter().all(|checked| !checked.is_incomplete);
-                let tables = counted(relations.len() as u64, "table");
+                let tables = counted(checked, "table");
                 let (tone, verdict) = match (found, is_complete) {
                     (0, true) => (Tone::Good, format!("No damage found in {tables}.")),
                     (0, false) => (
@@ -351,6 +356,7 @@ impl<W: Write> CheckWriter<W> {
                     checked.notes.iter().for_each(|note| document.item(&format!("note: {note}")));
                 });
                 not_shown(relations.len() as u64, "more table", "json", document);
+                sound.iter().for_each(|sound| document.item(sound));
                 if !shown.is_empty() {
                     document.heading("Findings", 2);
                     document.grid("Findings", &grid(&shown));

@@ -1,6 +1,7 @@
 //! What a run over several databases prints: each result with its database, and at the end what became of all.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use anstream::adapter::strip_str;
@@ -16,13 +17,15 @@ use super::nagios::{self, Service, State};
 use super::openmetrics::{self, Family};
 use super::overview::{self, View};
 use super::table::{Grid, Head, Style, Tone, printable, printable_json};
-use super::units::{counted, not_shown, optional_number, optional_size};
+use super::units::{and_more, counted, not_shown, optional_number, optional_size};
 use crate::inspect::compare::{FLEET, RunComparison};
 use crate::inspect::overview::rank::{Overview, SortBy, Totals};
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = FLEET;
 
+/// Servers that a page names; the rest is counted.
+const SERVERS_NAMED: usize = 4;
 /// Databases whose problems are listed at the end, and those that a page lists; the rest is counted.
 const LISTED: usize = 200;
 /// Databases that are listed on a terminal without --limit.
@@ -129,6 +132,13 @@ impl<W: Write> Writer<W> {
             has_text: false,
             problems: Vec::new(),
         }
+    }
+
+    /// States on a page which servers it is about.
+    pub(crate) fn about(&mut self, servers: &BTreeSet<String>) {
+        let named: Vec<&str> = servers.iter().map(String::as_str).take(SERVERS_NAMED).collect();
+        let more = and_more(servers.len(), SERVERS_NAMED);
+        self.page.subject = printable(&format!("Databases on {}{more}", named.join("; ")));
     }
 
     /// Writes the report of a database, or keeps it until those of all are known.
@@ -305,7 +315,7 @@ impl<W: Write> Writer<W> {
             document.gap();
             document.grid("Problems", &problems(&self.problems, &server));
             if let more @ 1.. = not_done.saturating_sub(LISTED) {
-                document.line(&format!("({more} more)"), 0);
+                document.line(&format!("({more} more: --format json)"), 0);
             }
         }
     }

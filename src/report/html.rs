@@ -37,7 +37,7 @@ pub(super) struct Page {
     /// The command, as in `toastctl inspect`.
     title: String,
     /// What the report is about.
-    subject: String,
+    pub(super) subject: String,
     sections: String,
     /// The headings of the sections, which are the parts of the page.
     headings: Vec<String>,
@@ -146,9 +146,20 @@ impl Page {
     }
 }
 
-/// A command, to be copied as a whole.
+/// A command, to be copied as a whole. Lines do not end at the hyphens of its words.
 pub(super) fn command(text: &str) -> Markup {
-    html! { div.command { pre { code { (text) } } } }
+    let parts = text.split_inclusive([' ', '\n']).map(|part| {
+        let word = part.trim_end_matches([' ', '\n']);
+        (word, part.get(word.len()..).unwrap_or_default())
+    });
+    html! {
+        div.command { pre { code {
+            @for (word, end) in parts {
+                @if word.contains('-') { span { (word) } } @else { (word) }
+                (end)
+            }
+        } } }
+    }
 }
 
 /// What the colours of a figure mean: classes and words.

@@ -181,6 +181,7 @@ fn monitoring_and_pages_have_all_databases_and_names_without_the_server_that_the
         let page = all(&[verb, "--format", "html"], 0);
         assert_eq!(page.matches("</html>").count(), 1);
         assert!(page.contains(one.name()) && page.contains(two.name()), "{verb}: {page}");
+        assert!(page.contains("<p>Databases on ") && page.contains(", PostgreSQL "), "{page}");
         let metrics = all(&[verb, "--format", "openmetrics"], 0);
         let complete = if verb == "check" { "check_complete" } else { "complete" };
         let family = format!("# TYPE toastctl_{complete} gauge");

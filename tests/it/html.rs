@@ -148,7 +148,18 @@ fn a_page_of_the_database_has_the_figures_of_the_json() {
     let verdict = &page.texts(".verdict")[0];
     assert_eq!(verdict, "1 finding in 1 table of 1 MB or more.");
     let finding = &json["findings"][0];
-    assert_eq!(page.texts(".command code"), [finding["command"].as_str().unwrap()]);
+    // who reads the page has another environment
+    let command = format!(
+        "{} -h {} -p {} -d {} -U {}",
+        finding["command"].as_str().unwrap(),
+        database.server().socket_dir().display(),
+        database.server().port(),
+        database.name(),
+        database.server().superuser()
+    );
+    assert_eq!(page.texts(".command code"), [command]);
+    // no line ends within an option
+    assert!(page.texts(".command code span").contains(&"--column".to_owned()), "{}", page.text);
     assert!(page.text.contains(finding["why"].as_str().unwrap()));
     let about = |bytes: &Value| {
         let sign = if bytes["low"] == bytes["high"] { "" } else { "≈" };
