@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::document::{Document, Format, csv_records, json, json_line};
 use super::html::Page;
 use super::retoast_course::course;
-use super::table::{Grid, Head, Style, Tone, number, printable, text};
+use super::table::{Grid, Head, Style, Tone, name, number, printable, text};
 use super::units::{counted, duration, expected_time, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::command::{is_typed_as_shown, shell_line};
@@ -14,8 +14,8 @@ use crate::retoast::plan::{
     COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TOAST_REBUILD_LOCK, TRUNCATION_LOCK,
 };
 use crate::retoast::result::{
-    Common, FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome, Predicted, Report,
-    ScanSource, TableReport,
+    Common, CompactedFile, FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome,
+    Predicted, Report, ScanSource, TableReport,
 };
 use crate::retoast::verdict::{Remaining, held, remaining};
 use toast_format::model::sql::quote_identifier;
@@ -92,7 +92,7 @@ fn run_summary(report: &Report, tables: &[TableReport], document: &mut Document)
         let grid = Grid::from_rows(
             rows,
             &[
-                text("Table", 0, |table| table.subject.relation.clone()),
+                name("Table", |table| table.subject.relation.clone()),
                 text("Result", 0, |table| first_line(table).0[1].clone()),
                 number("Before", 0, |table| size(table.common.before.sum())),
                 number("After", 0, |table| size(table.common.after.sum())),
@@ -100,7 +100,7 @@ fn run_summary(report: &Report, tables: &[TableReport], document: &mut Document)
         );
         document.grid("Tables", &grid);
         if let Some(more) = tables.len().checked_sub(LISTED).filter(|&more| more > 0) {
-            document.line(&format!("{more} more are not listed here."), 0);
+            document.line(&format!("{more} more: --format json."), 0);
         }
     }
     if let Some(departure) = &report.departure {
@@ -409,7 +409,7 @@ fn left_lines(table: &TableReport, document: &mut Document) {
     }
     let all = table.common.rows.refused.max(table.common.skipped.len() as u64);
     if let Some(more) = all.checked_sub(SKIPPED_SHOWN as u64).filter(|&more| more > 0) {
-        document.unbroken(&format!("skipped: {more} more"));
+        document.unbroken(&format!("skipped: {more} more: --set list-refused=FILE"));
     }
     if table.common.rows.disagreeing > 0 {
         document.unbroken(&format!(
@@ -509,7 +509,13 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
             [table] if is_typed_as_shown(&table.subject.relation) => &table.subject.relation,
             _ => "TABLE",
         };
-        net.push_str(&format!("; toastctl compact {table} --reindex returns free space online"));
+        let files = match tables {
+            [table] => left_out(table).unwrap_or_default(),
+            _ => "",
+        };
+        net.push_str(&format!(
+            "; toastctl compact {table}{files} --reindex returns free space online"
+        ));
     } else if of_indexes > 0 {
         net.push_str(&format!("; toastctl reindex would return {}", size(of_indexes)));
     }
@@ -551,12 +557,23 @@ fn rows_done(tables: &[&TableReport], outcome: Outcome) -> String {
 /// Free space is worth a hint from this part of the files on.
 const LEAST_FREE: u64 = 10;
 
-/// Whether a conversion has left much space that compaction was not asked to return.
+/// The option for the files that compaction was not asked to shorten; `None` if there are none.
+fn left_out(table: &TableReport) -> Option<&'static str> {
+    match table.compaction.as_slice() {
+        [] if table.headed == Headed::Convert => Some(""),
+        [only] if only.ended == FileEnd::Compact => Some(match only.file {
+            CompactedFile::Heap => " --files toast",
+            CompactedFile::Toast => " --files heap",
+        }),
+        _ => None,
+    }
+}
+
+/// Whether files that compaction was not asked to shorten have much free space.
 fn leaves_space(table: &TableReport) -> bool {
     let Gives { low, .. } = table.gains.rewrite_gives.unwrap_or_default();
     let least = table.common.after.sum() / LEAST_FREE;
-    table.headed == Headed::Convert
-        && table.compaction.is_empty()
+    left_out(table).is_some()
         && !table.subject.has_toasters
         && u64::try_from(low).is_ok_and(|low| low > least)
 }
@@ -717,7 +734,7 @@ fn work_lines(table: &TableReport, document: &mut Document) {
 fn forms_grid(table: &TableReport) -> Grid {
     let mut forms = Grid::new(&[
         Head::text("When", 0),
-        Head::text("Column", 0),
+        Head::name("Column"),
         Head::text("Form", 0),
         Head::text("Method", 0),
         Head::number("Values", 0),

@@ -326,3 +326,16 @@ fn csv_has_a_line_for_each_file_and_index() {
         }
     }
 }
+
+#[test]
+fn a_compaction_of_the_heap_names_the_option_for_the_toast_relation() {
+    let database = with_pageinspect("heap_only");
+    database.psql(&format!("{NOISE}; {}", table(1000, "noise(i, 100)")));
+    database.psql("DELETE FROM t WHERE id % 2 = 0; VACUUM t");
+    let mut command = toastctl();
+    command.args(["compact", "t", "--files", "heap", "-d", &database.url()]);
+    let said = run(&mut command).ok();
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let hint = "; toastctl compact public.t --files toast --reindex returns free space online";
+    assert!(said.contains(hint), "{said}");
+}
