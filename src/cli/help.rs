@@ -24,7 +24,7 @@ pub struct HelpArgs {
     ///
     /// Topics are policies, forms, findings, low-findings, alarms, damage, settings, throttle, exit-codes, permissions, files,
     /// json, runbooks, safety and limits. json followed by a verb prints the JSON Schema of that verb.
-    #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
+    #[arg(value_name = "VERB|TOPIC", num_args = 0..)]
     about: Vec<String>,
 
     #[command(flatten)]
@@ -184,8 +184,9 @@ const FIRST: [Item; 4] = [
 /// Prints what is asked for.
 pub(super) fn run(args: &HelpArgs, ui: &Ui) -> Result<Exit, Failure> {
     let width = ui.width.map_or(WIDEST, |width| width.min(WIDEST));
-    let mut words = args.about.iter().map(String::as_str);
-    let text = text(words.next(), words.next(), width)?;
+    let (first, rest) = args.about.split_first().unzip();
+    let rest = rest.map(|words| words.join(" ")).filter(|words| !words.is_empty());
+    let text = text(first.map(String::as_str), rest.as_deref(), width)?;
     if pager::show(&text).is_some() {
         return Ok(Exit::Ok);
     }
@@ -253,6 +254,9 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
 
 /// `mentions`: topics and sections that mention the word.
 fn unknown(what: &str, given: &str, known: &[&str], mentions: &[String], width: usize) -> Failure {
+    if let Some(hint) = about_damage(given) {
+        return Failure::usage("that is a message of a server that has met damage").hint(hint);
+    }
     let failure = Failure::usage(format!("there is no {what} \"{given}\""));
     let names: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
     let other = OTHER_WORDS.iter().find(|(words, _)| words.contains(&given));
@@ -269,6 +273,36 @@ fn unknown(what: &str, given: &str, known: &[&str], mentions: &[String], width: 
         }
         None => failure.hint(below_hint(&format!("Available: {}.", known.join(", ")), width)),
     }
+}
+
+/// How to look for the damage that a message of the server is about.
+pub(super) fn about_damage(message: &str) -> Option<String> {
+    const MESSAGES: [&str; 5] = [
+        "chunk number",
+        "chunk size",
+        "data is corrupt",
+        "could not read block",
+        "invalid page in",
+    ];
+    if !MESSAGES.iter().any(|known| message.contains(known)) {
+        return None;
+    }
+    let name = message.split([' ', '"', ':']).map(|word| word.trim_end_matches('.')).find(|word| {
+        let number = word.strip_prefix("pg_toast_").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    let file = message.split([' ', '"', ',', ':']).find(|word| word.starts_with("base/"));
+    let node = file.and_then(|file| file.rsplit('/').next()?.split('.').next());
+    let node = node.filter(|node| node.bytes().all(|byte| byte.is_ascii_digit()));
+    Some(match (name, node) {
+        (Some(name), _) => format!("toastctl check pg_toast.{name} -d DBNAME"),
+        (None, Some(node)) => {
+            format!(
+                "toastctl check -d DBNAME finds the table, oid2name -d DBNAME -f {node} names it."
+            )
+        }
+        (None, None) => "toastctl check -d DBNAME finds the table.".to_owned(),
+    })
 }
 
 /// The text of a hint, wrapped, with all lines aligned below its first word.
@@ -388,7 +422,10 @@ mod tests {
         for topic in &TOPICS {
             let text = topic_text(topic, WIDEST);
             assert!(text.lines().all(|line| line.chars().count() <= WIDEST), "{text}");
-            assert!(text.lines().count() <= LINES, "{} lines\n{text}", text.lines().count());
+            // the others begin a longer text
+            let is_alone = PAGES.iter().all(|page| page.name != topic.name);
+            let lines = text.lines().count();
+            assert!(lines <= LINES || !is_alone, "{lines} lines\n{text}");
             assert!(text.is_ascii(), "{text}");
         }
     }
@@ -467,6 +504,19 @@ mod tests {
             assert!(said(word).ends_with(&format!("Perhaps you meant {meant}.")), "{}", said(word));
         }
         assert!(!said("cords").contains("records"), "{}", said("cords"));
+        for (message, hint) in [
+            (
+                "ERROR:  missing chunk number 0 for toast value 16412 in pg_toast_2619",
+                "toastctl check pg_toast.pg_toast_2619 -d DBNAME",
+            ),
+            (
+                "could not read block 7 in file \"base/5/16384.1\": read only 0 of 8192 bytes",
+                "toastctl check -d DBNAME finds the table, oid2name -d DBNAME -f 16384 names it.",
+            ),
+            ("compressed pglz data is corrupt", "toastctl check -d DBNAME finds the table."),
+        ] {
+            assert!(said(message).ends_with(hint), "{}", said(message));
+        }
         let two = text(Some("value"), Some("id"), WIDEST).unwrap_err().message.to_string();
         assert!(two.starts_with("there is no verb or topic \"value id\"\nHINT:  It is"), "{two}");
         let near = "there is no verb or topic \"polices\"\nHINT:  Perhaps you meant policies.";

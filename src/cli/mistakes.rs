@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, CommandFactory};
 
 use super::arguments::{split, unit, with_unit};
 use super::conflicts::conflict;
+use super::help::about_damage;
 use super::{Cli, files, settings};
 use crate::message::{Message, Severity, capitalized};
 
@@ -240,7 +241,7 @@ pub(super) fn mistake(error: &clap::Error, words: &[String]) -> Message {
     let mut hints = match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let word = context(error, ContextKind::InvalidSubcommand);
-            other_verb(word).or_else(|| {
+            about_damage(&words.join(" ")).or_else(|| other_verb(word)).or_else(|| {
                 tips.is_empty()
                     .then(|| format!("A verb comes first, as in: toastctl inspect {word}"))
             })

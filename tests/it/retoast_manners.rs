@@ -268,7 +268,12 @@ fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     assert!(began.elapsed() < PATIENCE);
     let mut timed = toastctl();
     timed.args(["retoast", "-d", &database.url()]).args(LZ4);
-    let timed = run(timed.args(["--throttle-query", night, "--max-time", "500ms"]));
+    let timed = crate::support::command::run(timed.args([
+        "--throttle-query",
+        night,
+        "--max-time",
+        "500ms",
+    ]));
     refused(&timed, 4, "stopped by --max-time; to continue: ");
     assert!(
         timed.stdout.starts_with("public.t, v to lz4: stopped by --max-time"),

@@ -357,7 +357,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
     let meant = format!("HINT:  Perhaps you meant the database {}.", shop.name());
     let unlike = database.url().replace(&name, "zebra");
     let several = database.url().replace(&name, "odd,shop");
-    let cases: [(i32, &[&str], &str); 187] = [
+    let cases: [(i32, &[&str], &str); 188] = [
         (2, &["inspect", "-T", "orders"], "HINT:  --exclude TABLE leaves out a table"),
         (2, &["check", "--exclude-table=orders"], "HINT:  --exclude TABLE leaves out a table"),
         (2, &["keys", "-T", "orders"], "HINT:  keys takes the tables that are named"),
@@ -380,6 +380,22 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
             "HINT:  Write --max-time 5min; a table \"minutes\" is named before the options.",
         ),
         (2, &["compact", "orders", "--max-time=5", "h"], "HINT:  Write --max-time 5h;"),
+        (
+            2,
+            &[
+                "missing",
+                "chunk",
+                "number",
+                "0",
+                "for",
+                "toast",
+                "value",
+                "7",
+                "in",
+                "pg_toast_2619",
+            ],
+            "HINT:  toastctl check pg_toast.pg_toast_2619 -d DBNAME\n",
+        ),
         (2, &["inspect", "--max-time", "5 minutes"], "HINT:  Write --max-time 5min\n"),
         (2, &["inspect", "--sample", "9", "blocks"], "HINT:  Write --sample '9 blocks';"),
         (2, &["keys", "orders", "--sample", "5", "%"], "HINT:  Write --sample '5%';"),

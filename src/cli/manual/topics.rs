@@ -76,8 +76,8 @@ pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "high- and medium-severity findings of inspect",
     intro: &[
-        "Each has a command. Tables under 1 MB are left out; some need 1000 rows or values. (N %) is the smallest \
-         share reported. More: `toastctl help low-findings`.",
+        "Each has a command. Tables under 1 MB are left out; some need 1000 rows or values. (N %) is the smallest share \
+         reported. See also low-findings.",
     ],
     items: MEANINGS.0,
 };
@@ -85,10 +85,8 @@ pub const FINDINGS: Topic = Topic {
 pub const LOW_FINDINGS: Topic = Topic {
     name: "low-findings",
     about: "low-severity findings of inspect",
-    intro: &[
-        "See also `toastctl help findings`. Findings change the exit code only with --fail-on. For files: \
-              idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
-    ],
+    intro: &["See also findings. They change the exit code only with --fail-on. For files: \
+              idle-compression, dead-rows, free-space, dropped-column, short-last-chunk."],
     items: MEANINGS.1,
 };
 
