@@ -297,9 +297,7 @@ pub(super) fn about_damage(message: &str) -> Option<String> {
     Some(match (name, node) {
         (Some(name), _) => format!("toastctl check pg_toast.{name} -d DBNAME"),
         (None, Some(node)) => {
-            format!(
-                "toastctl check -d DBNAME finds the table, oid2name -d DBNAME -f {node} names it."
-            )
+            format!("toastctl check -d DBNAME finds the table, which oid2name -f {node} names.")
         }
         (None, None) => "toastctl check -d DBNAME finds the table.".to_owned(),
     })
@@ -511,7 +509,7 @@ mod tests {
             ),
             (
                 "could not read block 7 in file \"base/5/16384.1\": read only 0 of 8192 bytes",
-                "toastctl check -d DBNAME finds the table, oid2name -d DBNAME -f 16384 names it.",
+                "toastctl check -d DBNAME finds the table, which oid2name -f 16384 names.",
             ),
             ("compressed pglz data is corrupt", "toastctl check -d DBNAME finds the table."),
         ] {

@@ -575,11 +575,13 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     lines.join("\n")
 }
 
-/// The lines of a message, broken between words on a terminal of this width. A command, to the end of its line, is not
-/// broken, so that it can be copied.
+/// The lines of a message, broken between words on a terminal of this width. A command at the end of a line, which no full
+/// stop ends, is not broken, so that it can be copied.
 pub(crate) fn message_lines(text: &str, width: Option<usize>) -> String {
     let lines = text.lines().map(|line| {
-        let (words, command) = line.split_at(line.find("toastctl ").unwrap_or(line.len()));
+        let is_prose = line.ends_with('.');
+        let command = if is_prose { None } else { line.find("toastctl ") };
+        let (words, command) = line.split_at(command.unwrap_or(line.len()));
         let kept = command.replace(' ', &KEPT_SPACE.to_string());
         let indent = line.find(":  ").map_or(4, |at| at + 3);
         wrapped(&format!("{words}{kept}"), width, indent).replace(KEPT_SPACE, " ")
@@ -744,6 +746,8 @@ mod tests {
             message_lines(message, Some(24)),
             "toastctl: error: no such\n    table\nNEXT:  to list them:\n       toastctl inspect -d shop"
         );
+        let prose = message_lines("NEXT:  toastctl inspect lists them.", Some(24));
+        assert_eq!(prose, "NEXT:  toastctl inspect\n       lists them.");
     }
 
     #[test]
