@@ -1,5 +1,7 @@
 //! Collects what a check finds on the pages of a table, and checks values once they are reassembled.
 
+use std::borrow::Cow;
+
 use parking_lot::Mutex;
 
 use super::code::Code;
@@ -226,28 +228,25 @@ impl<'a> Collector<'a> {
         depth.content || depth.decompress && value.pointer.is_compressed()
     }
 
-    /// Checks the content of a value out of line whose chunks are these, in order. `append` adds the data of the one at an
-    /// address to that of the others; `false` if there is none.
-    pub(super) fn content_of(
+    /// Checks the content of a value out of line whose chunks are these, in order. `read` joins their data, or gives the
+    /// address at which there are none.
+    pub(super) fn content_of<'d>(
         &mut self,
         value: &External,
         chunks: &[ChunkSeen],
-        mut append: impl FnMut(ItemPointer, &mut Vec<u8>) -> bool,
+        read: impl FnOnce() -> Result<Cow<'d, [u8]>, ItemPointer>,
     ) {
         self.blocks.looked.values += 1;
         self.blocks.looked.chunks += chunks.len() as u64;
         if !self.wants_content(value) {
             return;
         }
-        let mut stored = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
-        for chunk in chunks {
-            if !append(chunk.tid, &mut stored) {
-                let found = format!("none at {}", chunk.tid);
-                let damage = Damage::new(Code::ChunkUnreadable, "the chunk's page", found);
-                return self.damaged(value, damage);
-            }
-        }
-        let content = match external_content(&value.pointer, stored, value.order) {
+        let stored = read().map_err(|tid| {
+            Damage::new(Code::ChunkUnreadable, "the chunk's page", format!("none at {tid}"))
+        });
+        let content =
+            stored.and_then(|stored| external_content(&value.pointer, stored, value.order));
+        let content = match content {
             Ok(content) => content,
             Err(damage) => return self.damaged(value, damage),
         };

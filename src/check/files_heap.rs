@@ -1,5 +1,6 @@
 //! The blocks of a table's file, which are checked in several threads, each with the TOAST relation's file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -258,15 +259,22 @@ impl<'i> IndexedToast<'i> {
     ) {
         self.index.chunks(value.pointer.value_id, chunks);
         match check_chunks(&value.pointer, chunks, page) {
-            Ok(own) => collector.content_of(value, &own, |tid, stored| self.append(tid, stored)),
+            Ok(own) => collector.content_of(value, &own, || self.joined(&own)),
             Err(damage) => collector.damaged(value, damage),
         }
     }
 
-    fn append(&mut self, tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
+    /// The data of chunks, or the address at which there are none.
+    fn joined(&mut self, chunks: &[ChunkSeen]) -> Result<Cow<'static, [u8]>, ItemPointer> {
         let id_type = self.id_type;
-        let page = self.page(tid.block).ok().flatten();
-        page.is_some_and(|page| append_chunk(page, tid, id_type, joined))
+        let mut joined = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
+        for ChunkSeen { tid, .. } in chunks {
+            let page = self.page(tid.block).ok().flatten();
+            if !page.is_some_and(|page| append_chunk(page, *tid, id_type, &mut joined)) {
+                return Err(*tid);
+            }
+        }
+        Ok(joined.into())
     }
 }
 

@@ -1,7 +1,9 @@
 //! Checks some blocks of a live table, and the values that they lead to, in one transaction. Chunks are fetched by the
 //! TOAST index, many at a time.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +18,7 @@ use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks};
 use crate::server::catalog::{self};
 use crate::server::checking::{self, Standing, StorageTraits};
-use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
+use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow, ChunkRows, WantedData};
 use crate::server::chunks::{ChunkPages, LiveChunks, in_parts_of};
 use crate::server::pages::{HintedXids, PageReader, is_about_data};
 use crate::server::{Connection, LiveError, Relation, Server, owner_facts, snapshot};
@@ -518,10 +520,10 @@ impl LiveCheck {
             let (first, second) = values.split_at(values.len() / 2);
             match self.fetch(values, with_data).await? {
                 // which value the index leads to another's chunks for is seen where one alone is asked for
-                Ok(rows) if ids(values).len() > 1 && !are_in_order(values, &rows) => {
+                Ok(found) if ids(values).len() > 1 && !are_in_order(values, &found.rows) => {
                     left.extend([second, first]);
                 }
-                Ok(rows) => self.judge(values, rows, collector),
+                Ok(found) => self.judge(values, found, collector),
                 // one of them it is
                 Err(_) if values.len() > 1 => left.extend([second, first]),
                 Err(message) => {
@@ -543,16 +545,23 @@ impl LiveCheck {
         &self,
         values: &[External],
         with_data: bool,
-    ) -> Result<Result<Vec<ChunkRow>, String>, LiveError> {
+    ) -> Result<Result<ChunkRows, String>, LiveError> {
         if !self.by_index {
             return Ok(Err("not read, because pages of the TOAST index are damaged".into()));
         }
         let relation = self.quoted(Which::Toast);
         let ids = ids(values);
-        let data = with_data.then_some(self.about.server.page_size);
+        let stored = values.iter().map(|value| u64::from(value.pointer.stored_size())).sum();
+        let data = with_data.then(|| self.wanted_data(stored));
         let client = self.connection.client();
         let relation = (relation.as_str(), self.id_type());
         self.attempt(|| chunk_rows::chunks(client, relation, &ids, By::Index, data)).await
+    }
+
+    /// The data of chunks of values that have so many stored bytes, by their pointers.
+    pub(super) fn wanted_data(&self, stored: u64) -> WantedData {
+        let relation = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes);
+        WantedData { page: self.about.server.page_size, most: stored.min(relation) }
     }
 
     /// The type of value IDs in the TOAST relation.
@@ -572,26 +581,34 @@ impl LiveCheck {
         }
     }
 
-    fn judge(&self, values: &[External], rows: Vec<ChunkRow>, collector: &mut Collector<'_>) {
-        let mut by_value: HashMap<ValueId, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
-        for row in rows {
-            by_value.entry(row.value_id).or_default().push(row);
-        }
+    fn judge(&self, values: &[External], found: ChunkRows, collector: &mut Collector<'_>) {
+        let ChunkRows { mut rows, data } = found;
+        // those of a value stay in the index's order
+        rows.sort_by_key(|row| row.value_id);
+        let of_values = rows.chunk_by(|a, b| a.value_id == b.value_id);
+        let by_value: HashMap<ValueId, &[ChunkRow]> =
+            of_values.filter_map(|own| Some((own.first()?.value_id, own))).collect();
         let asked: HashSet<ValueId> = values.iter().map(|value| value.pointer.value_id).collect();
         let mut strangers: Vec<ValueId> =
             by_value.keys().copied().filter(|id| !asked.contains(id)).collect();
         strangers.sort_unstable();
-        for row in strangers.iter().filter_map(|id| by_value.get(id)).flatten() {
+        for row in strangers.iter().filter_map(|id| by_value.get(id)).copied().flatten() {
             collector.blocks.findings.push(self.led_to(row));
         }
         for value in values {
-            let rows = by_value.get(&value.pointer.value_id).map_or(&[][..], Vec::as_slice);
-            self.judge_value(value, rows, collector);
+            let rows = by_value.get(&value.pointer.value_id).copied().unwrap_or_default();
+            self.judge_value(value, rows, &data, collector);
         }
     }
 
-    /// Checks a value to which the index gives these chunks.
-    fn judge_value(&self, value: &External, rows: &[ChunkRow], collector: &mut Collector<'_>) {
+    /// Checks a value to which the index gives these chunks. `data`: those of all chunks that were read.
+    fn judge_value(
+        &self,
+        value: &External,
+        rows: &[ChunkRow],
+        data: &[u8],
+        collector: &mut Collector<'_>,
+    ) {
         let page = self.about.server.page_size;
         let mut all: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
         // SQL takes chunks in the index's order
@@ -616,12 +633,11 @@ impl LiveCheck {
         }
         match checked {
             Ok(chunks) => {
-                let data: HashMap<ItemPointer, &[u8]> =
-                    rows.iter().filter_map(|row| Some((row.tid, row.data.as_deref()?))).collect();
-                collector.content_of(value, &chunks, |tid, stored| {
-                    stored.extend_from_slice(data.get(&tid).copied().unwrap_or_default());
-                    true
-                });
+                let own: HashMap<ItemPointer, Range<usize>> =
+                    rows.iter().filter_map(|row| Some((row.tid, row.data.clone()?))).collect();
+                let parts: Vec<Range<usize>> =
+                    chunks.iter().filter_map(|chunk| own.get(&chunk.tid).cloned()).collect();
+                collector.content_of(value, &chunks, || Ok(joined(data, &parts)));
             }
             Err(damage) if damage.is_absence() => {
                 let finding = collector.finding_of(value, damage);
@@ -637,6 +653,19 @@ impl LiveCheck {
         let seq = row.seq.map_or("NULL".to_owned(), |seq| seq.to_string());
         let found = format!("chunk {seq} of value {}", row.value_id);
         Finding::new(Code::IndexEntryWrong, place, "a chunk asked for", found)
+    }
+}
+
+/// Parts of `data`, joined. A long value, of which they follow each other, is not copied.
+fn joined<'d>(data: &'d [u8], parts: &[Range<usize>]) -> Cow<'d, [u8]> {
+    match parts {
+        [first, .., last] if parts.is_sorted_by(|a, b| a.end == b.start) => {
+            data.get(first.start..last.end).unwrap_or_default().into()
+        }
+        parts => {
+            let own = parts.iter().flat_map(|part| data.get(part.clone()).unwrap_or_default());
+            own.copied().collect()
+        }
     }
 }
 

@@ -46,7 +46,7 @@ async fn inside(
     let by_scan =
         check.attempt(|| chunk_rows::chunks(client, relation, ids, By::Scan, None)).await?;
     let mut all: Vec<(u64, ChunkSeen)> = match by_scan.ok() {
-        Some(rows) => rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
+        Some(found) => found.rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
         // the server cannot plan a scan beside an index without its first page, nor scan pages that it cannot read
         None => {
             let mut found = Vec::new();
@@ -68,7 +68,7 @@ async fn inside(
     let mut by_index: Option<HashSet<ItemPointer>> = None;
     if check.by_index {
         let read = check.attempt(|| chunk_rows::chunks(client, relation, ids, By::Index, None));
-        by_index = read.await?.ok().map(|rows| rows.iter().map(|row| row.tid).collect());
+        by_index = read.await?.ok().map(|found| found.rows.iter().map(|row| row.tid).collect());
     }
     if let Some(by_index) = &by_index {
         // a scan believes pages that say that all of their tuples are visible

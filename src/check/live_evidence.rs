@@ -13,7 +13,7 @@ use super::salvage_dir::{self, SalvageDir, SavedRelation};
 use super::salvage_rows::Salvage;
 use super::subject::{SeenPage, Which};
 use crate::server::checking::{self, Standing};
-use crate::server::chunk_rows::ChunkRow;
+use crate::server::chunk_rows::{ChunkRow, ChunkRows};
 use crate::server::pages::Pages;
 use crate::server::{LiveError, owner_facts, snapshot};
 use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
@@ -256,7 +256,10 @@ impl Evidence for LiveEvidence<'_> {
         if !reading.is_open {
             return Ok(None);
         }
-        let Some(rows) = check.by_index(id, Some(size)).await? else { return Ok(None) };
+        let wanted = check.wanted_data(pointer.stored_size().into());
+        let Some(ChunkRows { rows, data }) = check.by_index(id, Some(wanted)).await? else {
+            return Ok(None);
+        };
         let rows = if reading.by_index {
             Some(rows)
         } else if reading.by_chunks {
@@ -265,13 +268,15 @@ impl Evidence for LiveEvidence<'_> {
             numbered_by_index(pointer, &rows, size)
         };
         Ok(Some(IndexedChunks {
-            chunks: rows.and_then(|rows| rows.into_iter().map(saved_chunk).collect()),
+            chunks: rows
+                .and_then(|rows| rows.into_iter().map(|row| saved_chunk(row, &data)).collect()),
             is_proven: reading.by_index && !reading.by_chunks,
         }))
     }
 }
 
 /// A chunk as the server has read it; `None` if a column of it is NULL.
-fn saved_chunk(row: ChunkRow) -> Option<SavedChunk> {
-    Some(SavedChunk { tid: row.tid, seq: row.seq?, data: row.data?, doubt: None })
+fn saved_chunk(row: ChunkRow, data: &[u8]) -> Option<SavedChunk> {
+    let data = data.get(row.data?)?.to_vec();
+    Some(SavedChunk { tid: row.tid, seq: row.seq?, data, doubt: None })
 }

@@ -17,9 +17,9 @@ use super::salvage::RowFindings;
 use super::subject::Which;
 use super::value::{ChunkForm, uses_all};
 use crate::server::checking::{self, Standing};
-use crate::server::chunk_rows::{self, By, ChunkRow};
+use crate::server::chunk_rows::{self, By, ChunkRow, ChunkRows, WantedData};
 use crate::server::{LiveError, snapshot};
-use toast_format::disk::{BlockNumber, ItemPointer, PageSize};
+use toast_format::disk::{BlockNumber, ItemPointer};
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 
@@ -173,7 +173,7 @@ impl LiveCheck {
         for _ in 0..2 {
             let mut others = BTreeSet::new();
             for id in asked {
-                if let Some(rows) = self.by_index(id, None).await? {
+                if let Some(ChunkRows { rows, .. }) = self.by_index(id, None).await? {
                     others.extend(rows.iter().map(|row| row.value_id.0));
                     led_to.insert(id, rows);
                 }
@@ -317,10 +317,9 @@ impl LiveCheck {
             && let Some(pointer) = value.pointer.as_ref()
             && reading.by_index
         {
-            let data = self.by_index(pointer.value_id.0, Some(facts.page_size)).await?;
-            let chunks = data.unwrap_or_default().into_iter();
-            let stored: Vec<u8> = chunks.flat_map(|row| row.data.unwrap_or_default()).collect();
-            reading.is_whole = uses_all(pointer, &stored, row.order);
+            let wanted = self.wanted_data(pointer.stored_size().into());
+            let data = self.by_index(pointer.value_id.0, Some(wanted)).await?;
+            reading.is_whole = uses_all(pointer, &data.unwrap_or_default().data, row.order);
         }
         Ok(reading)
     }
@@ -440,8 +439,8 @@ impl LiveCheck {
     pub(super) async fn by_index(
         &self,
         value_id: u64,
-        data: Option<PageSize>,
-    ) -> Result<Option<Vec<ChunkRow>>, LiveError> {
+        data: Option<WantedData>,
+    ) -> Result<Option<ChunkRows>, LiveError> {
         let client = self.connection.client();
         let quoted = self.quoted(Which::Toast);
         let ids = [value_id];

@@ -1,6 +1,8 @@
 //! One value: its pointer, its chunks, and what they decompress to (pure; `detoast.c`,
 //! `heap_fetch_toast_slice`).
 
+use std::borrow::Cow;
+
 use super::code::Code;
 use toast_format::codec::{Method, datum, pglz};
 use toast_format::disk::varlena::{tc_method, tc_raw_size};
@@ -223,11 +225,11 @@ pub fn inline_content(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, Damage> {
 }
 
 /// The content of a value whose chunks, joined, are `stored`.
-pub fn external_content(
+pub fn external_content<'d>(
     pointer: &ToastPointer,
-    stored: Vec<u8>,
+    stored: Cow<'d, [u8]>,
     order: ByteOrder,
-) -> Result<Vec<u8>, Damage> {
+) -> Result<Cow<'d, [u8]>, Damage> {
     if !pointer.is_compressed() {
         return Ok(stored);
     }
@@ -248,7 +250,7 @@ pub fn external_content(
     match (method, pointer.method()) {
         (Some(method), Some(ours)) if method == ours => {
             let stream = stored.get(4..).unwrap_or(&[]);
-            decompressed(Code::ExternalCompressed, method, raw, stream)
+            decompressed(Code::ExternalCompressed, method, raw, stream).map(Cow::Owned)
         }
         (_, ours) => header(
             format!("method {}, by the pointer", ours.map_or("unknown", Method::name)),
@@ -373,7 +375,8 @@ mod tests {
         let stored = [&info.to_le_bytes()[..], &stream].concat();
         let ours = pointer(raw.len() as i32 + 4, stored.len() as u32);
         let content = |pointer, stored: &[u8]| {
-            external_content(&pointer, stored.to_vec(), ByteOrder::Little)
+            external_content(&pointer, stored.into(), ByteOrder::Little)
+                .map(Cow::into_owned)
                 .map_err(|damage| damage.code)
         };
         assert_eq!(content(ours, &stored).as_deref(), Ok(&raw[..]));

@@ -1,6 +1,7 @@
 //! The chunks of many values, found by the index of their TOAST relation.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use futures_util::TryStreamExt;
 use tokio_postgres::Row;
@@ -24,8 +25,24 @@ pub struct ChunkRow {
     pub raw_size: Option<i32>,
     /// The size as returned by `pg_column_size`.
     pub stored_size: Option<i32>,
-    /// The data, if requested and not longer than a chunk can be.
-    pub data: Option<Vec<u8>>,
+    /// Where its data are in those of all, if requested and not longer than a chunk can be.
+    pub data: Option<Range<usize>>,
+}
+
+/// Chunks with their data, which are held once.
+#[derive(Debug, Default)]
+pub struct ChunkRows {
+    pub rows: Vec<ChunkRow>,
+    /// The data in the order of the rows.
+    pub data: Vec<u8>,
+}
+
+/// The data of chunks that are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct WantedData {
+    pub page: PageSize,
+    /// The most bytes that they can have; room for all is made at once, because a vector that grows is copied.
+    pub most: u64,
 }
 
 /// How chunks are found.
@@ -43,11 +60,11 @@ pub async fn chunks(
     relation: (&str, ValueIdType),
     value_ids: &[u64],
     by: By,
-    data: Option<PageSize>,
-) -> Result<Vec<ChunkRow>, LiveError> {
+    data: Option<WantedData>,
+) -> Result<ChunkRows, LiveError> {
     // A damaged length must not make the server read beyond the chunk.
-    let data = data.map_or("NULL::pg_catalog.bytea".to_owned(), |page| {
-        let most = page.toast_max_chunk_size();
+    let wanted = data.map_or("NULL::pg_catalog.bytea".to_owned(), |data| {
+        let most = data.page.toast_max_chunk_size();
         format!(
             "CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
                    AND pg_catalog.pg_column_size(chunk_data) <= {} THEN chunk_data END",
@@ -56,7 +73,7 @@ pub async fn chunks(
     });
     let sql = format!(
         "COPY (SELECT c.ctid, chunk_id::pg_catalog.int8, chunk_seq, pg_catalog.octet_length(chunk_data), \
-                      pg_catalog.pg_column_size(chunk_data), {data} \
+                      pg_catalog.pg_column_size(chunk_data), {wanted} \
                {}) \
          TO STDOUT (FORMAT binary)",
         of_values(relation.0, relation.1, value_ids, by)
@@ -67,15 +84,21 @@ pub async fn chunks(
     let types = [Type::BYTEA, Type::INT8, Type::INT4, Type::INT4, Type::INT4, Type::BYTEA];
     let stream = client.copy_out(&sql).await?;
     let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &types));
-    let mut chunks = Vec::new();
+    let mut chunks = ChunkRows::default();
+    let room = data.map_or(0, |data| usize::try_from(data.most).unwrap_or(0));
+    // without it, the vector grows
+    let _ = chunks.data.try_reserve_exact(room);
     while let Some(row) = rows.try_next().await? {
-        chunks.push(ChunkRow {
+        let from = chunks.data.len();
+        let own = row.try_get::<Option<&[u8]>>(5)?;
+        chunks.data.extend_from_slice(own.unwrap_or_default());
+        chunks.rows.push(ChunkRow {
             tid: tid(row.try_get(0)?)?,
             value_id: value_id(row.try_get::<Option<i64>>(1)?.unwrap_or(0)),
             seq: row.try_get(2)?,
             raw_size: row.try_get(3)?,
             stored_size: row.try_get(4)?,
-            data: row.try_get::<Option<&[u8]>>(5)?.map(<[u8]>::to_vec),
+            data: own.map(|_| from..chunks.data.len()),
         });
     }
     if by == By::Scan {

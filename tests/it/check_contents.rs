@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::reassemble::memory;
 use crate::support::check_cases::{Files, change_half, paths, set_word, word};
 use crate::support::reports::check::Finding;
-use crate::support::server::{Options, Server};
+use crate::support::server::{self, Options, Server};
 use crate::support::verbs::inspect;
 
 /// The columns of the tables, as `--columns` takes them.
@@ -217,4 +218,34 @@ fn contents_that_the_server_cannot_read_or_reads_wrong_are_found() {
     let dir = dir.to_str().unwrap();
     let found = inspect(&database, &["check", "--deep", "damaged_*", "--salvage", dir]);
     assert_eq!(found.code, Some(5), "{}", found.stderr);
+}
+
+/// Contents are looked at as a whole, so that the bytes of one value are held, and no copy of them.
+#[test]
+fn a_long_value_is_held_once() {
+    let database = server::with_pageinspect("check_long");
+    database.psql(
+        "CREATE TABLE plain (v text); ALTER TABLE plain ALTER v SET STORAGE external;
+         CREATE TABLE small (v text COMPRESSION pglz);
+         INSERT INTO plain SELECT repeat(md5('1') || '\u{e4}', 3 * 1024 * 1024);
+         INSERT INTO small SELECT repeat(md5('2') || '\u{e4}', 3 * 1024 * 1024);
+         VACUUM (FREEZE) plain, small; CHECKPOINT",
+    );
+    let bytes = 3 * 34 * 1024 * 1024;
+    let temp = tempfile::tempdir().unwrap();
+    let files = [("heap", "'plain'"), ("toast", "reltoastrelid")].map(|(name, of)| {
+        let of = format!("SELECT pg_relation_filepath({of}) FROM pg_class WHERE relname = 'plain'");
+        let copy = temp.path().join(name);
+        std::fs::copy(database.server().data_dir().join(database.psql(&of)), &copy).unwrap();
+        copy.to_str().unwrap().to_owned()
+    });
+    let url = database.url();
+    let [heap, toast] = files.each_ref().map(String::as_str);
+    let of_files = ["--relation-file", heap, "--toast-file", toast, "--columns", "v text"];
+    for arguments in [&["plain", "-d", &url][..], &["small", "-d", &url], &of_files] {
+        let (most, shown) = memory(&[&["check", "--deep"], arguments].concat());
+        assert!(shown.contains("1 row, 1 value out of line"), "{shown}");
+        assert!(shown.contains("; contents checked"), "{shown}");
+        assert!(most > bytes && most < bytes + bytes / 10 + (45 << 20), "{arguments:?}: {most}");
+    }
 }

@@ -379,7 +379,7 @@ fn the_chunks_of_every_value_are_where_the_server_has_them() {
 }
 
 /// The most memory that a run took, in bytes, as seen while it ran.
-fn memory(args: &[&str]) -> (u64, String) {
+pub(crate) fn memory(args: &[&str]) -> (u64, String) {
     let mut shown = tempfile::tempfile().unwrap();
     let out = Stdio::from(shown.try_clone().unwrap());
     let mut child = toastctl().args(args).stdout(out).spawn().unwrap();
