@@ -97,15 +97,15 @@ pub struct Message {
     /// May contain values of rows.
     pub(crate) detail: Option<String>,
     pub(crate) hints: Vec<String>,
-    /// The quoted pattern of which it says that no table of the database matches it. Other databases may have such tables.
-    pub(crate) no_match: Option<String>,
+    /// Why there is nothing to do in this database, if that is no error where there is something in another.
+    pub(crate) passed_over: Option<String>,
 }
 
 impl Message {
     pub(crate) fn new(severity: Severity, text: impl Into<String>) -> Message {
         let text = text.into();
         let hints = Vec::new();
-        Message { severity, at: Box::default(), text, detail: None, hints, no_match: None }
+        Message { severity, at: Box::default(), text, detail: None, hints, passed_over: None }
     }
 
     pub(crate) fn error(text: impl Into<String>) -> Message {

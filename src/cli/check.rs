@@ -342,6 +342,9 @@ async fn relations(args: &CheckArgs, database: &Database) -> Result<Ended, Failu
         Ok(selection) => selection,
         Err(error) => return Ok(terminal::end(Err(error), Exit::Ok, |_| Ok(()))?.into()),
     };
+    if args.fleet.all && selection.lacks_tables && inspector.lacks_extension() {
+        return Err(unread_catalogs());
+    }
     let cluster = args.nodes.cluster(ui, &inspector, &selection).await?;
     let request = CheckRequest {
         decompress: !args.no_decompress,
@@ -383,6 +386,14 @@ async fn relations(args: &CheckArgs, database: &Database) -> Result<Ended, Failu
             Err(failed.into())
         }
     }
+}
+
+/// A database among all of a server that has nothing but system catalogs, of which no page can be read.
+fn unread_catalogs() -> Failure {
+    let why = "there are no tables, and system catalogs cannot be checked without the extension pageinspect";
+    let passed_over = Some(why.to_owned());
+    let message = Message { passed_over, ..Message::error(why) };
+    Failure { exit: Exit::Incomplete, message }
 }
 
 /// Says what is left of damaged values, and the first of the statements that give them up.

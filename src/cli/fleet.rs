@@ -58,7 +58,7 @@ pub struct FleetArgs {
     /// connection string (-d dbname=NAME) or PGDATABASE names; -d with only a name is refused. With --targets, all
     /// databases of each server.
     #[arg(long)]
-    all: bool,
+    pub(super) all: bool,
 
     /// The databases in a file; - is stdin
     ///
@@ -154,8 +154,8 @@ struct FleetTarget {
 struct DatabaseOutcome {
     name: String,
     exit: Exit,
-    /// Whether there was nothing to do, because no table matches.
-    lacks_tables: bool,
+    /// Whether there was nothing to do.
+    is_passed_over: bool,
     error: Option<String>,
     kept: Kept,
     took: Duration,
@@ -358,8 +358,8 @@ struct Shared {
     finished: Option<Finished>,
     /// Databases that an earlier run has finished.
     skipped: u64,
-    /// The first pattern, if there is a database in which none matches anything.
-    no_match: Option<String>,
+    /// Why there was nothing to do in the first database of which this is so.
+    passed_over: Option<String>,
     /// Whether there is a database of which this is not so.
     has_matched: bool,
     /// The servers, with their versions.
@@ -374,10 +374,9 @@ struct KnownDatabase {
 }
 
 impl Shared {
-    /// The error that the patterns match nothing in any database.
+    /// The error that there was nothing to do in any database.
     fn matches_nowhere(&self) -> Option<Message> {
-        let pattern = self.no_match.as_ref()?;
-        let text = format!("no table matches {pattern} in any of the databases");
+        let text = format!("{} in any of the databases", self.passed_over.as_ref()?);
         (!self.has_matched && self.skipped == 0).then(|| Message::error(text))
     }
 
@@ -436,7 +435,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         }
         let outcome = self.outcome(target, &ui);
         if outcome.exit == Exit::Ok
-            && !outcome.lacks_tables
+            && !outcome.is_passed_over
             && let Some(finished) = &mut self.shared.lock().finished
             && let Err(error) = finished.add(&target.name)
         {
@@ -506,18 +505,18 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
             connection: target.connection.clone(),
             checkpoint: checkpoint.map(|path| Finished::of_database(path, &target.name)),
         };
-        let mut lacks_tables = false;
+        let mut is_passed_over = false;
         let (exit, failed) = match (self.verb)(&database) {
             Ok(exit) => {
                 self.shared.lock().has_matched = true;
                 (exit, None)
             }
-            // another database may have such tables
-            Err(Failure { message: Message { no_match: Some(pattern), .. }, .. }) => {
-                ui.tell(Message::notice(format!("no table matches {pattern}")));
-                self.shared.lock().no_match.get_or_insert(pattern);
-                lacks_tables = true;
-                (Exit::Ok, None)
+            Err(Failure { message: Message { passed_over: Some(why), .. }, .. }) => {
+                ui.tell(Message::notice(why.clone()));
+                self.shared.lock().passed_over.get_or_insert_with(|| why.clone());
+                is_passed_over = true;
+                // a verdict on all names what it is not about
+                (Exit::Ok, (self.fleet.verb == "check").then_some(why))
             }
             Err(failure) => {
                 self.shared.lock().has_matched = true;
@@ -535,7 +534,7 @@ impl<V: Fn(&Database) -> Result<Exit, Failure>> Visits<'_, V> {
         });
         let name = target.name.clone();
         let took = began.elapsed();
-        DatabaseOutcome { name, exit, lacks_tables, error, kept, took }
+        DatabaseOutcome { name, exit, is_passed_over, error, kept, took }
     }
 }
 
@@ -686,7 +685,7 @@ impl DatabaseOutcome {
         let error = Some(message.to_string());
         let kept = Kept::default();
         let took = Duration::ZERO;
-        DatabaseOutcome { name, exit, lacks_tables: false, error, kept, took }
+        DatabaseOutcome { name, exit, is_passed_over: false, error, kept, took }
     }
 
     /// The run was stopped before any work on it.

@@ -113,7 +113,7 @@ impl Inspector {
     }
 
     /// Whether nothing but the extension is missing for this user to read pages.
-    pub(super) fn lacks_extension(&self) -> bool {
+    pub(crate) fn lacks_extension(&self) -> bool {
         self.server.superuser && self.server.pageinspect.is_none()
     }
 

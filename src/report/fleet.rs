@@ -41,7 +41,7 @@ pub struct TargetReport {
     /// The exit code that the command would have had on this database alone.
     pub(crate) exit_code: u8,
     pub(crate) seconds: f64,
-    /// Why there is no result, or an incomplete one.
+    /// Why there is no result, or an incomplete one; with exit code 0, why there is nothing to check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// The document that the verb prints with --format json; its field schema names its kind.
@@ -159,7 +159,9 @@ impl<W: Write> Writer<W> {
             OutputFormat::Openmetrics => openmetrics::join(&mut self.families, families),
             OutputFormat::Nagios => {
                 let why = report.error.as_deref().unwrap_or("nothing was read");
-                let service = service.unwrap_or_else(|| Service::failed(why));
+                let is_passed_over = report.exit_code == 0 && report.error.is_some();
+                let unread = if is_passed_over { State::Ok } else { State::Unknown };
+                let service = service.unwrap_or_else(|| Service::unread(unread, why));
                 self.services.push((report.target.clone(), service));
             }
             OutputFormat::Report(format) => self.print(format, &mut report, text)?,
@@ -300,8 +302,9 @@ impl<W: Write> Writer<W> {
         if self.overview.is_some() || self.has_text {
             document.gap();
         }
-        let not_done = self.problems.len();
-        let all = self.done + skipped + not_done as u64;
+        let passed_over = self.problems.iter().filter(|(_, code, _)| *code == 0).count();
+        let not_done = self.problems.len() - passed_over;
+        let all = self.done + skipped + self.problems.len() as u64;
         let mut words = format!("{}: {} done", counted(all, "database"), self.done);
         if skipped > 0 {
             words.push_str(&format!(", {skipped} done before"));
@@ -309,12 +312,15 @@ impl<W: Write> Writer<W> {
         if not_done > 0 {
             words.push_str(&format!(", {not_done} with problems"));
         }
+        if passed_over > 0 {
+            words.push_str(&format!(", {passed_over} not checked"));
+        }
         let tone = if not_done > 0 { Tone::Bad } else { Tone::Good };
         document.line(&document.toned(tone, &words), 0);
-        if not_done > 0 {
+        if !self.problems.is_empty() {
             document.gap();
             document.grid("Problems", &problems(&self.problems, &server));
-            if let more @ 1.. = not_done.saturating_sub(LISTED) {
+            if let more @ 1.. = self.problems.len().saturating_sub(LISTED) {
                 document.line(&format!("({more} more: --format json)"), 0);
             }
         }

@@ -62,8 +62,13 @@ pub(crate) struct Service {
 impl Service {
     /// What could not be begun, or has failed.
     pub(crate) fn failed(message: &str) -> Service {
+        Service::unread(State::Unknown, message)
+    }
+
+    /// Where nothing was read.
+    pub(crate) fn unread(state: State, message: &str) -> Service {
         let text = message.lines().next().unwrap_or_default().to_owned();
-        Service { state: State::Unknown, text, data: String::new() }
+        Service { state, text, data: String::new() }
     }
 
     /// A line without signs that have a meaning for the reader.
@@ -82,7 +87,10 @@ fn without_signs(text: &str) -> String {
 /// first.
 pub(crate) fn fleet(mut services: Vec<(String, Service)>) -> (State, String) {
     services.sort_by_key(|(_, service)| std::cmp::Reverse(service.state.rank()));
-    let worst = services.iter().map(|(_, service)| service.state).fold(State::Ok, State::max);
+    // nothing is known where nothing was read
+    let is_read = services.iter().any(|(_, service)| !service.data.is_empty());
+    let least = if is_read { State::Ok } else { State::Unknown };
+    let worst = services.iter().map(|(_, service)| service.state).fold(least, State::max);
     let mut text = counted(services.len() as u64, "database");
     let mut data = format!("databases={}", services.len());
     for state in [State::Critical, State::Warning, State::Unknown, State::Ok] {

@@ -220,8 +220,8 @@ impl From<&LiveError> for Message {
                 None => Message::error(error.to_string()),
             },
             LiveError::NothingMatches { pattern, .. } => {
-                let no_match = Some(pattern.clone());
-                Message { no_match, ..Message::error(error.to_string()) }
+                let passed_over = Some(format!("no table matches {pattern}"));
+                Message { passed_over, ..Message::error(error.to_string()) }
             }
             other => Message::error(other.to_string()),
         }

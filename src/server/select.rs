@@ -108,7 +108,7 @@ pub struct Selection {
     /// What this node stores of them, and the session does not see.
     failures: Vec<Message>,
     /// Whether all tables were requested, and there are only system catalogs.
-    lacks_tables: bool,
+    pub(crate) lacks_tables: bool,
 }
 
 impl Selection {

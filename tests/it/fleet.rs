@@ -277,6 +277,59 @@ fn a_pattern_that_matches_nothing_in_one_database_is_a_notice_and_an_error_if_it
     assert_eq!(run.code, Some(1), "{}", run.stderr);
 }
 
+/// `postgres` has nothing but catalogs on most servers, and no pageinspect.
+#[test]
+fn a_database_without_tables_and_pages_is_named_as_not_checked_and_no_problem() {
+    let server = server();
+    let empty = format!("{}:{}/postgres", server.socket_dir().display(), server.port());
+    let host = server.socket_dir().display().to_string();
+    let connection = ["--all", "-h", &host, "-U", server.superuser()];
+    let all = |arguments: &[&str]| run(toastctl().arg("check").args(arguments).args(connection));
+    const WHY: &str = "there are no tables, and system catalogs cannot be checked without the extension pageinspect";
+    // of nothing that was checked nothing is known
+    let nowhere = all(&[]);
+    assert_eq!(nowhere.code, Some(1), "{}", nowhere.stdout);
+    assert!(
+        nowhere.stderr.contains(&format!("{WHY} in any of the databases")),
+        "{}",
+        nowhere.stderr
+    );
+    let nowhere = all(&["--format", "nagios"]);
+    assert_eq!(nowhere.code, Some(3), "{}", nowhere.stdout);
+    assert!(nowhere.stdout.starts_with("TOAST UNKNOWN: "), "{}", nowhere.stdout);
+
+    let one = with_table(&server, "one");
+    let found = all(&[]);
+    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+    assert!(found.stdout.contains("2 databases: 1 done, 1 not checked\n"), "{}", found.stdout);
+    assert!(
+        found.stdout.contains(&format!(" postgres |    0 | {}", &WHY[..30])),
+        "{}",
+        found.stdout
+    );
+    assert!(found.stderr.contains(&format!("notice: {empty}: {WHY}\n")), "{}", found.stderr);
+    let service = all(&["--format", "nagios"]);
+    assert_eq!(service.code, Some(0), "{}", service.stdout);
+    assert!(service.stdout.starts_with("TOAST OK: 2 databases, 2 ok |"), "{}", service.stdout);
+    assert!(service.stdout.contains(&format!("\nOK {empty}: {WHY}\n")), "{}", service.stdout);
+    let report = &reports(&all(&["--format", "jsonl"]))[&empty];
+    assert_eq!((&report["exit_code"], &report["error"]), (&0.into(), &WHY.into()), "{report}");
+    let metrics = all(&["--format", "openmetrics"]);
+    let unread = format!("toastctl_check_complete{{target=\"{empty}\"}} 0\n");
+    assert_eq!(metrics.code, Some(0), "{}", metrics.stderr);
+    assert!(metrics.stdout.contains(&unread), "{}", metrics.stdout);
+    // who names the database has asked for it
+    let url = server.database("postgres").url();
+    let named = run(toastctl().args(["check", "-d", &url]));
+    assert_eq!(named.code, Some(1), "{}", named.stdout);
+    assert_eq!(on(&[one.url(), url], &["check"]).code, Some(1));
+    // tables may be damaged
+    server.database("postgres").psql("CREATE TABLE t AS SELECT 1 AS id");
+    let unread = all(&[]);
+    assert_eq!(unread.code, Some(1), "{}", unread.stdout);
+    assert!(unread.stderr.contains("check needs pages"), "{}", unread.stderr);
+}
+
 #[test]
 fn one_server_under_two_names_is_counted_once() {
     let server = server();
