@@ -686,6 +686,9 @@ pub(super) struct Described<'a> {
     pub(super) after_bytes: u64,
 }
 
+/// What is said where values are not stored by the present settings: nothing tells why.
+const UNFINISHED: &str = "if a conversion was stopped, its own command finishes it";
+
 /// Why this candidate, or why none, in sentences. `on_disk`: bytes of the files as they are. `as_set`: that of the present
 /// settings, if values are not stored by them. `is_complete`: whether every row was examined.
 pub(super) fn reasons(
@@ -705,12 +708,17 @@ pub(super) fn reasons(
         });
         let settings = chosen.settings.spelled_out();
         let effect = chosen.effect(goal, on_disk);
-        return if as_set.is_some_and(|as_set| as_set.settings == chosen.settings) {
-            format!(
+        return match as_set {
+            None => format!("Recommended: {settings}{effect}.{tied}"),
+            Some(as_set) if as_set.settings == chosen.settings => format!(
                 "Recommended: the present settings, {settings}, for stored values too{effect}.{tied}"
-            )
-        } else {
-            format!("Recommended: {settings}{effect}.{tied}")
+            ),
+            Some(as_set) => {
+                let present = as_set.settings.spelled_out();
+                format!(
+                    "Recommended: {settings}{effect}.{tied} The present settings, {present}, apply to new values; {UNFINISHED}."
+                )
+            }
         };
     }
     let best = best.and_then(|best| all.get(best));
@@ -727,7 +735,7 @@ pub(super) fn reasons(
             format!("Keep the present settings{}: {why}.", present.unwrap_or_default())
         }
         Some(as_set) => format!(
-            "Leave the stored values as they are: {why}. The present settings, {}, apply to new values{}.",
+            "Leave the stored values as they are: {why}. The present settings, {}, apply to new values{}; {UNFINISHED}.",
             as_set.settings.spelled_out(),
             as_set.if_all_were_so().unwrap_or_default()
         ),
@@ -1421,13 +1429,13 @@ mod tests {
             after_bytes: 0,
         });
         let mixture = reasons(&[today, today], kept, &goal, ON_DISK, Some(&today), true);
-        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: none of the others costs less. The present settings, storage extended, compression lz4, apply to new values.");
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: none of the others costs less. The present settings, storage extended, compression lz4, apply to new values; if a conversion was stopped, its own command finishes it.");
         let mixture = reasons(&[today, changed], chosen, &goal, ON_DISK, Some(&changed), true);
         insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, for stored values too, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let grown =
             Described { name: "external", figures: &entries[3].figures, weighed: &all[3], ..today };
         let mixture = reasons(&[today, grown], kept, &goal, ON_DISK, Some(&grown), true);
-        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves. The present settings, storage extended, compression lz4, apply to new values; with all values stored so, the table would take 29 MB more (30 %).");
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves. The present settings, storage extended, compression lz4, apply to new values; with all values stored so, the table would take 29 MB more (30 %); if a conversion was stopped, its own command finishes it.");
         let delivered = Interval::exact(0.97);
         let left = Weighed { value: Interval::exact(0.85), delivered, ..all[1] };
         let loose = Described { name: "lz4", weighed: &left, ..changed };

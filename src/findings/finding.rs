@@ -96,12 +96,14 @@ impl LookedAt {
 
 impl Finding {
     /// Takes the command that the advice on the column recommends, and says what it changes on disk: `saves` in bytes,
-    /// `change` in words. Without a command, says that there is no better setting.
+    /// `change` in words. Without a command, says that there is no better setting. `keeps_settings`: whether it stores
+    /// values by those of the column.
     pub(crate) fn take_advice(
         &mut self,
         command: Option<String>,
         saves: Option<Interval>,
         change: Option<String>,
+        keeps_settings: bool,
     ) {
         if let Some(command) = command {
             self.command = command;
@@ -111,8 +113,12 @@ impl Finding {
                     self.what = "less on disk by compression".to_owned();
                 }
                 (Code::OlderSetting, _, change) => {
-                    // which may be neither what they are stored by nor what is set
-                    self.what.push_str("; the command stores them as suits them best");
+                    self.what.push_str(if keeps_settings {
+                        "; the command stores them so"
+                    } else {
+                        // which may be neither what they are stored by nor what is set
+                        "; others suit the values best, which the command sets"
+                    });
                     if let Some(change) = change {
                         self.what.push_str(&format!(", with {change}"));
                     }

@@ -156,7 +156,9 @@ impl Inspector {
             {
                 let command = advice.recommendation.line();
                 let is_command = command.is_some();
-                finding.take_advice(command, advice.saves_on_disk(), advice.change_on_disk());
+                let keeps_settings = advice.recommendation.sql.is_empty();
+                let saves = advice.saves_on_disk();
+                finding.take_advice(command, saves, advice.change_on_disk(), keeps_settings);
                 if let (Some(what), true) = (&advice.set_off, is_command) {
                     finding.what.push_str(&format!(
                         "; retoast refuses the table until this is disabled: {what}"

@@ -34,6 +34,38 @@ fn values_stored_by_an_older_method() {
     advised(&database, "copy", "older-setting");
 }
 
+/// Nothing tells a conversion that was stopped from a setting for new values alone.
+#[test]
+fn a_conversion_against_the_advice_that_was_stopped_is_not_passed_over() {
+    let database = prepared("half");
+    database.psql(crate::index_entries::WORDS);
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, words(6000, i) FROM generate_series(1, 2000) i;
+         ALTER TABLE t ALTER v SET COMPRESSION lz4;
+         UPDATE t SET v = (ARRAY[v || ''])[1] WHERE id <= 1000",
+    );
+    database.psql("VACUUM ANALYZE t");
+    let found = findings(&database, "t");
+    let older = found.iter().find(|one| one.code.name() == "older-setting").unwrap();
+    // lz4 is twice as large here
+    assert!(older.command.contains(" --toaster pglz"), "{older}");
+    assert!(
+        older.what.contains("; others suit the values best, which the command sets"),
+        "{older}"
+    );
+    let advice =
+        crate::support::verbs::advised(&database, &["t", "-c", "v"]).recommendation.reasons.clone();
+    assert!(advice.starts_with("Recommended: storage extended, compression pglz, "), "{advice}");
+    let unfinished = "The present settings, storage extended, compression lz4, apply to new values; \
+                      if a conversion was stopped, its own command finishes it.";
+    assert!(advice.ends_with(unfinished), "{advice}");
+    // what finishes it is still what was asked for
+    act(&database, "toastctl retoast t -c v --toaster lz4");
+    let finished = findings(&database, "t");
+    assert!(!codes(&finished).contains(&"older-setting"), "{finished:?}");
+}
+
 #[test]
 fn an_owner_without_pages_is_told_of_older_methods_too() {
     let database = prepared("owned");
