@@ -178,4 +178,9 @@ fn one_datum_in_each_notation() {
     assert_eq!(datum(&[big, "--big-endian"]), external);
     assert_eq!(datum([r"\x07aabb"].as_slice()), "datum,,,,,short,,2,3,,,,,,,,");
     assert_eq!(datum([r"\x0163ff"].as_slice()), "datum,,,,,unknown,,,,,,,,,,,");
+    // the ID is the main fact of a pointer, and what a datum has not takes no room
+    let words = ["value", "--datum", r"\x011214270000102700009e7003009b700300"];
+    let shown = toastctl(80, &words);
+    assert!(shown.contains(" Value ID ") && shown.contains(" 225438 "), "{shown}");
+    assert!(!shown.contains("Ctid") && !shown.contains("Column "), "{shown}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::check_cases::{
-    Case, Files, On, apply, cases, change_half, create, paths, word,
+    Case, Files, On, apply, cases, change_half, create, paths, set_word, word,
 };
 use crate::support::checked::told_live as told;
 use crate::support::command::{Run, run, toastctl};
@@ -565,6 +565,80 @@ fn an_old_transaction_hides_no_chunk_without_a_row() {
     let told: Vec<String> = lines.iter().map(told).collect();
     assert!(told.len() == 1 && told[0].starts_with("TC080 toast "), "{told:?}, {found:?}");
     assert_eq!((found.code, found.stderr.as_str()), (Some(0), ""));
+}
+
+/// Chunks of rows that are not there for everybody, of dropped columns, and of rows and pointers that are lost.
+#[test]
+fn chunks_without_a_row_are_told_from_their_neighbours() {
+    let options = Options::default().set("autovacuum", "off").set("max_prepared_transactions", "2");
+    let server = Server::start(&options);
+    let database = server.with_pageinspect("check_nearby");
+    let not_lost = [
+        ("aborted", "BEGIN; INSERT INTO aborted SELECT * FROM aborted; ROLLBACK"),
+        ("deleted", "DELETE FROM deleted WHERE id < 3"),
+        ("updated", "UPDATE updated SET ext = ext || 'x', cmp = NULL"),
+        ("dropped", "ALTER TABLE dropped DROP COLUMN ext"),
+        ("inserted", "BEGIN; INSERT INTO inserted SELECT * FROM inserted; PREPARE TRANSACTION 'i'"),
+        ("removed", "BEGIN; DELETE FROM removed; PREPARE TRANSACTION 'r'"),
+    ];
+    let lost = ["killed", "in_part", "misled"];
+    let tables = not_lost.iter().map(|(table, _)| *table).chain(lost);
+    database.psql(&tables.map(create).collect::<String>());
+    for (_, change) in not_lost {
+        database.psql(change);
+    }
+    let named: Vec<&str> = not_lost.iter().map(|(table, _)| *table).collect();
+    let nothing = |when: &str| {
+        let (found, lines) = check(&database, &named);
+        let lines = by_table(&database, &lines);
+        assert_eq!((found.code, lines.len()), (Some(0), 0), "{when}: {lines:?}{}", found.stderr);
+    };
+    nothing("changed");
+    database.psql("VACUUM");
+    nothing("vacuumed");
+    database.psql("COMMIT PREPARED 'i'");
+    database.psql("COMMIT PREPARED 'r'");
+    nothing("committed");
+    database.psql("VACUUM");
+    nothing("vacuumed again");
+
+    // those of a lost row are told by value, however many of them there are, and so is the rest of a value
+    database.psql("CREATE EXTENSION pg_surgery; CHECKPOINT");
+    let id = Files::read(&database, "in_part").value_id(2, "ext");
+    for table in ["killed", "in_part"] {
+        database.psql(&format!("SELECT heap_force_kill('{table}', '{{\"(0,2)\"}}')"));
+    }
+    let toast =
+        database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'in_part'");
+    kill_first_chunk(&database, &toast, &format!("chunk_id = {id}"));
+    database.psql("CHECKPOINT");
+    let [heap, _] = paths(&database, "misled");
+    let mut misled = Files::read(&database, "misled");
+    server.stop();
+    let at = misled.value(2, "ext").file;
+    let was = misled.value_id(2, "ext");
+    set_word(&mut misled.heap, at + 10, 4_000_000_001);
+    std::fs::write(&heap, &misled.heap).unwrap();
+    server.start_again();
+    let told_of = |table: &str, code: i32| {
+        let (found, lines) = check(&database, &[table]);
+        assert_eq!(found.code, Some(code), "{table}: {}", found.stderr);
+        lines.iter().map(|line| format!("{} {}", line.code, line.found)).collect::<Vec<_>>()
+    };
+    let killed = told_of("killed", 0);
+    assert_eq!(killed.len(), 3, "{killed:?}");
+    let in_part = told_of("in_part", 0);
+    let values = |told: &[String]| told.iter().filter(|line| line.starts_with("TC080 ")).count();
+    assert_eq!((values(&killed), values(&in_part)), (3, 3), "{killed:?} {in_part:?}");
+    let left = database.psql(&format!("SELECT count(*) FROM {toast} WHERE chunk_id = {id}"));
+    let rest = format!("TC080 {left} chunks of value {id}, ");
+    assert!(in_part.iter().any(|line| line.starts_with(&rest)), "{rest}: {in_part:?}");
+    // the pointer is damaged, and its chunks may be what is to be saved
+    let told = told_of("misled", 5);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("TC050 "), "{told:?}");
+    assert!(told[1].contains(&format!("of value {was}, ")), "{told:?}");
+    assert_eq!(values(&told), 1, "{told:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use std::env;
 use std::process::Command;
+use std::time::Instant;
 
 use crate::index_entries::WORDS;
 use crate::support::command::{Run, run, scrub, toastctl};
@@ -700,6 +701,41 @@ fn all_shards_and_the_tables_on_all_nodes_are_converted() {
 }
 
 /// A partition that is named alone is not the table that it belongs to.
+/// Shards on different nodes are converted at the same time.
+#[test]
+fn the_last_line_counts_every_shard_once_and_their_time_together() {
+    let nodes = Nodes::start();
+    // both wait for two seconds at the beginning
+    let until = nodes.psql(0, "SELECT clock_timestamp() + '2 s'");
+    let query = format!("SELECT clock_timestamp() < '{until}'");
+    let begun = Instant::now();
+    let run = nodes.run(0, &["retoast", "dist", "--throttle-query", &query]);
+    let took = begun.elapsed().as_secs_f64();
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let words = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, last) =
+        words.split_once("120 rows re-toasted in ").unwrap_or_else(|| panic!("{words}"));
+    let (seconds, _) = last.split_once(" s, ").unwrap_or_else(|| panic!("{last}"));
+    let seconds: f64 = seconds.parse().unwrap();
+    // one after the other they would take twice as long
+    assert!(seconds > 1.0 && seconds <= took && seconds < 3.5, "{seconds} of {took}: {words}");
+    assert_eq!(words.matches("rows re-toasted in").count(), 1, "{words}");
+    let bytes = |at: usize, shard: &str| {
+        number(&nodes.psql(
+            at,
+            &format!(
+                "SELECT sum(pg_relation_size(c.oid)) FROM pg_class AS c LEFT JOIN pg_index ON indexrelid = c.oid,
+                     pg_class AS t WHERE t.relname = '{shard}' AND coalesce(indrelid, c.oid) IN (t.oid, t.reltoastrelid)"
+            ),
+        ))
+    };
+    let now = bytes(0, "dist_102008") + bytes(1, "dist_102009");
+    assert!(
+        words.contains(&format!(" {} kB now (heap, TOAST, indexes)", now / 1024)),
+        "{now} {words}"
+    );
+}
+
 #[test]
 fn a_partition_is_named_as_itself_unless_its_siblings_are_meant_too() {
     let nodes = Nodes::start();

@@ -215,6 +215,41 @@ fn the_formats_that_help_offers_are_those_that_are_printed() {
 }
 
 #[test]
+fn a_plan_has_what_the_manual_says_of_it() {
+    let database = with_pageinspect("plans");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 100) FROM generate_series(1, 3000) AS i;
+         DELETE FROM t WHERE id <= 2000; VACUUM t",
+    );
+    let lz4 = ["t", "-c", "v", "--toaster", "lz4"];
+    for (verb, words, has) in [
+        (
+            "retoast",
+            &lz4[..],
+            &["ALTER TABLE ONLY ", "expected WAL: ", "files grow meanwhile by"][..],
+        ),
+        ("compact", &["t"], &["compact: TOAST: ", "compact: heap: ", " of WAL", "to move: "]),
+        ("reindex", &["t"], &["index: ", " would become "]),
+    ] {
+        let manual = run(toastctl().args(["help", verb])).ok();
+        let manual = manual.split_whitespace().collect::<Vec<_>>().join(" ");
+        for said in [
+            "The plan of a conversion has the statements, the estimated time, WAL and space, and the effects on locks,",
+            "that of a compaction has the sizes of files and the WAL; that of a rebuild has the sizes of indexes.",
+        ] {
+            assert!(manual.contains(said), "{manual}");
+        }
+        let plan =
+            run(toastctl().args([verb, "-d", &database.url(), "--dry-run"]).args(words)).ok();
+        let times: &[&str] = if verb == "reindex" { &[] } else { &["expected: up to about "] };
+        for part in has.iter().chain(times).chain(&["dry run: nothing was changed", "\nlock: "]) {
+            assert!(plan.contains(part), "{verb} {part}: {plan}");
+        }
+    }
+}
+
+#[test]
 fn names_in_hints_can_be_typed_and_a_column_in_a_name_is_recognized() {
     let database = with_pageinspect("typed");
     database.psql(
