@@ -44,7 +44,7 @@ const SPECIMENS: usize = 400;
 const SPECIMENS_PER_BLOCK: usize = 10;
 
 /// Blocks read beforehand to learn what the columns hold.
-const PROBE_BLOCKS: u32 = 16;
+const PROBE_BLOCKS: u32 = 64;
 /// Most stored bytes read to learn raw sizes that only the content shows.
 const WEIGHED_BYTES: f64 = 4e6;
 /// Without `--column`: those that hold at least this part of the bytes,

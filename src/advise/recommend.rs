@@ -930,11 +930,12 @@ const SAME: f64 = 0.005;
 const LOOSE: f64 = 0.02;
 
 /// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated. What the
-/// command leaves, if that is notably more, and most of the gain is in free space.
+/// command leaves, if that is notably more, or no gain.
 pub(super) fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
     let before = total.today().min(on_disk);
     let after = total.value.estimate;
-    let loose = if left <= after + before * LOOSE || left <= (after + on_disk) / 2.0 {
+    let gains = after < on_disk && left <= on_disk;
+    let loose = if left <= after + before * LOOSE && (gains || after >= on_disk) {
         String::new()
     } else if after < on_disk {
         let left = size_change(on_disk, left, "");
@@ -1351,10 +1352,13 @@ mod tests {
             said(108.0 * MEGABYTE),
             "1953 kB more on disk (2 %); 7813 kB more (8 %) with the free space that the command leaves"
         );
-        // smaller than today, though not as small as without free space
+        // smaller than today, and not as small as without free space
         let total = part_of(100.0 * MEGABYTE, 0.2);
         let said = |left| change_of_space(&total, 100.0 * MEGABYTE, left);
-        assert_eq!(said(30.0 * MEGABYTE), "76 MB less on disk (80 %)");
+        assert_eq!(
+            said(30.0 * MEGABYTE),
+            "76 MB less on disk (80 %) without the free space that the command leaves, 67 MB less (70 %) with it"
+        );
         // nothing is returned, or little
         for (left, with_it) in [(102.0, "1953 kB more (2 %)"), (97.0, "2930 kB less (3 %)")] {
             let all = format!(
