@@ -123,11 +123,21 @@ const THREE: &str = "SELECT attstorage, attcompression, reloptions FROM pg_attri
 
 /// A run to lz4 that is stopped, after another session has done this.
 fn stopped_after(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
+    stopped_run_after(database, &LZ4, sql, more)
+}
+
+/// The same of a run with these arguments.
+fn stopped_run_after(
+    database: &Database<'_>,
+    arguments: &[&str],
+    sql: &str,
+    more: &[&str],
+) -> Run {
     database.psql(
         "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 500) AS i",
     );
-    let arguments = [&LZ4[..], &brake(database), more].concat();
+    let arguments = [arguments, &brake(database), more].concat();
     let running = Running::start(&mut command(database, &arguments));
     running.says("is true (--throttle-query)");
     database.psql(sql);
@@ -178,6 +188,26 @@ fn only_what_the_run_has_set_is_restored_and_the_rest_is_named() {
         "{table}"
     );
     assert_eq!(database.psql(THREE), "x||");
+}
+
+#[test]
+fn settings_for_new_values_do_not_replace_what_another_session_has_set() {
+    let database = with_pageinspect("finally");
+    let policy = ["t", "-c", "v", "--policy", "always", "--method", "lz4"];
+    let policy = [&policy[..], &["--set", "new-values=extended"]].concat();
+    for (sql, left, named) in [
+        ("ALTER TABLE t ALTER v SET STORAGE main", "m|p|", "to storage main"),
+        ("ALTER TABLE t ALTER v SET COMPRESSION default", "x||", "to compression default"),
+    ] {
+        for more in [&[][..], &["--undo"]] {
+            let run = stopped_run_after(&database, &policy, sql, more);
+            assert_eq!(run.code, Some(1), "{run:?}");
+            assert!(run.stderr.contains(named), "{run:?}");
+            let table = &run.report::<Report>().tables[0];
+            assert_eq!(table.alter_after, None, "{table}");
+            assert_eq!(database.psql(THREE), left, "{sql}");
+        }
+    }
 }
 
 /// A partitioned table with the compression of its column, and that of its partitions.

@@ -309,10 +309,12 @@ impl Conversion<'_> {
         }
     }
 
-    /// Sets what new values should get, if the sweep may have changed it or it was not set before.
+    /// Sets what new values should get, if the sweep may have changed it or it was not set before. What another session has
+    /// set meanwhile stays, which is an error.
     pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RetoastError> {
         match &self.choice.final_settings {
             Some(last) if worked || !last.are_set => {
+                self.guard.settings_are_ours().await?;
                 self.keep_former(&last.changes)?;
                 self.guard.change(&last.changes, true).await.map(drop)
             }

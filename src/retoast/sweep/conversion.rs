@@ -240,6 +240,9 @@ impl Conversion<'_> {
             Some(_) => Ok(()),
             None => self.set_finally(report.common.rows.found > 0).await,
         };
+        if left.is_err() || report.index_refusal.is_some() {
+            report.converted.alter_after = None;
+        }
         if left.is_ok()
             && (self.choice.final_settings.is_some() || report.outcome == Outcome::Complete)
         {

@@ -165,6 +165,18 @@ impl Guard<'_> {
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
     }
 
+    /// Fails if another session has changed settings. A change of this run of which the answer is missing is not looked at.
+    pub(crate) async fn settings_are_ours(&self) -> Result<(), RetoastError> {
+        let now = self.definition_now().await?;
+        let known = self.known.lock();
+        let then = if known.sent.is_some() { None } else { known.now.as_ref() };
+        let found = then.and_then(|then| then.differences(now.as_ref()));
+        match found.and_then(Differences::settings) {
+            Some(found) => Err(found.into_error()),
+            None => Ok(()),
+        }
+    }
+
     /// Restores the settings that another session has changed, if this was requested and is possible; otherwise returns
     /// an error that names them. If they were changed back, nothing is done. `times`: how often this was done before.
     pub(crate) async fn set_right(&self, times: u32) -> Result<(), RetoastError> {
