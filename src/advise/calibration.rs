@@ -267,7 +267,7 @@ fn read(specimen: &Specimen, stored: Stored, page: PageSize, levels: u32) -> Rea
 
 /// The work of reading all values of a group.
 fn added(group: &[Specimen], work: impl Fn(&Specimen) -> ReadWork) -> ReadWork {
-    group.iter().map(work).fold(ReadWork::default(), ReadWork::plus)
+    group.iter().map(work).fold(ReadWork::default(), |sum, more| sum + more)
 }
 
 /// The work of writing all values of a group.
@@ -282,7 +282,7 @@ fn written(group: &[Specimen], stored: Stored, page: PageSize) -> WriteWork {
         };
         match specimen.compressed(method) {
             Some((_, more)) => {
-                *items = items.plus(more);
+                *items += more;
                 work.compressions += 1.0;
             }
             None => *refused += f64::from(specimen.raw.min(most)),

@@ -62,14 +62,14 @@ impl Pluggable {
             Toaster::Jsonb => jsonb_toaster(self.page, room, raw, &mut self.compressor),
         };
         let today = ordinary(self.page, stored);
-        self.today.add(&today);
-        self.then.add(&then.unwrap_or(today));
+        self.today += today;
+        self.then += then.unwrap_or(today);
     }
 
     /// Adds what another relation's column has.
     pub(super) fn add(&mut self, other: &Pluggable) {
-        self.today.add(&other.today);
-        self.then.add(&other.then);
+        self.today += other.today;
+        self.then += other.then;
     }
 
     /// The averages, where the table has `scale` times what was looked at; `None` if no value out of

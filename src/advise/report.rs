@@ -196,7 +196,7 @@ fn part_sizes(candidate: &Candidate<'_>) -> Vec<f64> {
 impl SampleRead {
     /// Sizes of the files, of all relations together.
     pub(super) fn files(&self) -> Files {
-        self.files.iter().fold(Files::default(), Files::plus)
+        self.files.iter().fold(Files::default(), |sum, files| sum + *files)
     }
 }
 

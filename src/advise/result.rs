@@ -3,6 +3,7 @@
 //! The JSON form is the serialization of [`Document`]; its shape is documented in
 //! `man/json/advise-threshold.schema.json`. Sizes are bytes.
 
+use derive_more::Add;
 use serde::Serialize;
 
 use super::estimate::{Figures, FileSizes};
@@ -158,7 +159,7 @@ impl PartitionsReport {
 }
 
 /// Sizes of files.
-#[derive(Debug, Clone, Copy, Default, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, schemars::JsonSchema, Add)]
 pub struct Files {
     /// The heap's main fork.
     pub heap_bytes: u64,
@@ -187,16 +188,6 @@ impl Files {
         let toast_index_bytes = self.toast_index_bytes.min(fresh.toast_index_bytes.bytes());
         let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
         Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
-    }
-
-    /// The files of two relations together.
-    pub(super) fn plus(self, more: &Files) -> Files {
-        Files {
-            heap_bytes: self.heap_bytes + more.heap_bytes,
-            toast_bytes: self.toast_bytes + more.toast_bytes,
-            toast_index_bytes: self.toast_index_bytes + more.toast_index_bytes,
-            total_bytes: self.total_bytes + more.total_bytes,
-        }
     }
 }
 
@@ -428,20 +419,21 @@ fn scaled(count: f64, scale: f64) -> u64 {
 }
 
 /// A toaster of a server with pluggable TOAST.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, strum::IntoStaticStr,
+)]
 pub enum Toaster {
     #[serde(rename = "bytea_toaster")]
+    #[strum(serialize = "bytea_toaster")]
     Bytea,
     #[serde(rename = "jsonb_toaster")]
+    #[strum(serialize = "jsonb_toaster")]
     Jsonb,
 }
 
 impl Toaster {
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Toaster::Bytea => "bytea_toaster",
-            Toaster::Jsonb => "jsonb_toaster",
-        }
+        self.into()
     }
 }
 

@@ -35,7 +35,8 @@ use toast_format::disk::layout::PageSize;
 use toast_format::heap::problem::{Place, Problem, Problems};
 
 /// What the parts of a table are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum MemberKind {
     Shard,
     Partition,
@@ -43,10 +44,7 @@ enum MemberKind {
 
 impl MemberKind {
     fn name(self) -> &'static str {
-        match self {
-            MemberKind::Shard => "shard",
-            MemberKind::Partition => "partition",
-        }
+        self.into()
     }
 }
 

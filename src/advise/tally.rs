@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use derive_more::{Add, AddAssign, Mul};
+
 use toast_format::codec::items::Items;
 use toast_format::codec::{Method, pglz};
 use toast_format::disk::desc::Storage;
@@ -24,7 +26,7 @@ pub const MAX_CLUSTERS: usize = 1024;
 pub(super) const PREFIX_BYTES: u32 = 400;
 
 /// What is added up for a candidate: all of them sums over rows.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Add, AddAssign, Mul)]
 pub struct Sums {
     pub rows: f64,
     /// Rows with a value in the column.
@@ -65,35 +67,10 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Adds `other`, each number times `weight`.
-    pub fn add_weighted(&mut self, other: &Sums, weight: f64) {
-        self.rows += other.rows * weight;
-        self.values += other.values * weight;
-        self.custom += other.custom * weight;
-        self.toaster_rows += other.toaster_rows * weight;
-        self.heap_bytes += other.heap_bytes * weight;
-        self.value_heap_bytes += other.value_heap_bytes * weight;
-        self.pages_apart += other.pages_apart * weight;
-        self.chunks += other.chunks * weight;
-        self.toast_bytes += other.toast_bytes * weight;
-        self.column_toast_bytes += other.column_toast_bytes * weight;
-        self.new_heap_bytes += other.new_heap_bytes * weight;
-        self.new_values += other.new_values * weight;
-        self.new_chunks += other.new_chunks * weight;
-        self.new_toast_bytes += other.new_toast_bytes * weight;
-        self.moved_values += other.moved_values * weight;
-        self.dropped_toast_bytes += other.dropped_toast_bytes * weight;
-        self.dropped_chunks += other.dropped_chunks * weight;
-        self.read = self.read.plus(other.read.scaled(weight));
-        self.prefix = self.prefix.plus(other.prefix.scaled(weight));
-        self.pglz_refused += other.pglz_refused * weight;
-        self.lz4_refused += other.lz4_refused * weight;
-    }
-
     /// The sum of all of these.
     pub(super) fn total<'s>(all: impl IntoIterator<Item = &'s Sums>) -> Sums {
         let mut sums = Sums::default();
-        all.into_iter().for_each(|one| sums.add_weighted(one, 1.0));
+        all.into_iter().for_each(|one| sums += *one);
         sums
     }
 
@@ -149,7 +126,7 @@ impl Sums {
             let part = f64::from(PREFIX_BYTES) / f64::from(value.raw_size.max(PREFIX_BYTES));
             read.decompressions = 1.0;
             *read.items_mut(method) = items;
-            *prefix.items_mut(method) = items.scaled(part);
+            *prefix.items_mut(method) = items * part;
         }
         if value.form.is_external() {
             // of lz4, all chunks are read (`detoast_attr_slice`)
@@ -171,8 +148,8 @@ impl Sums {
         }
         prefix.lookups = read.lookups;
         prefix.decompressions = read.decompressions;
-        self.read = self.read.plus(read);
-        self.prefix = self.prefix.plus(prefix);
+        self.read += read;
+        self.prefix += prefix;
     }
 
     /// Adds a value of the column that the server tries, without success, to compress whenever it is written.
@@ -262,13 +239,11 @@ impl Forms {
 
     /// How many values have this form.
     pub fn get(&self, form: Form) -> f64 {
-        let at = Form::ALL.iter().position(|f| *f == form);
-        at.and_then(|at| self.counts.get(at)).copied().unwrap_or(0.0)
+        self.counts.get(form as usize).copied().unwrap_or(0.0)
     }
 
     fn add(&mut self, value: &Placed, weight: f64) {
-        let at = Form::ALL.iter().position(|f| *f == value.form);
-        if let Some(count) = at.and_then(|at| self.counts.get_mut(at)) {
+        if let Some(count) = self.counts.get_mut(value.form as usize) {
             *count += weight;
         }
         match value.method {
@@ -539,7 +514,7 @@ impl Tally {
         for tally in &mut self.tallies {
             let sums = std::mem::take(&mut tally.weighted);
             if let Some(cluster) = tally.clusters.get_mut(cluster) {
-                cluster.add_weighted(&sums, 1.0);
+                *cluster += sums;
             }
         }
     }
@@ -549,9 +524,9 @@ impl Tally {
         let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         self.rows += live_rows as f64;
         for tally in &mut self.tallies {
-            tally.weighted.add_weighted(&tally.block, weight);
+            tally.weighted += tally.block * weight;
             tally.forms.add_weighted(&tally.block_forms, weight);
-            tally.put.add_weighted(&tally.block, 1.0);
+            tally.put += tally.block;
             tally.refused += tally.block_refused * weight;
             tally.block = Sums::default();
             tally.block_forms = Forms::default();
@@ -574,20 +549,20 @@ impl Tally {
                 if let Some((sums, more)) =
                     tally.clusters.get_mut(cluster).zip(other.clusters.get(at))
                 {
-                    sums.add_weighted(more, weight);
+                    *sums += *more * weight;
                 }
             }
         }
         self.rows += other.rows;
         for (tally, other) in self.tallies.iter_mut().zip(&other.tallies) {
             let mut part = Sums::default();
-            other.clusters.iter().for_each(|sums| part.add_weighted(sums, part_weight));
+            other.clusters.iter().for_each(|sums| part += *sums * part_weight);
             tally.parts.extend(std::iter::repeat_n(part, copies));
             tally.forms.add_weighted(&other.forms, weight);
             tally.refused += other.refused * weight;
             tally.refusal = tally.refusal.take().or_else(|| other.refusal.clone());
             tally.unknown += other.unknown;
-            tally.put.add_weighted(&other.put, times);
+            tally.put += other.put * times;
             let [heap, toast] = &mut tally.added;
             heap.add(&other.heap, times);
             toast.add(other.toast.heap(), times);
@@ -599,8 +574,7 @@ impl Tally {
         self.blocks.iter_mut().for_each(|blocks| *blocks *= by);
         for tally in &mut self.tallies {
             for sums in tally.clusters.iter_mut().chain(&mut tally.parts) {
-                let before = std::mem::take(sums);
-                sums.add_weighted(&before, by);
+                *sums = *sums * by;
             }
             let forms = std::mem::take(&mut tally.forms);
             tally.forms.add_weighted(&forms, by);

@@ -357,12 +357,12 @@ impl PageFindings for Collector<'_> {
         });
         let described = match described {
             Ok(description) if description.toaster.handler == Handler::Unknown => {
-                Err(ToastError::UnknownToaster { toaster: pointer.toaster })
+                Err(ToastError::UnknownToaster(pointer.toaster))
             }
             other => other.map(|_| 0),
         };
         let looked = match (described, self.customs) {
-            (Ok(_) | Err(ToastError::UnknownToaster { .. }), Some(customs)) if is_live => {
+            (Ok(_) | Err(ToastError::UnknownToaster(_)), Some(customs)) if is_live => {
                 let with_text = self.subject.depth.content && column.type_oid == JSONB;
                 customs.reassemble(&Varlena::Custom(*pointer), pointer.order, with_text)
             }
@@ -421,7 +421,7 @@ const VERSION_AT: usize = 16;
 fn code(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Code> {
     Some(match error {
         ToastError::Inside { error, .. } => code(pointer, error)?,
-        ToastError::UnknownToaster { .. } => return None,
+        ToastError::UnknownToaster(_) => return None,
         ToastError::Store(_) => Code::ChunkUnreadable,
         ToastError::NoChunks { .. } => Code::NoChunks,
         ToastError::MissingChunk { .. } => Code::ChunkMissing,
@@ -434,7 +434,7 @@ fn code(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Code> {
         ToastError::NoChunkAt { .. } | ToastError::OtherChunkAt { .. } => Code::CustomTid,
         ToastError::ChunkVersion { .. } => Code::CustomVersion,
         ToastError::Decompress { .. } => Code::ExternalCompressed,
-        ToastError::UnknownTag { .. } => Code::Tag,
+        ToastError::UnknownTag(_) => Code::Tag,
         ToastError::Jsonb(_) | ToastError::Content(_) => Code::Jsonb,
         ToastError::TidList { .. } => Code::CustomTidList,
         ToastError::Patch { .. } => Code::CustomPatch,
@@ -445,7 +445,7 @@ fn code(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Code> {
         }
         ToastError::Custom { .. }
         | ToastError::Pointer { .. }
-        | ToastError::PayloadMissing { .. }
+        | ToastError::PayloadMissing(_)
         | ToastError::NoContent(_)
         | ToastError::TooLong => Code::CustomPointer,
     })

@@ -61,7 +61,7 @@ pub(super) fn end_of(tuple: &HeapTuple<'_>, subject: &Subject<'_>) -> Option<usi
     while let Some(walked) = walk.next() {
         match walked {
             Ok(_) => end = Some(walk.end()),
-            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver { .. }) => break,
+            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver(_)) => break,
             Err(_) => return None,
         }
     }
@@ -100,7 +100,7 @@ fn broken_at(
         match walk.next()? {
             Ok((_, Datum::Varlena(Varlena::Unknown { .. }))) => break number,
             Ok(_) => number += 1,
-            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver { .. }) => return None,
+            Err(error) if matches!(error.kind, WalkErrorKind::LeftOver(_)) => return None,
             Err(error) => break error.index,
         }
     };
@@ -539,7 +539,7 @@ fn is_misread(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, pointer: Lin
     };
     Walk::with_flavor(&tuple, subject.desc, subject.flavor).any(|walked| match walked {
         Ok(walked) => is_wrong(walked),
-        Err(error) => !matches!(error.kind, WalkErrorKind::LeftOver { .. }),
+        Err(error) => !matches!(error.kind, WalkErrorKind::LeftOver(_)),
     })
 }
 

@@ -76,11 +76,11 @@ impl Subject<'_> {
                 }
                 Some(page)
             }
-            Err(PageError::DirtyNew { byte }) => {
+            Err(PageError::DirtyNew(byte)) => {
                 invalid(Code::NewPage, byte, "a page of zeros".into(), "another byte".into());
                 None
             }
-            Err(PageError::Flags { got }) => {
+            Err(PageError::Flags(got)) => {
                 invalid(header, FLAGS_AT, "pd_flags up to 0x0007".into(), format!("0x{got:04x}"));
                 None
             }
@@ -94,7 +94,7 @@ impl Subject<'_> {
                 invalid(header, LOWER_AT, expected, format!("{lower}, {upper}, {special}"));
                 None
             }
-            Err(PageError::Size { got }) => {
+            Err(PageError::Size(got)) => {
                 let code = Code::Unreadable;
                 invalid(code, 0, format!("{} bytes", self.page_size.bytes()), got.to_string());
                 None
@@ -242,7 +242,7 @@ impl<F: PageFindings> PageCheck<'_, '_, F> {
             Err(error @ ItemError::OutOfBounds { .. }) => {
                 ("a tuple between pd_upper and pd_special".to_owned(), error.to_string())
             }
-            Err(error @ ItemError::Unaligned { .. }) => {
+            Err(error @ ItemError::Unaligned(_)) => {
                 ("a tuple at a multiple of 8".to_owned(), error.to_string())
             }
         };

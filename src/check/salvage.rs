@@ -704,7 +704,7 @@ impl SalvagedRow {
 fn is_padding(error: &WalkError, tuple: &HeapTuple<'_>) -> bool {
     let start = error.byte.saturating_sub(tuple.data_offset);
     let rest = tuple.data.get(start..).unwrap_or_default();
-    let is_left_over = matches!(error.kind, WalkErrorKind::LeftOver { .. });
+    let is_left_over = matches!(error.kind, WalkErrorKind::LeftOver(_));
     is_left_over && rest.len() < 8 && rest.iter().all(|byte| *byte == 0)
 }
 

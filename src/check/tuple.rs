@@ -55,7 +55,7 @@ impl<F: PageFindings> TupleCheck<'_, F> {
     ) -> Option<HeapTuple<'t>> {
         let tuple = match HeapTuple::parse(bytes, order) {
             Ok(tuple) => tuple,
-            Err(TupleError::HeaderCut { got }) => {
+            Err(TupleError::HeaderCut(got)) => {
                 let expected = format!("{TUPLE_HEADER_SIZE} bytes of header");
                 self.damage(Code::LinePointer, 0, expected, got.to_string());
                 return None;
@@ -272,7 +272,7 @@ impl<F: PageFindings> TupleCheck<'_, F> {
                 (Code::Varlena, "a length of at least the header")
             }
             WalkErrorKind::TooManyAttributes { .. } => (Code::AttributeCount, "fewer attributes"),
-            WalkErrorKind::LeftOver { .. } => {
+            WalkErrorKind::LeftOver(_) => {
                 (Code::LeftOver, "the tuple's end behind the last attribute")
             }
         };

@@ -66,7 +66,7 @@ pub struct FileArgs {
 
 /// The layouts of custom pointers, by name.
 fn flavors() -> impl TypedValueParser<Value = CustomFlavor> {
-    let values = CustomFlavor::ALL.map(|flavor| {
+    let values = CustomFlavor::ALL.iter().map(|flavor| {
         PossibleValue::new(flavor.name()).help(match flavor {
             CustomFlavor::Auto => "Detected for each pointer",
             CustomFlavor::Bits16 => "16-bit length",
@@ -77,7 +77,8 @@ fn flavors() -> impl TypedValueParser<Value = CustomFlavor> {
     });
     PossibleValuesParser::new(values).map(|name| {
         CustomFlavor::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|flavor| name.eq_ignore_ascii_case(flavor.name()))
             .unwrap_or_default()
     })

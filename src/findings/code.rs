@@ -7,8 +7,20 @@ use Severity::{High, Low, Medium};
 
 /// How much a finding matters.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::IntoStaticStr,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Statements fail, or will.
@@ -22,11 +34,7 @@ pub enum Severity {
 impl Severity {
     /// The word in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Severity::High => "high",
-            Severity::Medium => "medium",
-            Severity::Low => "low",
-        }
+        self.into()
     }
 }
 

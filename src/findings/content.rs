@@ -1,7 +1,7 @@
 //! The contents of values (pure): whether they are in a compressed format, whether the column's method would compress
 //! them, what the other method would do to them, and last chunks that are nearly empty.
 
-use std::ops::AddAssign;
+use derive_more::AddAssign;
 
 use toast_format::codec::datum::Compressor;
 use toast_format::codec::{Method, datum};
@@ -111,7 +111,7 @@ pub(crate) fn few_to_try<T>(items: &[T]) -> impl Iterator<Item = &T> {
 }
 
 /// What both compression methods make of some values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub(crate) struct MethodTrial {
     pub(crate) values: u64,
     /// Bytes that the server would store with its default method, and with the other one.
@@ -125,14 +125,6 @@ impl MethodTrial {
         self.values += 1;
         self.default_bytes += stored_bytes(compressor, default, raw);
         self.other_bytes += stored_bytes(compressor, default.other(), raw);
-    }
-}
-
-impl AddAssign for MethodTrial {
-    fn add_assign(&mut self, other: MethodTrial) {
-        self.values += other.values;
-        self.default_bytes += other.default_bytes;
-        self.other_bytes += other.other_bytes;
     }
 }
 

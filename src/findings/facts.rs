@@ -1,5 +1,7 @@
 //! What is known about a table before rules are applied (pure).
 
+use derive_more::AddAssign;
+
 use super::content::MethodTrial;
 use super::finding::LookedAt;
 use super::look::{Count, Counted, RowFacts};
@@ -216,7 +218,7 @@ pub(crate) struct ShortEnds {
 }
 
 /// What was seen of damage while figures were counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub(crate) struct DamageFacts {
     /// Chunks that pointers name and the TOAST relation does not have, at least.
     pub(crate) missing_chunks: u64,

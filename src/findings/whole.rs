@@ -319,8 +319,7 @@ impl Facts {
         self.heap = added(self.heap, other.heap, added_fill);
         self.toast = added(self.toast, other.toast, added_fill);
         self.toast_facts.add(&other.toast_facts);
-        self.damage.missing_chunks += other.damage.missing_chunks;
-        self.damage.places += other.damage.places;
+        self.damage += other.damage;
         self.bloated.extend(other.bloated.iter().cloned());
         self.counters =
             added(self.counters, other.counters, |sum, more| sum.plus_with_chunks(&more));

@@ -109,7 +109,7 @@ impl Estimator {
                 _ => {}
             }
             if form != Form::Null {
-                total.merge(&sums);
+                total += sums;
             }
             forms.push(figures);
         }

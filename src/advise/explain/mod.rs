@@ -282,7 +282,7 @@ impl Reading<'_> {
                 if let (Some(append), Some(more)) =
                     (cluster.appends.get_mut(at), self.append(row, column))
                 {
-                    *append = append.plus(&more);
+                    *append += more;
                 }
                 let pointer = row.pointer(column);
                 let found = pointer.and_then(|pointer| places.get(&pointer.value_id.0));

@@ -97,15 +97,15 @@ impl Cluster {
 
     fn merge(&mut self, other: &Cluster) {
         self.blocks += other.blocks;
-        self.rows.add_weighted(&other.rows, 1.0);
+        self.rows += other.rows;
         for (sum, more) in self.widths.iter_mut().zip(other.widths) {
             *sum += more;
         }
         for (sums, more) in self.columns.iter_mut().zip(&other.columns) {
-            sums.add_weighted(more, 1.0);
+            *sums += *more;
         }
         for (sum, more) in self.appends.iter_mut().zip(&other.appends) {
-            *sum = sum.plus(more);
+            *sum += *more;
         }
     }
 }

@@ -27,7 +27,10 @@ const INTEGER_DIGITS: usize = 9;
 const BIGINT_DIGITS: usize = 18;
 
 /// A type that values of a key can have outside of their documents without being changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum KeyType {
     Boolean,
@@ -65,14 +68,7 @@ impl KeyType {
 
     /// As SQL names it.
     pub fn name(self) -> &'static str {
-        match self {
-            KeyType::Boolean => "boolean",
-            KeyType::Integer => "integer",
-            KeyType::Bigint => "bigint",
-            KeyType::Numeric => "numeric",
-            KeyType::Text => "text",
-            KeyType::Jsonb => "jsonb",
-        }
+        self.into()
     }
 
     /// The column that is added.

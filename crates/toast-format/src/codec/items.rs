@@ -1,5 +1,7 @@
 //! The literals and matches of a compressed stream, which determine the time that its decompression takes.
 
+use derive_more::{Add, AddAssign, Mul};
+
 use super::Method;
 use super::pglz::MAX_MATCH;
 
@@ -13,7 +15,7 @@ pub(super) enum Item<'s> {
 }
 
 /// The literals and matches of one stream or of several.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Add, AddAssign, Mul)]
 pub struct Items {
     /// Bytes that the stream contains as they are.
     pub literals: f64,
@@ -87,21 +89,6 @@ impl Items {
     /// Literals, matches, copied and overlapping bytes.
     pub fn counts(&self) -> [f64; 4] {
         [self.literals, self.matches, self.copied, self.overlapping]
-    }
-
-    /// The sum with the items of another stream.
-    pub fn plus(self, more: Items) -> Items {
-        Items {
-            literals: self.literals + more.literals,
-            matches: self.matches + more.matches,
-            copied: self.copied + more.copied,
-            overlapping: self.overlapping + more.overlapping,
-        }
-    }
-
-    /// The items times `by`.
-    pub fn scaled(self, by: f64) -> Items {
-        Items::from(self.counts().map(|number| number * by))
     }
 
     /// Bytes of the decompressed value.

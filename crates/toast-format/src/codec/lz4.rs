@@ -65,7 +65,7 @@ pub fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
         return Err(DecompressError::Trailing { at: end.stream, len: src.len() - end.stream });
     }
     // lz4_flex wants literals behind the last match. liblz4 does too.
-    Err(DecompressError::Truncated { at: src.len() })
+    Err(DecompressError::Truncated(src.len()))
 }
 
 /// Decompresses until `dst` is full or the block ends, and says how many bytes that gave
@@ -119,7 +119,7 @@ fn walk(src: &[u8], dst: &mut [u8]) -> Result<BlockEnd, DecompressError> {
     let mut out = 0;
     while let (Some(&token), true) = (src.get(at), out < dst.len()) {
         let sequence = at;
-        let truncated = DecompressError::Truncated { at: sequence };
+        let truncated = DecompressError::Truncated(sequence);
         at += 1;
         let literals = length(src, &mut at, token >> 4).ok_or(truncated.clone())?;
         let take = literals.min(dst.len() - out);
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(decompress(&stream(), 12), Err(short));
         let trailing = DecompressError::Trailing { at: 8, len: 1 };
         assert_eq!(decompress(&stream(), 10), Err(trailing));
-        assert_eq!(decompress(&STREAM, 11), Err(DecompressError::Truncated { at: 5 }));
-        assert_eq!(decompress(&stream()[..4], 11), Err(DecompressError::Truncated { at: 0 }));
+        assert_eq!(decompress(&STREAM, 11), Err(DecompressError::Truncated(5)));
+        assert_eq!(decompress(&stream()[..4], 11), Err(DecompressError::Truncated(0)));
         for offset in [0, 3] {
             let mut stream = stream();
             stream[3] = offset;
@@ -200,6 +200,6 @@ mod tests {
             assert_eq!(decompress(&stream, 11), Err(expected));
         }
         // A length that goes on and on.
-        assert_eq!(decompress(&[0xff; 40], 11), Err(DecompressError::Truncated { at: 0 }));
+        assert_eq!(decompress(&[0xff; 40], 11), Err(DecompressError::Truncated(0)));
     }
 }

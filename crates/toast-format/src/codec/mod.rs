@@ -17,14 +17,28 @@ pub mod pglz;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// A compressor's output buffer larger than this is not kept for values much smaller than it.
 const KEEP: usize = 1 << 20;
 
 /// A compression method that stock PostgreSQL can write (`ToastCompressionId`).
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::IntoStaticStr,
+    VariantArray,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// PostgreSQL's own LZ variant (`pg_lzcompress.c`), id 0.
@@ -63,15 +77,12 @@ impl Method {
 
     /// The method with this [`name`](Method::name).
     pub fn from_name(name: &str) -> Option<Method> {
-        [Method::Pglz, Method::Lz4].into_iter().find(|method| method.name() == name)
+        Method::VARIANTS.iter().copied().find(|method| method.name() == name)
     }
 
     /// The name as `pg_column_compression` prints it.
     pub fn name(self) -> &'static str {
-        match self {
-            Method::Pglz => "pglz",
-            Method::Lz4 => "lz4",
-        }
+        self.into()
     }
 
     /// The one of the two methods that this is not.
@@ -88,11 +99,8 @@ impl Method {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
     /// The stream ends where more of an item must follow.
-    #[error("compressed data ends inside an item at byte {at}")]
-    Truncated {
-        /// Where the item begins.
-        at: usize,
-    },
+    #[error("compressed data ends inside an item at byte {0}")]
+    Truncated(usize),
     /// A match begins before the value does, or where it is to be written.
     #[error("match at byte {at} reaches back {offset} bytes where {written} are decompressed")]
     Offset {

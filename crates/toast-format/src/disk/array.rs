@@ -91,15 +91,15 @@ impl ArrayType {
         let nulls = values.iter().any(Option::is_none);
         // as if the varlena header were there
         let mut bytes = vec![0; HEADER];
-        bytes.extend(word(length(self.dimensions.len()), order));
+        bytes.extend(order.bytes(length(self.dimensions.len())));
         let offset_at = bytes.len();
-        bytes.extend(word(0, order));
-        bytes.extend(word(self.element.0, order));
+        bytes.extend(order.bytes(0));
+        bytes.extend(order.bytes(self.element.0));
         for &(length, _) in &self.dimensions {
-            bytes.extend(word(length as u32, order));
+            bytes.extend(order.bytes(length as u32));
         }
         for &(_, bound) in &self.dimensions {
-            bytes.extend(word(bound as u32, order));
+            bytes.extend(order.bytes(bound as u32));
         }
         if nulls {
             bytes.extend(null_bitmap(values.iter().map(Option::is_some)));
@@ -107,7 +107,7 @@ impl ArrayType {
         if !self.dimensions.is_empty() {
             bytes.resize(max_align(bytes.len()), 0);
         }
-        let offset = word(length(bytes.len()), order);
+        let offset = order.bytes(length(bytes.len()));
         if let (true, Some(place)) = (nulls, bytes.get_mut(offset_at..offset_at + 4)) {
             place.copy_from_slice(&offset);
         }
@@ -117,13 +117,6 @@ impl ArrayType {
         }
         bytes.drain(..HEADER);
         bytes
-    }
-}
-
-fn word(number: u32, order: ByteOrder) -> [u8; 4] {
-    match order {
-        ByteOrder::Little => number.to_le_bytes(),
-        ByteOrder::Big => number.to_be_bytes(),
     }
 }
 
@@ -156,7 +149,7 @@ fn with_header(element: &[u8], of_type: Length, order: ByteOrder) -> Option<Vec<
                 ByteOrder::Little => size << 2,
                 ByteOrder::Big => size,
             };
-            let mut value = word(header, order).to_vec();
+            let mut value = order.bytes(header).to_vec();
             value.extend_from_slice(element);
             Some(value)
         }

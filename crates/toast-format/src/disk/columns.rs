@@ -71,17 +71,11 @@ pub enum ColumnsError {
     )]
     Shape,
     /// A quote or bracket is not closed.
-    #[error("unclosed {what} in the columns")]
-    Unclosed {
-        /// Which of the two.
-        what: &'static str,
-    },
+    #[error("unclosed {0} in the columns")]
+    Unclosed(&'static str),
     /// There are no columns, or more than a table can have.
-    #[error("{got} columns given: a table has 1 to {MAX_COLUMNS}")]
-    Count {
-        /// The number of columns.
-        got: usize,
-    },
+    #[error("{0} columns given: a table has 1 to {MAX_COLUMNS}")]
+    Count(usize),
 }
 
 /// Parses columns written by hand: `id int4, js jsonb, old dropped(-1,i), c mytype(-1,d)`.
@@ -99,7 +93,7 @@ pub fn parse_list(text: &str) -> Result<TupleDesc, ColumnsError> {
 }
 
 fn check_count(got: usize) -> Result<(), ColumnsError> {
-    if got == 0 || got > MAX_COLUMNS { Err(ColumnsError::Count { got }) } else { Ok(()) }
+    if got == 0 || got > MAX_COLUMNS { Err(ColumnsError::Count(got)) } else { Ok(()) }
 }
 
 /// Splits the text at commas outside quotes and brackets.
@@ -124,10 +118,10 @@ fn split(text: &str) -> Result<Vec<&str>, ColumnsError> {
         }
     }
     if quoted {
-        return Err(ColumnsError::Unclosed { what: "quote" });
+        return Err(ColumnsError::Unclosed("quote"));
     }
     if depth > 0 {
-        return Err(ColumnsError::Unclosed { what: "bracket" });
+        return Err(ColumnsError::Unclosed("bracket"));
     }
     parts.push(text.get(start..).unwrap_or_default());
     Ok(parts)

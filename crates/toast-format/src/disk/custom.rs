@@ -14,6 +14,8 @@
 //!
 //! One server writes the 16-bit layout without its payload, although the length field counts it.
 
+use strum::VariantArray;
+
 use super::error::VarlenaError;
 use super::{ByteOrder, Oid};
 
@@ -29,7 +31,7 @@ pub const DEFAULT_TOASTER: Oid = Oid(9864);
 const DEFAULT_TOASTER_PAYLOAD: usize = 12;
 
 /// The layout in which custom pointers are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, VariantArray)]
 pub enum CustomFlavor {
     // The `u16` behind the tag is 0 in the 32-bit layout and never 0 in the 16-bit one, where the default
     // toaster's pointers are without payload.
@@ -49,13 +51,7 @@ pub enum CustomFlavor {
 
 impl CustomFlavor {
     /// All flavors, as a user can name them.
-    pub const ALL: [CustomFlavor; 5] = [
-        CustomFlavor::Auto,
-        CustomFlavor::Bits16,
-        CustomFlavor::Bits32,
-        CustomFlavor::HeadOnly,
-        CustomFlavor::Oid8,
-    ];
+    pub const ALL: &[CustomFlavor] = CustomFlavor::VARIANTS;
 
     /// The name, as a user gives it.
     pub fn name(self) -> &'static str {

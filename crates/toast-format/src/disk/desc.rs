@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use super::{Oid, ValueIdType};
 use crate::codec::Method;
@@ -39,7 +40,7 @@ impl Length {
 }
 
 /// `attalign`: what a value's offset in the tuple is a multiple of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray)]
 pub enum Align {
     /// `c`: at any offset.
     Char,
@@ -54,13 +55,7 @@ pub enum Align {
 impl Align {
     /// The alignment for a letter of `attalign`; `None` for others.
     pub fn from_char(c: char) -> Option<Align> {
-        match c {
-            'c' => Some(Align::Char),
-            's' => Some(Align::Short),
-            'i' => Some(Align::Int),
-            'd' => Some(Align::Double),
-            _ => None,
-        }
+        Align::VARIANTS.iter().copied().find(|align| align.to_char() == c)
     }
 
     /// The letter in `attalign`.
@@ -92,8 +87,21 @@ impl Align {
 
 /// `attstorage`: what may happen to a column's values.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::IntoStaticStr,
+    VariantArray,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
     /// `p`: neither compression nor chunks.
@@ -114,13 +122,7 @@ impl Storage {
 
     /// The storage for a letter of `attstorage`; `None` for others.
     pub fn from_char(c: char) -> Option<Storage> {
-        match c {
-            'p' => Some(Storage::Plain),
-            'm' => Some(Storage::Main),
-            'e' => Some(Storage::External),
-            'x' => Some(Storage::Extended),
-            _ => None,
-        }
+        Storage::VARIANTS.iter().copied().find(|storage| storage.to_char() == c)
     }
 
     /// The letter in `attstorage`.
@@ -135,12 +137,7 @@ impl Storage {
 
     /// As `\d+` prints it and `SET STORAGE` takes it.
     pub fn name(self) -> &'static str {
-        match self {
-            Storage::Plain => "plain",
-            Storage::Main => "main",
-            Storage::External => "external",
-            Storage::Extended => "extended",
-        }
+        self.into()
     }
 }
 

@@ -8,7 +8,8 @@ use super::array::{ArrayType, null_bitmap};
 use super::desc::Length;
 use super::element_parts::{CompositeField, ElementShape, HAS_NULL, MOST_DIMENSIONS, TUPLE_HEADER};
 use super::error::ContentError;
-use super::jsonb_of_text::jsonb;
+use super::hex::decode_digits;
+use super::jsonb_of_text::{jsonb, numeric_content};
 use super::types::is_text_like;
 use super::{ByteOrder, max_align};
 
@@ -81,8 +82,11 @@ fn stored(shape: ElementShape, text: &[u8], may_be_short: bool) -> Result<Vec<u8
     let content = match shape.type_oid.0 {
         _ if is_text_like(shape.type_oid) => text.to_vec(),
         // bytea, as hexadecimal digits
-        17 => hexadecimal(text).ok_or(unknown)?,
-        1700 => numeric(text).ok_or(unknown)?,
+        17 => {
+            let digits = text.strip_prefix(b"\\x").and_then(|digits| str::from_utf8(digits).ok());
+            digits.and_then(|digits| decode_digits(digits).ok()).ok_or(unknown)?
+        }
+        1700 => numeric_content(text).ok_or(unknown)?,
         3802 => jsonb(text).map_err(|_| unknown)?,
         _ => return Err(unknown),
     };
@@ -109,25 +113,6 @@ fn fixed(text: &[u8], length: usize) -> Vec<u8> {
             hasher.finish().to_le_bytes().into_iter().cycle().take(length).collect()
         }
     }
-}
-
-fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    let digits = text.strip_prefix(b"\\x")?;
-    let mut bytes = Vec::with_capacity(digits.len() / 2);
-    for pair in digits.chunks(2) {
-        let high = char::from(*pair.first()?).to_digit(16)?;
-        let low = char::from(*pair.get(1)?).to_digit(16)?;
-        bytes.push((high << 4 | low) as u8);
-    }
-    Some(bytes)
-}
-
-/// The content of a numeric: as in `jsonb`, behind header, entry and its own header.
-fn numeric(text: &[u8]) -> Option<Vec<u8>> {
-    if matches!(text, b"NaN" | b"Infinity" | b"-Infinity") {
-        return Some(vec![0, 0xC0]);
-    }
-    Some(jsonb(text).ok()?.get(3 * HEADER..)?.to_vec())
 }
 
 /// An array's text, taken apart.

@@ -33,11 +33,8 @@ pub enum VarlenaError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonbErrorKind {
     /// A container header is cut off.
-    #[error("jsonb container header needs 4 bytes, {got} are left")]
-    HeaderCut {
-        /// The number of bytes left.
-        got: usize,
-    },
+    #[error("jsonb container header needs 4 bytes, {0} are left")]
+    HeaderCut(usize),
     /// Type bits that no server writes.
     #[error("invalid jsonb container header 0x{0:08x}")]
     ContainerType(u32),
@@ -82,11 +79,8 @@ pub enum JsonbErrorKind {
     #[error(transparent)]
     Varlena(VarlenaError),
     /// A numeric's varlena is compressed, or does not fill its entry.
-    #[error("jsonb numeric of {length} bytes is not an uncompressed varlena of that length")]
-    NumericVarlena {
-        /// Bytes of the entry.
-        length: usize,
-    },
+    #[error("jsonb numeric of {0} bytes is not an uncompressed varlena of that length")]
+    NumericVarlena(usize),
     /// A numeric is damaged.
     #[error(transparent)]
     Numeric(ContentError),
@@ -152,11 +146,8 @@ pub(super) const MOST_DATA: usize = 0x0FFF_FFFF;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     /// A numeric that ends inside its header.
-    #[error("numeric of {got} bytes is shorter than its header")]
-    NumericCut {
-        /// The number of bytes given.
-        got: usize,
-    },
+    #[error("numeric of {0} bytes is shorter than its header")]
+    NumericCut(usize),
     /// Half a digit at a numeric's end.
     #[error("numeric has an odd number of digit bytes")]
     NumericOddLength,
@@ -180,11 +171,8 @@ pub enum ContentError {
         got: usize,
     },
     /// An `hstore` of before PostgreSQL 9.0, or none.
-    #[error("hstore header {word:#010x} is none of PostgreSQL 9.0 or later (hstore byte 0)")]
-    HstoreVersion {
-        /// The header word as read.
-        word: u32,
-    },
+    #[error("hstore header {0:#010x} is none of PostgreSQL 9.0 or later (hstore byte 0)")]
+    HstoreVersion(u32),
     /// A key or a value of an `hstore` that ends before it begins, or behind the strings.
     #[error(
         "hstore entry {entry:#010x} ends at {end} of {strings} bytes of strings, where {before} came before it (hstore byte {byte})"
@@ -202,17 +190,11 @@ pub enum ContentError {
         byte: usize,
     },
     /// A text that no server prints of an `hstore`.
-    #[error("text is not as hstore prints it (byte {byte})")]
-    HstoreText {
-        /// Offset from the start of the text.
-        byte: usize,
-    },
+    #[error("text is not as hstore prints it (byte {0})")]
+    HstoreText(usize),
     /// A text that is no JSON.
-    #[error("text is not as json must be (json byte {byte})")]
-    Json {
-        /// Offset from the start of the document.
-        byte: usize,
-    },
+    #[error("text is not as json must be (json byte {0})")]
+    Json(usize),
     /// A text that no server prints of a `jsonb`.
     #[error("text of jsonb is not as the server prints it (byte {0})")]
     JsonbText(usize),

@@ -11,11 +11,8 @@ pub enum HexError {
     #[error("no hexadecimal digits")]
     Empty,
     /// The number of digits is odd.
-    #[error("odd number of hexadecimal digits: {digits}")]
-    OddDigits {
-        /// The number of digits.
-        digits: usize,
-    },
+    #[error("odd number of hexadecimal digits: {0}")]
+    OddDigits(usize),
     /// A character is not a hexadecimal digit.
     #[error("invalid hexadecimal digit {found:?} at character {position}")]
     BadDigit {
@@ -25,17 +22,11 @@ pub enum HexError {
         found: char,
     },
     /// A quote is not closed.
-    #[error("the quote at character {position} is not closed")]
-    OpenQuote {
-        /// The position of the opening quote.
-        position: usize,
-    },
+    #[error("the quote at character {0} is not closed")]
+    OpenQuote(usize),
     /// There is text after the value.
-    #[error("unexpected text at character {position}, after the value")]
-    Trailing {
-        /// The position where it begins.
-        position: usize,
-    },
+    #[error("unexpected text at character {0}, after the value")]
+    Trailing(usize),
 }
 
 impl HexError {
@@ -43,7 +34,7 @@ impl HexError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             HexError::Empty => Some(r"write an empty value as \x"),
-            HexError::OddDigits { .. } => Some("the value may have been cut when it was copied"),
+            HexError::OddDigits(_) => Some("the value may have been cut when it was copied"),
             _ => None,
         }
     }
@@ -79,7 +70,7 @@ pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
     }
     if quoted {
         if input.peek().is_none() {
-            return Err(HexError::OpenQuote { position: input.position(quote) });
+            return Err(HexError::OpenQuote(input.position(quote)));
         }
         if !input.eat("'") {
             return Err(input.bad_digit());
@@ -93,13 +84,13 @@ pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
     input.skip_blanks();
     if input.peek().is_some() {
         return Err(if quoted {
-            HexError::Trailing { position: input.position(input.at) }
+            HexError::Trailing(input.position(input.at))
         } else {
             input.bad_digit()
         });
     }
     if high.is_some() {
-        return Err(HexError::OddDigits { digits });
+        return Err(HexError::OddDigits(digits));
     }
     if digits == 0 && !marked && !quoted {
         return Err(HexError::Empty);
@@ -147,7 +138,7 @@ fn first_bad_digit(digits: &str) -> HexError {
             return HexError::BadDigit { position: i + 1, found: c };
         }
     }
-    HexError::OddDigits { digits: digits.len() }
+    HexError::OddDigits(digits.len())
 }
 
 /// A position in the text; `at` is always at the first byte of a character.
@@ -210,7 +201,7 @@ impl Input<'_> {
         let position = self.position(self.at);
         match self.peek() {
             Some(found) => HexError::BadDigit { position, found },
-            None => HexError::Trailing { position },
+            None => HexError::Trailing(position),
         }
     }
 }

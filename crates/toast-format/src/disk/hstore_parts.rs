@@ -42,7 +42,7 @@ pub fn walk<V: Visit>(
     let cut = |need| ContentError::HstoreCut { need, got };
     let word = order.u32(content, 0).ok_or(cut(HEADER as u64))?;
     if word & NEW_VERSION == 0 {
-        return Err(ContentError::HstoreVersion { word });
+        return Err(ContentError::HstoreVersion(word));
     }
     let pairs = word & COUNT;
     let first_string = HEADER as u64 + u64::from(pairs) * 2 * ENTRY as u64;
@@ -122,7 +122,7 @@ impl HstoreTextReader<'_> {
     fn takes(&mut self, expected: &[u8]) -> Result<(), ContentError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         if !rest.starts_with(expected) {
-            return Err(ContentError::HstoreText { byte: self.at });
+            return Err(ContentError::HstoreText(self.at));
         }
         self.at += expected.len();
         Ok(())
@@ -132,13 +132,13 @@ impl HstoreTextReader<'_> {
     fn string(&mut self, into: &mut Vec<u8>) -> Result<(), ContentError> {
         self.takes(b"\"")?;
         loop {
-            let &byte = self.text.get(self.at).ok_or(ContentError::HstoreText { byte: self.at })?;
+            let &byte = self.text.get(self.at).ok_or(ContentError::HstoreText(self.at))?;
             self.at += 1;
             match byte {
                 b'"' => return Ok(()),
                 b'\\' => {
                     let &escaped =
-                        self.text.get(self.at).ok_or(ContentError::HstoreText { byte: self.at })?;
+                        self.text.get(self.at).ok_or(ContentError::HstoreText(self.at))?;
                     into.push(escaped);
                     self.at += 1;
                 }

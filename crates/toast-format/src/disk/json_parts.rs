@@ -45,7 +45,7 @@ struct JsonReader<'a> {
 
 impl<'a> JsonReader<'a> {
     fn error(&self) -> ContentError {
-        ContentError::Json { byte: self.at }
+        ContentError::Json(self.at)
     }
 
     fn peek(&self) -> Option<u8> {
@@ -291,7 +291,7 @@ mod tests {
             ("1 2", 2),
             ("\"a", 2),
         ] {
-            assert_eq!(seen(text, 1).map(|_| ()), Err(ContentError::Json { byte }), "{text}");
+            assert_eq!(seen(text, 1).map(|_| ()), Err(ContentError::Json(byte)), "{text}");
         }
         assert!(seen(&"[".repeat(100_000), 64).is_err());
         let deep = format!("{}0{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -127,8 +127,7 @@ impl<'a> Container<'a> {
         order: ByteOrder,
     ) -> Result<Container<'a>, JsonbError> {
         let error = |kind| JsonbError { byte: base, kind };
-        let header =
-            order.u32(bytes, 0).ok_or(error(JsonbErrorKind::HeaderCut { got: bytes.len() }))?;
+        let header = order.u32(bytes, 0).ok_or(error(JsonbErrorKind::HeaderCut(bytes.len())))?;
         let kind = ContainerKind::from_bits(header >> 28)
             .ok_or(error(JsonbErrorKind::ContainerType(header)))?;
         let count = header & COUNT_MASK;
@@ -241,7 +240,7 @@ impl<'a> Container<'a> {
                 let (value, used) = Varlena::parse(bytes, self.order)
                     .map_err(|error| at(JsonbErrorKind::Varlena(error)))?;
                 let length = end.saturating_sub(start);
-                let other = at(JsonbErrorKind::NumericVarlena { length });
+                let other = at(JsonbErrorKind::NumericVarlena(length));
                 if used != bytes.len() {
                     return Err(other);
                 }
@@ -257,10 +256,8 @@ impl<'a> Container<'a> {
                 Container::parse_at(bytes, self.position(aligned), self.order).map(Item::Container)
             }
             6 => {
-                let header = self
-                    .order
-                    .u32(bytes, 0)
-                    .ok_or(at(JsonbErrorKind::HeaderCut { got: bytes.len() }))?;
+                let header =
+                    self.order.u32(bytes, 0).ok_or(at(JsonbErrorKind::HeaderCut(bytes.len())))?;
                 let kind = ContainerKind::from_bits(header >> 28)
                     .ok_or(at(JsonbErrorKind::ContainerType(header)))?;
                 let (value, _) = Varlena::parse(bytes.get(4..).unwrap_or(&[]), self.order)
@@ -276,7 +273,7 @@ impl<'a> Container<'a> {
 }
 
 /// Bytes of one number of a value map (`jsonb_toaster`).
-fn map_width(count: u32) -> usize {
+pub(crate) fn map_width(count: u32) -> usize {
     match count {
         0..=0xFF => 1,
         0x100..=0xFFFF => 2,

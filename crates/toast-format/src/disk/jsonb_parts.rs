@@ -1,6 +1,8 @@
 //! What each part of a `jsonb` document takes: every byte belongs to a key or an element, or to a container that
 //! holds them (`jsonb.h`).
 
+use strum::VariantArray;
+
 use super::ByteOrder;
 use super::jsonb::{Container, ContainerItems, ContainerKind, Item, JsonbError, PlacedItem};
 
@@ -21,7 +23,10 @@ pub enum PartStep<'a> {
 }
 
 /// The type of a part, as `jsonb_typeof` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum JsonKind {
     /// `null` of JSON, not of SQL.
     Null,
@@ -41,27 +46,11 @@ pub enum JsonKind {
 
 impl JsonKind {
     /// All types, in the order of reports.
-    pub const ALL: [JsonKind; 7] = [
-        JsonKind::Null,
-        JsonKind::Boolean,
-        JsonKind::Number,
-        JsonKind::String,
-        JsonKind::Array,
-        JsonKind::Object,
-        JsonKind::Other,
-    ];
+    pub const ALL: &[JsonKind] = JsonKind::VARIANTS;
 
     /// The name, as `jsonb_typeof` returns it.
     pub fn name(self) -> &'static str {
-        match self {
-            JsonKind::Null => "null",
-            JsonKind::Boolean => "boolean",
-            JsonKind::Number => "number",
-            JsonKind::String => "string",
-            JsonKind::Array => "array",
-            JsonKind::Object => "object",
-            JsonKind::Other => "other",
-        }
+        self.into()
     }
 }
 

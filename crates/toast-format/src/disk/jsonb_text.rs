@@ -319,7 +319,7 @@ mod tests {
     fn each_damage_has_its_error_and_place() {
         use JsonbErrorKind as Kind;
         let at = |byte, kind| JsonbError { byte, kind };
-        assert_eq!(error(b"\0\0"), at(0, Kind::HeaderCut { got: 2 }));
+        assert_eq!(error(b"\0\0"), at(0, Kind::HeaderCut(2)));
         assert_eq!(error(&container(7, 0, b"", &[])), at(0, Kind::ContainerType(0x7000_0000)));
         assert_eq!(error(&container(0, 0, b"", &[])), at(0, Kind::ContainerType(0)));
         assert_eq!(error(&container(5, 0, b"", &[])), at(0, Kind::ScalarCount(0)));
@@ -338,11 +338,11 @@ mod tests {
         let short = container(4, 1, b"", &[(1, b"\x30\0\0\0\0\x80\x02\0")]);
         assert!(matches!(error(&short), JsonbError { byte: 8, kind: Kind::Varlena(_) }));
         let slack = container(4, 1, b"", &[(1, b"\x18\0\0\0\0\x80\x02\0")]);
-        assert_eq!(error(&slack), at(8, Kind::NumericVarlena { length: 8 }));
+        assert_eq!(error(&slack), at(8, Kind::NumericVarlena(8)));
         let digit = container(4, 1, b"", &[(1, b"\x20\0\0\0\0\x80\xff\xff")]);
         assert!(matches!(error(&digit), JsonbError { byte: 8, kind: Kind::Numeric(_) }));
         let nested = container(4, 2, b"", &[(0, b"xyz"), (5, &container(4, 0, b"", &[])[..3])]);
-        assert_eq!(error(&nested), at(16, Kind::HeaderCut { got: 3 }));
+        assert_eq!(error(&nested), at(16, Kind::HeaderCut(3)));
         let pointer = container(1, 1, b"", &[(0, b"a"), (6, b"\x02\0\0\x40\x03")]);
         assert_eq!(error(&pointer), at(16, Kind::Pointer));
     }

@@ -96,6 +96,14 @@ impl ByteOrder {
         })
     }
 
+    /// The bytes of a word in this order.
+    pub(crate) fn bytes(self, word: u32) -> [u8; 4] {
+        match self {
+            ByteOrder::Little => word.to_le_bytes(),
+            ByteOrder::Big => word.to_be_bytes(),
+        }
+    }
+
     /// The `u32` at `at`, `None` past the end of `bytes`.
     pub fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let b = *bytes.get(at..)?.first_chunk::<4>()?;
@@ -145,7 +153,8 @@ impl From<Oid> for ValueId {
 }
 
 /// The type of `chunk_id` in a TOAST relation. It decides how long pointers to its values are, and how long chunks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ValueIdType {
     /// `oid`, as in all released versions.
     #[default]
@@ -170,10 +179,7 @@ impl ValueIdType {
 
     /// Its name in `pg_type`.
     pub fn name(self) -> &'static str {
-        match self {
-            ValueIdType::Oid => "oid",
-            ValueIdType::Oid8 => "oid8",
-        }
+        self.into()
     }
 }
 

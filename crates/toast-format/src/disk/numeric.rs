@@ -51,7 +51,7 @@ impl Digits<'_> {
 impl<'a> Numeric<'a> {
     /// Reads the content of a numeric, without varlena header.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Numeric<'a>, ContentError> {
-        let cut = ContentError::NumericCut { got: bytes.len() };
+        let cut = ContentError::NumericCut(bytes.len());
         let header = order.u16(bytes, 0).ok_or(cut)?;
         let (negative, display_scale, weight, digits_at) = match header >> 14 {
             3 => {
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn each_damage_has_its_error() {
-        assert_eq!(text(b"\x00"), Err(ContentError::NumericCut { got: 1 }));
-        assert_eq!(text(b"\x00\x00\x01"), Err(ContentError::NumericCut { got: 3 }));
+        assert_eq!(text(b"\x00"), Err(ContentError::NumericCut(1)));
+        assert_eq!(text(b"\x00\x00\x01"), Err(ContentError::NumericCut(3)));
         assert_eq!(text(b"\x00\x80\x01"), Err(ContentError::NumericOddLength));
         assert_eq!(
             text(b"\x00\x80\x10\x27"),

@@ -58,11 +58,8 @@ pub enum PageState<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
     /// Length is not one of 1, 2, 4, 8, 16, 32 kB.
-    #[error("{got} bytes are not a page: a page has 1, 2, 4, 8, 16 or 32 kB")]
-    Size {
-        /// The number of bytes given.
-        got: usize,
-    },
+    #[error("{0} bytes are not a page: a page has 1, 2, 4, 8, 16 or 32 kB")]
+    Size(usize),
     /// The header names another page size or an unknown layout version.
     #[error(
         "invalid page header at byte 18: size and version word is 0x{got:04x}, \
@@ -90,17 +87,11 @@ pub enum PageError {
         size: usize,
     },
     /// `pd_flags` has bits that no version sets.
-    #[error("invalid page header at byte 10: flags 0x{got:04x}")]
-    Flags {
-        /// `pd_flags` as read.
-        got: u16,
-    },
+    #[error("invalid page header at byte 10: flags 0x{0:04x}")]
+    Flags(u16),
     /// A new page (`pd_upper` 0) that is not all zeros.
-    #[error("invalid page: upper is 0, as in a new page, but byte {byte} is not zero")]
-    DirtyNew {
-        /// The first byte that is not zero.
-        byte: usize,
-    },
+    #[error("invalid page: upper is 0, as in a new page, but byte {0} is not zero")]
+    DirtyNew(usize),
 }
 
 /// What is wrong with the checksum of a page in use, if its header can be read.
@@ -124,12 +115,12 @@ pub struct WrongChecksum {
 impl<'a> Page<'a> {
     /// Checks and reads the header. The byte order is taken from the size word.
     pub fn parse(bytes: &'a [u8]) -> Result<PageState<'a>, PageError> {
-        let size = PageSize::new(bytes.len()).ok_or(PageError::Size { got: bytes.len() })?;
+        let size = PageSize::new(bytes.len()).ok_or(PageError::Size(bytes.len()))?;
         let at = |order: ByteOrder, offset| order.u16(bytes, offset).unwrap_or(0);
         if at(ByteOrder::Little, 14) == 0 {
             return match bytes.iter().position(|&b| b != 0) {
                 None => Ok(PageState::New),
-                Some(byte) => Err(PageError::DirtyNew { byte }),
+                Some(byte) => Err(PageError::DirtyNew(byte)),
             };
         }
         let expected = size.version_word();
@@ -150,7 +141,7 @@ impl<'a> Page<'a> {
         };
         let PageHeader { flags, lower, upper, special, .. } = header;
         if flags & !PD_FLAGS_VALID != 0 {
-            return Err(PageError::Flags { got: flags });
+            return Err(PageError::Flags(flags));
         }
         let sane = usize::from(lower) >= PAGE_HEADER_SIZE
             && lower <= upper
@@ -249,7 +240,7 @@ impl<'a> Page<'a> {
             return Err(ItemError::OutOfBounds { offset, length, upper, special });
         }
         if offset % 8 != 0 {
-            return Err(ItemError::Unaligned { offset });
+            return Err(ItemError::Unaligned(offset));
         }
         self.bytes.get(start..end).ok_or(ItemError::OutOfBounds { offset, length, upper, special })
     }
@@ -300,12 +291,8 @@ pub struct LinePointer {
 impl LinePointer {
     /// Decodes `ItemIdData`, a word in the byte order of the machine (`itemid.h`).
     pub fn from_word(word: u32) -> LinePointer {
-        let state = match (word >> 15) & 3 {
-            0 => LinePointerState::Unused,
-            1 => LinePointerState::Normal,
-            2 => LinePointerState::Redirect,
-            _ => LinePointerState::Dead,
-        };
+        let state = LinePointerState::from_flags((word >> 15 & 3) as u8);
+        let state = state.unwrap_or(LinePointerState::Dead);
         LinePointer { offset: (word & 0x7FFF) as u16, state, length: (word >> 17) as u16 }
     }
 }
@@ -329,11 +316,8 @@ pub enum ItemError {
         special: u16,
     },
     /// Tuples start at multiples of 8.
-    #[error("line pointer to byte {offset}, which is not a multiple of 8")]
-    Unaligned {
-        /// `lp_off` as read.
-        offset: u16,
-    },
+    #[error("line pointer to byte {0}, which is not a multiple of 8")]
+    Unaligned(u16),
 }
 
 #[cfg(test)]
@@ -382,15 +366,15 @@ mod tests {
         };
         assert_eq!(damaged(18, &[4, 64]), PageError::SizeWord { got: 0x4004, expected: 0x2004 });
         assert_eq!(damaged(18, &[5, 32]), PageError::SizeWord { got: 0x2005, expected: 0x2004 });
-        assert_eq!(damaged(10, &[8]), PageError::Flags { got: 8 });
-        assert_eq!(damaged(14, &[0, 0]), PageError::DirtyNew { byte: 12 });
+        assert_eq!(damaged(10, &[8]), PageError::Flags(8));
+        assert_eq!(damaged(14, &[0, 0]), PageError::DirtyNew(12));
         let bounds =
             |lower, upper, special| PageError::Bounds { lower, upper, special, size: 8192 };
         assert_eq!(damaged(12, &[23]), bounds(23, 8192, 8192));
         assert_eq!(damaged(12, &[1, 32]), bounds(8193, 8192, 8192));
         assert_eq!(damaged(14, &[1, 32]), bounds(24, 8193, 8192));
         assert_eq!(damaged(16, &[1, 32]), bounds(24, 8192, 8193));
-        assert_eq!(Page::parse(&empty()[..8191]).unwrap_err(), PageError::Size { got: 8191 });
+        assert_eq!(Page::parse(&empty()[..8191]).unwrap_err(), PageError::Size(8191));
     }
 
     #[test]
@@ -400,7 +384,7 @@ mod tests {
         let page = used(&bytes);
         let item = |offset, length| LinePointer { offset, length, state: LinePointerState::Normal };
         assert_eq!(page.tuple_bytes(item(8000, 192)).map(<[u8]>::len), Ok(192));
-        assert_eq!(page.tuple_bytes(item(8001, 20)), Err(ItemError::Unaligned { offset: 8001 }));
+        assert_eq!(page.tuple_bytes(item(8001, 20)), Err(ItemError::Unaligned(8001)));
         for (offset, length) in [(8000, 193), (7992, 8), (32767, 32767)] {
             let error = ItemError::OutOfBounds { offset, length, upper: 8000, special: 8192 };
             assert_eq!(page.tuple_bytes(item(offset, length)), Err(error));

@@ -83,11 +83,8 @@ pub struct HeapTuple<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TupleError {
     /// Shorter than a header.
-    #[error("tuple of {got} bytes is shorter than its header of {TUPLE_HEADER_SIZE}")]
-    HeaderCut {
-        /// The number of bytes given.
-        got: usize,
-    },
+    #[error("tuple of {0} bytes is shorter than its header of {TUPLE_HEADER_SIZE}")]
+    HeaderCut(usize),
     /// `t_hoff` is inside the header or its null bitmap, behind the end, or unaligned.
     #[error("invalid t_hoff {got} at byte 22: expected a multiple of 8 from {min} to {max}")]
     HeaderOffset {
@@ -120,7 +117,7 @@ impl<'a> HeapTuple<'a> {
     /// Reads the header of the tuple that `bytes` holds whole.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<HeapTuple<'a>, TupleError> {
         let tuple = HeapTuple::parse_header(bytes, order)?;
-        let &hoff = bytes.get(HOFF_AT).ok_or(TupleError::HeaderCut { got: bytes.len() })?;
+        let &hoff = bytes.get(HOFF_AT).ok_or(TupleError::HeaderCut(bytes.len()))?;
         let min = tuple.fitting_offset();
         let bad = TupleError::HeaderOffset { got: hoff, min, max: bytes.len() };
         let data_offset = usize::from(hoff);
@@ -133,7 +130,7 @@ impl<'a> HeapTuple<'a> {
 
     /// Like [`HeapTuple::parse`], without checking `t_hoff` and without the attributes.
     pub fn parse_header(bytes: &'a [u8], order: ByteOrder) -> Result<HeapTuple<'a>, TupleError> {
-        let cut = TupleError::HeaderCut { got: bytes.len() };
+        let cut = TupleError::HeaderCut(bytes.len());
         let u16 = |at| order.u16(bytes, at).ok_or(cut);
         let u32 = |at| order.u32(bytes, at).ok_or(cut);
         if bytes.len() < TUPLE_HEADER_SIZE {
@@ -245,7 +242,7 @@ mod tests {
     #[test]
     fn each_damage_has_its_error() {
         let parse = |bytes: &[u8]| HeapTuple::parse(bytes, ByteOrder::Little).unwrap_err();
-        assert_eq!(parse(&[0; 22]), TupleError::HeaderCut { got: 22 });
+        assert_eq!(parse(&[0; 22]), TupleError::HeaderCut(22));
         let hoff = |got, min, max| TupleError::HeaderOffset { got, min, max };
         assert_eq!(parse(&tuple(1, 0, 16, 40)), hoff(16, 24, 40));
         assert_eq!(parse(&tuple(1, 0, 25, 40)), hoff(25, 24, 40));

@@ -33,11 +33,13 @@ pub(crate) enum Simple {
 }
 
 /// Why an attribute could not be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WalkErrorKind {
     /// The value is no varlena.
+    #[error(transparent)]
     Varlena(VarlenaError),
     /// A value of fixed length reaches past the tuple's end.
+    #[error("value of {need} bytes reaches past the end: {got} bytes are left")]
     PastEnd {
         /// Bytes of the type.
         need: usize,
@@ -45,10 +47,13 @@ pub enum WalkErrorKind {
         got: usize,
     },
     /// A C string without NUL.
+    #[error("c string without end")]
     Unterminated,
     /// The value before has a length that is not known.
+    #[error("after a value of unknown length, cannot be read")]
     Unreachable,
     /// The tuple has more attributes than the columns given.
+    #[error("tuple has {got} attributes, but only {columns} columns are known")]
     TooManyAttributes {
         /// Attributes of the tuple.
         got: usize,
@@ -56,14 +61,13 @@ pub enum WalkErrorKind {
         columns: usize,
     },
     /// Bytes are left over behind the last attribute: the columns given are not the tuple's.
-    LeftOver {
-        /// The number of bytes left over.
-        bytes: usize,
-    },
+    #[error("{0} bytes are left over after the last attribute")]
+    LeftOver(usize),
 }
 
 /// An attribute that could not be read. The attributes before it are valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}")]
 pub struct WalkError {
     /// The attribute's index from 0.
     pub index: usize,
@@ -72,29 +76,6 @@ pub struct WalkError {
     /// What is wrong there.
     pub kind: WalkErrorKind,
 }
-
-impl std::fmt::Display for WalkError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.kind {
-            WalkErrorKind::Varlena(error) => error.fmt(f),
-            WalkErrorKind::PastEnd { need, got } => {
-                write!(f, "value of {need} bytes reaches past the end: {got} bytes are left")
-            }
-            WalkErrorKind::Unterminated => f.write_str("c string without end"),
-            WalkErrorKind::Unreachable => {
-                f.write_str("after a value of unknown length, cannot be read")
-            }
-            WalkErrorKind::TooManyAttributes { got, columns } => {
-                write!(f, "tuple has {got} attributes, but only {columns} columns are known")
-            }
-            WalkErrorKind::LeftOver { bytes } => {
-                write!(f, "{bytes} bytes are left over after the last attribute")
-            }
-        }
-    }
-}
-
-impl std::error::Error for WalkError {}
 
 /// The server that does not align custom pointers makes room for their alignment all the same, and
 /// for that of the value behind: up to 7 bytes each, left over as zeros at the tuple's end.
@@ -260,7 +241,7 @@ impl<'a, 'd> Walk<'a, 'd> {
         if got > columns {
             Some(self.error(WalkErrorKind::TooManyAttributes { got, columns }))
         } else if self.state == WalkState::Reading && left > 0 {
-            Some(self.error(WalkErrorKind::LeftOver { bytes: left }))
+            Some(self.error(WalkErrorKind::LeftOver(left)))
         } else {
             None
         }

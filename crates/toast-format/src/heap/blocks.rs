@@ -80,7 +80,7 @@ impl ColumnBlocks {
                 Form::Custom => out_of_line += more.custom_out_of_line,
                 _ => {}
             }
-            total.merge(&more);
+            total += more;
         }
         self.before = now;
         self.all.add(&total);

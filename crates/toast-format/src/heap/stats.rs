@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 
 use crate::codec::Method;
@@ -12,7 +13,7 @@ use crate::model::toaster::describe::PointerKind;
 use crate::model::{Form, StoredValue};
 
 /// Sums over the values with one form and method.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct FormSums {
     /// The number of values.
     pub values: u64,
@@ -52,18 +53,6 @@ impl FormSums {
             Some(size) => add_times(&mut self.stored_bytes, size, n),
             None => self.stored_unknown = self.stored_unknown.saturating_add(n),
         }
-    }
-
-    /// Adds the sums over other values.
-    pub fn merge(&mut self, other: &FormSums) {
-        self.values += other.values;
-        self.raw_bytes += other.raw_bytes;
-        self.raw_unknown += other.raw_unknown;
-        self.stored_bytes += other.stored_bytes;
-        self.stored_unknown += other.stored_unknown;
-        self.pointer_bytes += other.pointer_bytes;
-        self.chunks += other.chunks;
-        self.custom_out_of_line += other.custom_out_of_line;
     }
 
     /// These sums without those of `part`.
@@ -192,10 +181,10 @@ impl ColumnStats {
             *ours = ours.saturating_add(*theirs);
         }
         for (ours, theirs) in self.sums.iter_mut().zip(other.sums.iter()) {
-            ours.merge(theirs);
+            *ours += *theirs;
         }
         for (key, sums) in &other.custom {
-            self.custom.entry(*key).or_default().merge(sums);
+            *self.custom.entry(*key).or_default() += *sums;
         }
         self.raw.merge(&other.raw);
         self.stored.merge(&other.stored);
@@ -211,7 +200,7 @@ impl ColumnStats {
         let mut all = self.sums.clone();
         let mut add = |form, values, raw_bytes, stored_bytes| {
             if let Some(sums) = all.get_mut(slot(form, None)) {
-                sums.merge(&FormSums { values, raw_bytes, stored_bytes, ..FormSums::default() });
+                *sums += FormSums { values, raw_bytes, stored_bytes, ..FormSums::default() };
             }
         };
         add(Form::Null, self.nulls, 0, 0);
@@ -221,7 +210,7 @@ impl ColumnStats {
             add(Form::Short, values, size * values, (size + 1) * values);
         }
         let mut forms = BTreeMap::new();
-        for form in Form::ALL {
+        for &form in Form::ALL {
             for method in [None, Some(Method::Pglz), Some(Method::Lz4)] {
                 let sums = all.get(slot(form, method)).filter(|sums| sums.values > 0);
                 if let Some(sums) = sums {
@@ -266,7 +255,7 @@ fn chunks_of(value: &StoredValue) -> u64 {
 }
 
 /// Counts of a relation's blocks and tuples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct TupleCounts {
     /// The number of blocks.
     pub blocks: u64,
@@ -292,23 +281,6 @@ pub struct TupleCounts {
     pub line_pointers_dead: u64,
 }
 
-impl TupleCounts {
-    /// Adds the counts of other blocks.
-    pub fn merge(&mut self, other: &TupleCounts) {
-        self.blocks += other.blocks;
-        self.new_blocks += other.new_blocks;
-        self.free_bytes += other.free_bytes;
-        self.live += other.live;
-        self.dead += other.dead;
-        self.unknown += other.unknown;
-        self.hot_updated += other.hot_updated;
-        self.heap_only += other.heap_only;
-        self.line_pointers_unused += other.line_pointers_unused;
-        self.line_pointers_redirect += other.line_pointers_redirect;
-        self.line_pointers_dead += other.line_pointers_dead;
-    }
-}
-
 /// Statistics of all blocks of a relation, or of some of them.
 #[derive(Debug, Clone, Default)]
 pub struct RelationStats {
@@ -329,7 +301,7 @@ impl RelationStats {
 
     /// Adds the statistics of another part of the same relation.
     pub fn merge(&mut self, other: &RelationStats) {
-        self.tuples.merge(&other.tuples);
+        self.tuples += other.tuples;
         for (ours, theirs) in self.columns.iter_mut().zip(&other.columns) {
             ours.merge(theirs);
         }

@@ -3,6 +3,7 @@
 //! Times are measured with a warm cache on one core of a common server. They serve to compare settings with each other,
 //! so costs that are the same for all settings (parsing, sending the value) are not included.
 
+use derive_more::{Add, AddAssign, Mul};
 use serde::{Deserialize, Serialize};
 
 use crate::codec::Method;
@@ -115,7 +116,7 @@ impl Default for Prices {
 }
 
 /// The work of reading values.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Add, AddAssign, Mul)]
 pub struct ReadWork {
     /// Heap pages visited by the scan.
     pub heap_pages: f64,
@@ -145,43 +146,11 @@ impl ReadWork {
         self.heap_pages + self.index_pages + self.toast_pages
     }
 
-    /// The work of both.
-    pub fn plus(self, more: ReadWork) -> ReadWork {
-        ReadWork {
-            heap_pages: self.heap_pages + more.heap_pages,
-            lookups: self.lookups + more.lookups,
-            index_pages: self.index_pages + more.index_pages,
-            toast_pages: self.toast_pages + more.toast_pages,
-            chunks: self.chunks + more.chunks,
-            copied_bytes: self.copied_bytes + more.copied_bytes,
-            inline_bytes: self.inline_bytes + more.inline_bytes,
-            decompressions: self.decompressions + more.decompressions,
-            pglz: self.pglz.plus(more.pglz),
-            lz4: self.lz4.plus(more.lz4),
-        }
-    }
-
     /// What the values that a method has compressed consist of.
     pub fn items_mut(&mut self, method: Method) -> &mut Items {
         match method {
             Method::Pglz => &mut self.pglz,
             Method::Lz4 => &mut self.lz4,
-        }
-    }
-
-    /// The work times `by`.
-    pub fn scaled(self, by: f64) -> ReadWork {
-        ReadWork {
-            heap_pages: self.heap_pages * by,
-            lookups: self.lookups * by,
-            index_pages: self.index_pages * by,
-            toast_pages: self.toast_pages * by,
-            chunks: self.chunks * by,
-            copied_bytes: self.copied_bytes * by,
-            inline_bytes: self.inline_bytes * by,
-            decompressions: self.decompressions * by,
-            pglz: self.pglz.scaled(by),
-            lz4: self.lz4.scaled(by),
         }
     }
 

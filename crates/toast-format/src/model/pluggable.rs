@@ -7,6 +7,8 @@
 
 pub mod jsonb;
 
+use derive_more::{Add, AddAssign};
+
 use super::pages::chunk_bytes;
 use crate::disk::PageSize;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
@@ -19,7 +21,7 @@ const BYTEA_POINTER: u32 = 14 + 32;
 const APPENDED: u32 = 100;
 
 /// What a read visits in the TOAST relation.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Add, AddAssign)]
 pub struct PageVisits {
     /// Searches in the TOAST index.
     pub lookups: f64,
@@ -34,17 +36,6 @@ impl PageVisits {
         PageVisits { lookups: if stored > 0 { 1.0 } else { 0.0 }, pages }
     }
 
-    /// Adds the visits of another read.
-    pub fn add(&mut self, other: PageVisits) {
-        self.lookups += other.lookups;
-        self.pages += other.pages;
-    }
-
-    /// The share of one part, if there are this many.
-    fn share(self, parts: f64) -> PageVisits {
-        PageVisits { lookups: self.lookups / parts, pages: self.pages / parts }
-    }
-
     /// The number of buffers, if an index search visits this many pages.
     pub fn buffers(self, levels: u32) -> f64 {
         self.lookups * f64::from(levels) + self.pages
@@ -52,7 +43,7 @@ impl PageVisits {
 }
 
 /// Sizes and costs of one value, or sums over many.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Add, AddAssign)]
 pub struct Taken {
     /// The number of values.
     pub values: f64,
@@ -70,20 +61,6 @@ pub struct Taken {
     pub read_whole: PageVisits,
     /// Bytes written by a small update.
     pub small_update_bytes: f64,
-}
-
-impl Taken {
-    /// Adds those of another value.
-    pub fn add(&mut self, other: &Taken) {
-        self.values += other.values;
-        self.divided += other.divided;
-        self.inline_bytes += other.inline_bytes;
-        self.toast_bytes += other.toast_bytes;
-        self.chunks += other.chunks;
-        self.read.add(other.read);
-        self.read_whole.add(other.read_whole);
-        self.small_update_bytes += other.small_update_bytes;
-    }
 }
 
 /// The number of chunks of a value of `stored` bytes.

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use super::toaster::catalog::{Handler, Toasters};
 pub use super::toaster::chunks::Location;
@@ -13,8 +14,21 @@ use crate::disk::{Attribute, CustomPointer, Datum, Oid, PageSize, Varlena};
 
 /// How a value is stored.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::IntoStaticStr,
+    VariantArray,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// NULL, by the null bitmap.
@@ -39,31 +53,11 @@ pub enum Form {
 
 impl Form {
     /// All forms, in the order of reports.
-    pub const ALL: [Form; 9] = [
-        Form::Null,
-        Form::Missing,
-        Form::Short,
-        Form::Plain,
-        Form::Compressed,
-        Form::External,
-        Form::ExternalCompressed,
-        Form::Custom,
-        Form::Unknown,
-    ];
+    pub const ALL: &[Form] = Form::VARIANTS;
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Form::Null => "null",
-            Form::Missing => "missing",
-            Form::Short => "short",
-            Form::Plain => "plain",
-            Form::Compressed => "compressed",
-            Form::External => "external",
-            Form::ExternalCompressed => "external_compressed",
-            Form::Custom => "custom",
-            Form::Unknown => "unknown",
-        }
+        self.into()
     }
 
     /// Whether the value's bytes are in the TOAST relation.

@@ -4,6 +4,8 @@
 //! relation (`XLogRecordBlockHeader`, xlogrecord.h), 2 for the length of its own data, these, and the tuple; all of that
 //! is aligned to 8 bytes. Versions differ only in what VACUUM writes about a page.
 
+use derive_more::{Add, AddAssign};
+
 /// The lock that an UPDATE takes while a row's page is unlocked, because values may be stored out of line or because the
 /// new version goes to another page (`xl_heap_lock`, heapam_xlog.h).
 pub const ROW_LOCK: f64 = 56.0;
@@ -45,7 +47,7 @@ pub const GIN_PAGE_VACUUMED: f64 = 0.52;
 pub const GIN_LEAF_VACUUMED: f64 = 700.0;
 
 /// The data written by an UPDATE of values.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Add, AddAssign)]
 pub struct UpdateWork {
     /// The number of rows updated.
     pub rows: f64,
@@ -75,17 +77,6 @@ const WAL_SECOND_BLOCK: f64 = 8.0;
 const WAL_PAGES: f64 = 8192.0 / (8192.0 - 24.0);
 
 impl UpdateWork {
-    /// The data written by both, added up.
-    pub fn plus(&self, other: &UpdateWork) -> UpdateWork {
-        UpdateWork {
-            rows: self.rows + other.rows,
-            heap_bytes: self.heap_bytes + other.heap_bytes,
-            toast_bytes: self.toast_bytes + other.toast_bytes,
-            chunks: self.chunks + other.chunks,
-            deleted_chunks: self.deleted_chunks + other.deleted_chunks,
-        }
-    }
-
     /// Bytes written to the relations.
     pub fn bytes(&self) -> f64 {
         self.heap_bytes + self.toast_bytes + self.chunks * INDEX_ENTRY

@@ -136,7 +136,7 @@ fn a_wrong_raw_size_is_an_error_unless_the_last_match_hides_it() {
             for raw_size in [0, 1, len / 2, len - 1] {
                 match datum::decompress(method, raw_size, &stream) {
                     Ok(part) => assert!(method == Method::Pglz && part == raw[..raw_size]),
-                    Err(DecompressError::Trailing { .. } | DecompressError::Truncated { .. }) => {}
+                    Err(DecompressError::Trailing { .. } | DecompressError::Truncated(_)) => {}
                     Err(error) => panic!("{error} for raw size {raw_size} in place of {len}"),
                 }
             }

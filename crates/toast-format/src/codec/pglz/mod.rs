@@ -152,8 +152,8 @@ mod tests {
         let short = DecompressError::Short { expected: 10, got: 9 };
         assert_eq!(whole(&STREAM, 10), Err(short));
         assert_eq!(whole(&STREAM, 8), Err(DecompressError::Trailing { at: 5, len: 1 }));
-        assert_eq!(whole(&STREAM[..4], 9), Err(DecompressError::Truncated { at: 3 }));
-        assert_eq!(whole(&[1, 0x0f, 1], 9), Err(DecompressError::Truncated { at: 1 }));
+        assert_eq!(whole(&STREAM[..4], 9), Err(DecompressError::Truncated(3)));
+        assert_eq!(whole(&[1, 0x0f, 1], 9), Err(DecompressError::Truncated(1)));
         for offset in [0, 3] {
             let mut stream = STREAM;
             stream[4] = offset;

@@ -60,7 +60,7 @@ pub(super) fn resume(
                 at += 1;
                 out += 1;
             } else {
-                let item = Match::read(&src[at..]).ok_or(DecompressError::Truncated { at })?;
+                let item = Match::read(&src[at..]).ok_or(DecompressError::Truncated(at))?;
                 if item.offset == 0 || item.offset > out {
                     return Err(DecompressError::Offset { at, offset: item.offset, written: out });
                 }

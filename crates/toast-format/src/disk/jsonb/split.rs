@@ -179,10 +179,7 @@ fn object(pairs: &[RootPair<'_>], order: ByteOrder) -> Vec<u8> {
 }
 
 fn put(out: &mut Vec<u8>, word: u32, order: ByteOrder) {
-    out.extend_from_slice(&match order {
-        ByteOrder::Little => word.to_le_bytes(),
-        ByteOrder::Big => word.to_be_bytes(),
-    });
+    out.extend_from_slice(&order.bytes(word));
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@
 
 use super::{PageVisits, Taken};
 use crate::codec::{Method, datum};
-use crate::disk::PageSize;
+use crate::disk::jsonb::{Container, ContainerKind, Item, map_width};
+use crate::disk::jsonb_parts::JsonKind;
+use crate::disk::{ByteOrder, PageSize};
 use crate::model::pages::chunk_bytes;
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
@@ -42,32 +44,28 @@ pub fn jsonb_toaster(
     compressor: &mut datum::Compressor,
 ) -> Option<Taken> {
     let root = JsonbParts::parse(document)?;
-    if root.is_object {
-        object(page, room, document, &root, compressor)
-    } else {
-        array(page, room, &root)
-    }
+    if root.is_object { object(page, room, &root, compressor) } else { array(page, room, &root) }
 }
 
 fn object(
     page: PageSize,
     room: u32,
-    document: &[u8],
-    root: &JsonbParts,
+    root: &JsonbParts<'_>,
     compressor: &mut datum::Compressor,
 ) -> Option<Taken> {
     let mut moved = Vec::new();
-    let size = split(document, root, room, compressor, &mut moved, 0)?;
+    let size = split(root, room, compressor, &mut moved, 0)?;
     let inline = f64::from(JSONX_HEADER + VARLENA_HEADER_SIZE + size);
     let keys = root.list.len().max(1) as f64;
     let mut taken = Taken { values: 1.0, divided: 1.0, inline_bytes: inline, ..Taken::default() };
     for stored in moved {
         taken.toast_bytes += chunk_bytes(page, stored) as f64;
         taken.chunks += super::chunks(page, stored);
-        taken.read_whole.add(PageVisits::new(page, stored));
+        taken.read_whole += PageVisits::new(page, stored);
     }
     // A key in the row costs nothing in addition, a moved one costs its own chunks.
-    taken.read = taken.read_whole.share(keys);
+    let PageVisits { lookups, pages } = taken.read_whole;
+    taken.read = PageVisits { lookups: lookups / keys, pages: pages / keys };
     taken.small_update_bytes = inline + taken.toast_bytes / keys;
     Some(taken)
 }
@@ -81,16 +79,16 @@ enum ContainerState {
     Moved,
 }
 
-struct ObjectField {
-    part: DocumentPart,
+struct ObjectField<'a> {
+    part: DocumentPart<'a>,
     size: u32,
     state: ContainerState,
 }
 
-impl ObjectField {
+impl ObjectField<'_> {
     /// Whether compressing the field, or moving it out once containers are moved, can make the document shorter.
     fn can_shrink(&self, compressing: bool, room: u32) -> bool {
-        self.part.kind == PartKind::Container
+        matches!(self.part.kind, JsonKind::Array | JsonKind::Object)
             && match self.state {
                 ContainerState::Whole => true,
                 ContainerState::Compressed => !compressing || self.size >= room,
@@ -107,8 +105,7 @@ impl ObjectField {
 /// Splits an object until it fits in `room` (`jsonb_toaster_save_object`). Returns the remaining size of its container;
 /// what is stored elsewhere is added to `moved`.
 fn split(
-    bytes: &[u8],
-    object: &JsonbParts,
+    object: &JsonbParts<'_>,
     room: u32,
     compressor: &mut datum::Compressor,
     moved: &mut Vec<u32>,
@@ -116,15 +113,15 @@ fn split(
 ) -> Option<u32> {
     let count = u32::try_from(object.list.len()).ok()?;
     let fixed = DATUM_HEADER.checked_add(count.checked_mul(2 * ENTRY)?)? + align4(object.keys);
-    let mut fields: Vec<ObjectField> = object
+    let mut fields: Vec<ObjectField<'_>> = object
         .list
         .iter()
-        .map(|&part| ObjectField { part, size: part.size, state: ContainerState::Whole })
+        .map(|&part| ObjectField { part, size: part.size(), state: ContainerState::Whole })
         .collect();
     let least = fields.iter().map(|field| match field.part.kind {
-        PartKind::Container => align4(MOVED + 3),
-        PartKind::Bool | PartKind::Null => 0,
-        PartKind::String | PartKind::Numeric => field.room(),
+        JsonKind::Array | JsonKind::Object => align4(MOVED + 3),
+        JsonKind::Boolean | JsonKind::Null => 0,
+        _ => field.room(),
     });
     let least = least.fold(0u32, u32::saturating_add);
     if fixed.saturating_add(least) > room {
@@ -148,15 +145,14 @@ fn split(
         };
         total -= field.room();
         let part = field.part;
-        let content = bytes.get(part.start..part.start.checked_add(part.size as usize)?)?;
         let mut stored = field.size - KEPT_HEADER;
         if field.state == ContainerState::Whole {
             if total < room
                 && depth < MAX_DEPTH
-                && let Some(inner) = JsonbParts::parse(content).filter(|inner| inner.is_object)
+                && let Some(inner) = JsonbParts::parse(part.content).filter(|inner| inner.is_object)
             {
                 let before = moved.len();
-                match split(content, &inner, room - total, compressor, moved, depth + 1) {
+                match split(&inner, room - total, compressor, moved, depth + 1) {
                     Some(size) => {
                         field.size = size;
                         break;
@@ -164,10 +160,10 @@ fn split(
                     None => moved.truncate(before),
                 }
             }
-            let stream = compressor.compress(Method::Pglz, content);
+            let stream = compressor.compress(Method::Pglz, part.content);
             let stream = stream.and_then(|stream| u32::try_from(stream.len()).ok());
             let compressed = stream.map(|stream| stream + COMPRESSED_HEADER_SIZE);
-            stored = compressed.unwrap_or(part.size + VARLENA_HEADER_SIZE);
+            stored = compressed.unwrap_or(part.size() + VARLENA_HEADER_SIZE);
             if compressing && compressed.is_some_and(|size| size.saturating_add(least) < room) {
                 field.size = KEPT_HEADER + stored;
                 field.state = ContainerState::Compressed;
@@ -185,36 +181,27 @@ fn split(
 }
 
 /// The size of the container as written.
-fn container_size(object: &JsonbParts, fields: &[ObjectField]) -> u32 {
+fn container_size(object: &JsonbParts<'_>, fields: &[ObjectField<'_>]) -> u32 {
     let count = fields.len() as u32;
     // The value map is needed only if the values are not in order of size.
-    let map = if object.list.is_sorted_by_key(|part| part.size) {
+    let map = if object.list.is_sorted_by_key(DocumentPart::size) {
         0
     } else {
-        align4(count * map_width(count))
+        align4(count * map_width(count) as u32)
     };
     let mut data = object.keys;
     for field in fields {
         data = match field.part.kind {
-            PartKind::Bool | PartKind::Null => data,
-            PartKind::String => data.saturating_add(field.size),
-            PartKind::Numeric | PartKind::Container => align4(data).saturating_add(field.size),
+            JsonKind::Boolean | JsonKind::Null => data,
+            JsonKind::String => data.saturating_add(field.size),
+            _ => align4(data).saturating_add(field.size),
         };
     }
     (4 + count * 2 * ENTRY + map).saturating_add(data)
 }
 
-/// The size of a number in a value map.
-fn map_width(count: u32) -> u32 {
-    match count {
-        0..=0xFF => 1,
-        0x100..=0xFFFF => 2,
-        _ => 4,
-    }
-}
-
 /// An array in chunks (`jsonxaSliceArray`); `None` if an element or the directory is too long.
-fn array(page: PageSize, room: u32, root: &JsonbParts) -> Option<Taken> {
+fn array(page: PageSize, room: u32, root: &JsonbParts<'_>) -> Option<Taken> {
     let limit = page.toast_max_chunk_size();
     let most = room.checked_sub(JSONX_HEADER + DIRECTORY)? / DIRECTORY_ENTRY;
     let mut chunks = Vec::new();
@@ -223,10 +210,10 @@ fn array(page: PageSize, room: u32, root: &JsonbParts) -> Option<Taken> {
     for part in &root.list {
         let (bytes, aligned) = match part.kind {
             // One byte is counted that is not written.
-            PartKind::Bool => (1, false),
-            PartKind::Null => (0, false),
-            PartKind::String => (part.size, false),
-            PartKind::Numeric | PartKind::Container => (part.size, true),
+            JsonKind::Boolean => (1, false),
+            JsonKind::Null => (0, false),
+            JsonKind::String => (part.size(), false),
+            _ => (part.size(), true),
         };
         let element = bytes.checked_add(ENTRY)?;
         if DATUM_HEADER.checked_add(element)? > limit {
@@ -244,7 +231,7 @@ fn array(page: PageSize, room: u32, root: &JsonbParts) -> Option<Taken> {
             size = DATUM_HEADER;
         }
         reckoned += element;
-        size = if aligned { align4(size) } else { size } + ENTRY + part.size;
+        size = if aligned { align4(size) } else { size } + ENTRY + part.size();
     }
     chunks.push(size);
     let count = chunks.len() as f64;
@@ -269,84 +256,53 @@ fn align4(bytes: u32) -> u32 {
     bytes.saturating_add(3) & !3
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PartKind {
-    String,
-    Numeric,
-    Bool,
-    Null,
-    Container,
-}
-
 /// A value in an object, or an element of an array.
 #[derive(Debug, Clone, Copy)]
-struct DocumentPart {
-    kind: PartKind,
-    /// Where it begins in the container, after any padding.
-    start: usize,
-    /// Its size without padding.
-    size: u32,
+struct DocumentPart<'a> {
+    kind: JsonKind,
+    /// Its bytes, without padding.
+    content: &'a [u8],
 }
 
-/// The parts of a container.
-struct JsonbParts {
+impl DocumentPart<'_> {
+    fn size(&self) -> u32 {
+        u32::try_from(self.content.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The parts of a container, in the order in which they are stored.
+struct JsonbParts<'a> {
     is_object: bool,
     /// The total size of the keys.
     keys: u32,
-    list: Vec<DocumentPart>,
+    list: Vec<DocumentPart<'a>>,
 }
 
-impl JsonbParts {
-    /// The parts of an object or an array (`jsonb.h`: header, entries of keys and values, data). A container is aligned
-    /// to 4 bytes in its parent, so its padding is the same as in the document.
-    fn parse(container: &[u8]) -> Option<JsonbParts> {
-        const COUNT: u32 = 0x0FFF_FFFF;
-        const HAS_OFFSET: u32 = 0x8000_0000;
-        let word = |at: usize| {
-            container.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
-        };
-        let header = word(0)?;
-        let count = header & COUNT;
-        let (is_object, map) = match header >> 28 {
-            2 => (true, 0),
-            // This header is written by servers with jsonb_toaster.
-            3 => (true, align4(count.checked_mul(map_width(count))?)),
-            4 => (false, 0),
-            _ => return None,
-        };
-        let keys_count = if is_object { count as usize } else { 0 };
-        let entries = keys_count + count as usize;
-        if entries > container.len() / 4 {
+impl<'a> JsonbParts<'a> {
+    /// The parts of an object or an array. A container is aligned to 4 bytes in its parent, so its padding is the same
+    /// as in the document.
+    fn parse(container: &'a [u8]) -> Option<JsonbParts<'a>> {
+        use ContainerKind::{Array, MappedObject, Object};
+
+        let container = Container::parse(container, ByteOrder::Little).ok()?;
+        if !matches!(container.kind(), Array | Object | MappedObject) {
             return None;
         }
-        let data = 4 + entries * 4 + map as usize;
-        let mut parts = JsonbParts { is_object, keys: 0, list: Vec::with_capacity(count as usize) };
-        let mut end = 0u32;
-        for index in 0..entries {
-            let entry = word(4 + index * 4)?;
-            let length = entry & COUNT;
-            let start = end;
-            end = if entry & HAS_OFFSET != 0 { length } else { start.checked_add(length)? };
-            if index < keys_count {
-                parts.keys = end;
-                continue;
-            }
-            let kind = match entry >> 28 & 7 {
-                0 => PartKind::String,
-                1 => PartKind::Numeric,
-                2 | 3 => PartKind::Bool,
-                4 => PartKind::Null,
-                5 => PartKind::Container,
-                _ => return None,
-            };
-            let begins = match kind {
-                PartKind::Numeric | PartKind::Container => align4(start),
-                PartKind::String | PartKind::Bool | PartKind::Null => start,
-            };
-            let size = end.checked_sub(begins)?;
-            parts.list.push(DocumentPart { kind, start: data + begins as usize, size });
+        let mut placed = Vec::new();
+        let mut items = container.items().ok()?;
+        while let Some(item) = items.next_placed() {
+            placed.push(item.ok().filter(|placed| !matches!(placed.item, Item::Pointer(_)))?);
         }
-        Some(parts)
+        placed.sort_by_key(|placed| placed.byte);
+        let keys = placed.iter().filter_map(|placed| placed.key);
+        Some(JsonbParts {
+            is_object: container.kind().is_object(),
+            keys: u32::try_from(keys.map(<[u8]>::len).sum::<usize>()).ok()?,
+            list: placed
+                .iter()
+                .map(|placed| DocumentPart { kind: (&placed.item).into(), content: placed.bytes })
+                .collect(),
+        })
     }
 }
 
@@ -402,7 +358,10 @@ mod tests {
         assert_eq!(taken.inline_bytes, f64::from(24 + 4 + 16 + 4 + 2 + 2 + 22 + 500));
         // Half of the keys cost nothing.
         let whole = PageVisits { lookups: 1.0, pages: 2.0 };
-        assert_eq!((taken.read_whole, taken.read), (whole, whole.share(2.0)));
+        assert_eq!(
+            (taken.read_whole, taken.read),
+            (whole, PageVisits { lookups: whole.lookups / 2.0, pages: whole.pages / 2.0 })
+        );
         // The strings alone are too long.
         assert_eq!(toasted(2000, &object(&array_of(b"short"), 10_000)), None);
     }

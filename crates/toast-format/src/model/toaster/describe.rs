@@ -363,6 +363,6 @@ fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<PointerPart, Toast
         Varlena::Short { .. } | Varlena::Plain { .. } => {
             Err(ToastError::NoContent("an entry that is not a pointer"))
         }
-        Varlena::Unknown { tag, .. } => Err(ToastError::UnknownTag { tag: *tag }),
+        Varlena::Unknown { tag, .. } => Err(ToastError::UnknownTag(*tag)),
     }
 }

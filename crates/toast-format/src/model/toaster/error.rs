@@ -210,25 +210,16 @@ pub enum ToastError {
     },
     /// A custom pointer has no payload.
     #[error(
-        "payload missing: the server stored only the first {head} bytes of the custom pointer, \
+        "payload missing: the server stored only the first {0} bytes of the custom pointer, \
          without chunk_id and toast relation"
     )]
-    PayloadMissing {
-        /// The size of the pointer's head.
-        head: usize,
-    },
+    PayloadMissing(usize),
     /// A custom pointer belongs to an unknown toaster.
-    #[error("custom pointer of toaster {toaster}, which is not known")]
-    UnknownToaster {
-        /// The toaster's OID in the pointer.
-        toaster: Oid,
-    },
+    #[error("custom pointer of toaster {0}, which is not known")]
+    UnknownToaster(Oid),
     /// A pointer has an unknown tag.
-    #[error("pointer with unknown tag {tag}")]
-    UnknownTag {
-        /// `va_tag` of the pointer.
-        tag: u8,
-    },
+    #[error("pointer with unknown tag {0}")]
+    UnknownTag(u8),
     /// The value is longer than any that a server can create.
     #[error("value is longer than 1 GB")]
     TooLong,

@@ -62,13 +62,13 @@ impl<S: ChunkStore> Reassembler<'_, S> {
                 stock::content(pointer, self.store, self.page, self.order).map(owned)
             }
             Varlena::Custom(pointer) => self.custom(pointer),
-            Varlena::Unknown { tag, .. } => Err(ToastError::UnknownTag { tag: *tag }),
+            Varlena::Unknown { tag, .. } => Err(ToastError::UnknownTag(*tag)),
         }
     }
 
     fn custom<'a>(&mut self, pointer: &CustomPointer<'a>) -> Result<Logical<'a>, ToastError> {
         if pointer.layout == CustomLayout::HeadOnly {
-            return Err(ToastError::PayloadMissing { head: pointer.datum.len() });
+            return Err(ToastError::PayloadMissing(pointer.datum.len()));
         }
         match self.toasters.writer(pointer).handler {
             Handler::Bytea => {
@@ -85,9 +85,7 @@ impl<S: ChunkStore> Reassembler<'_, S> {
                     JsonxBody::Plain { .. } | JsonxBody::Array(_) => Ok(Logical::Jsonb(jsonx)),
                 }
             }
-            Handler::Default | Handler::Unknown => {
-                Err(ToastError::UnknownToaster { toaster: pointer.toaster })
-            }
+            Handler::Default | Handler::Unknown => Err(ToastError::UnknownToaster(pointer.toaster)),
         }
     }
 
@@ -201,7 +199,7 @@ impl<S: ChunkStore> Fetcher<'_, '_, S> {
             Varlena::Short { .. } | Varlena::Plain { .. } => {
                 return Err(ToastError::NoContent("an entry that is not a pointer"));
             }
-            Varlena::Unknown { tag, .. } => return Err(ToastError::UnknownTag { tag: *tag }),
+            Varlena::Unknown { tag, .. } => return Err(ToastError::UnknownTag(*tag)),
         };
         self.count(container.len())?;
         Ok(container)
