@@ -10,7 +10,7 @@ use super::content::Specimen;
 use super::result::{CalibrationReport, CalibrationSource};
 use crate::server::calibrate::{Group, LIMIT, Stored, Timed};
 use toast_format::codec::Method;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{PGLZ_GIVES_UP, Prices, Pricing, ReadWork, WritePrices, WriteWork};
 use toast_format::model::fit::{Measurement, fit};

@@ -8,11 +8,11 @@ use crate::server::about::Compression;
 use crate::server::catalog::{Relation, VIRTUAL, is_toastable};
 use crate::server::sink::{Failed, Kind};
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Length, Storage};
-use toast_format::disk::layout::PageSize;
-use toast_format::model::policy::{MethodChoice, Policy, Ratio, SettingsError};
-use toast_format::model::settings::{Settings, TupleTarget};
+use toast_format::disk::{Length, PageSize, Storage};
+use toast_format::model::policy::{Ratio, SettingsError};
+use toast_format::model::settings::Settings;
 use toast_format::model::toast::Table;
+use toast_format::model::{MethodChoice, Policy, TupleTarget};
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::pages::AT_ONCE;
 use crate::server::snapshot;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 use toast_format::fill::file_model::{Content, FileModel, MAX_BATCH, MAX_BLOAT, Step, Tuning};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
@@ -20,10 +20,9 @@ use toast_format::fill::moves::{Expected, RelatedFiles};
 use toast_format::heap::problem::Problems;
 use toast_format::heap::sample::Sample;
 use toast_format::heap::scan::Visitor;
-use toast_format::model::interval::Interval;
 use toast_format::model::pages::least_gain;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::visibility::Snapshot;
+use toast_format::model::{Interval, Snapshot};
 
 /// What a smaller value leaves between values that stay, if it has become much smaller: half a chunk, into which no whole
 /// one fits.
@@ -532,7 +531,7 @@ fn gain(fresh: &Figure, now: u64) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub mod tests {
     use super::*;
 
     const BOTH: CompactedFiles = CompactedFiles { heap: true, toast: true, index: true };

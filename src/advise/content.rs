@@ -7,18 +7,16 @@ use crate::server::pages::Pages;
 use crate::server::sampled::AskedRow;
 use toast_format::codec::items::Items;
 use toast_format::codec::{Method, datum, lz4_size};
-use toast_format::disk::custom::CustomPointer;
-use toast_format::disk::desc::{Length, Storage, TupleDesc};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
-use toast_format::disk::tuple::HeapTuple;
-use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{BlockNumber, ItemPointer, max_align};
+use toast_format::disk::pointer::TOAST_POINTER_SIZE;
+use toast_format::disk::varlena::{tc_method, tc_raw_size};
+use toast_format::disk::{
+    BlockNumber, CustomPointer, Datum, HeapTuple, ItemPointer, Length, PageSize, Storage,
+    ToastPointer, TupleDesc, Varlena, Walk, max_align,
+};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
+use toast_format::model::StoredValue;
 use toast_format::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
-use toast_format::model::stored::StoredValue;
 use toast_format::model::toast::{Compressor, Incoming, Table};
 
 /// Where a value's content is to be had: on the page, if at all.
@@ -549,13 +547,10 @@ pub(super) fn compressed_besides(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toast_format::disk::desc::{Align, Attribute};
-    use toast_format::disk::layout::PageSize;
-    use toast_format::disk::{Oid, types};
+    use toast_format::disk::{Align, Attribute, Oid, PageSize, types};
     use toast_format::model::cost::Prices;
-    use toast_format::model::settings::TupleTarget;
-    use toast_format::model::stored::Form;
     use toast_format::model::toast::Column;
+    use toast_format::model::{Form, TupleTarget};
 
     fn desc(columns: &[(u32, bool)]) -> TupleDesc {
         let attributes = columns.iter().map(|&(oid, dropped)| Attribute {

@@ -8,11 +8,12 @@
 use serde::{Serialize, Serializer};
 
 use super::tally::{Filled, IndexShape, Sums, Tally, VariantTally};
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
+use toast_format::model::Interval;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{Pricing, ReadWork};
 use toast_format::model::estimate::ratio;
-use toast_format::model::interval::{Interval, Reported};
+use toast_format::model::interval::Reported;
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;

@@ -2,12 +2,12 @@
 
 use super::result::{PluggableReport, Toaster};
 use toast_format::codec::datum;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
+use toast_format::model::TupleTarget;
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::pluggable::jsonb::jsonb_toaster;
 use toast_format::model::pluggable::{Taken, bytea_toaster, ordinary};
-use toast_format::model::settings::TupleTarget;
 
 /// A column whose type has a toaster of its own, and the sums over its values out of line.
 #[derive(Debug)]

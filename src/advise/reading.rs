@@ -25,14 +25,13 @@ use crate::server::trial::Trial;
 use crate::server::{LiveError, chunks};
 use toast_format::codec::{Method, datum};
 use toast_format::disk::jsonb_of_text::jsonb;
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::sample::Sample;
+use toast_format::model::Snapshot;
 use toast_format::model::policy::CompressedSizes;
 use toast_format::model::sql::{quote_identifier, quote_literal};
 use toast_format::model::toast::Incoming;
-use toast_format::model::visibility::Snapshot;
 
 /// Rows asked for, or copied, at a time.
 const ROWS: usize = 2000;

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::estimate::{Figure, Figures, PrefixRead, part_left};
 use crate::message::size;
 use crate::usage::workload::{MONTH_DAYS, Workload, WorkloadSource};
+use toast_format::model::Interval;
 use toast_format::model::cost::Prices;
-use toast_format::model::interval::Interval;
 use toast_format::model::settings::Settings;
 
 /// What each read takes whatever the storage, in nanoseconds: finding the row, and answering. Nobody rewrites a table so
@@ -1008,10 +1008,8 @@ mod tests {
     use crate::advise::estimate::{CpuTime, FileSizes, FurtherCosts};
     use proptest::prelude::*;
     use toast_format::codec::Method;
-    use toast_format::disk::desc::Storage;
-    use toast_format::disk::layout::PageSize;
-    use toast_format::model::policy::{MethodChoice, Policy};
-    use toast_format::model::settings::TupleTarget;
+    use toast_format::disk::{PageSize, Storage};
+    use toast_format::model::{MethodChoice, Policy, TupleTarget};
 
     #[derive(Debug, Clone, Copy)]
     struct Entry {

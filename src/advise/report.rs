@@ -25,15 +25,11 @@ use crate::server::catalog::{Relation, RelationKind, WIDE_IDS};
 use crate::usage::statements::ColumnUse;
 use crate::usage::workload::{KnownUse, UseCounts, Workload};
 use toast_format::codec::Method;
-use toast_format::disk::ValueIdType;
-use toast_format::disk::desc::{Length, Storage};
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Length, PageSize, Storage, ValueIdType};
 use toast_format::heap::problem::Problems;
 use toast_format::model::cost::{Pricing, WritePrices};
-use toast_format::model::interval::Interval;
-use toast_format::model::policy::{MethodChoice, Policy};
-use toast_format::model::settings::{Settings, TupleTarget};
-use toast_format::model::stored::Form;
+use toast_format::model::settings::Settings;
+use toast_format::model::{Form, Interval, MethodChoice, Policy, TupleTarget};
 
 /// What was read of one relation, or of the shards of a table.
 pub(super) struct SampleRead {
@@ -924,7 +920,7 @@ fn without_pages(relation: &Relation) -> String {
 mod tests {
     use super::*;
     use crate::advise::compaction::tests::{FILES, figures};
-    use toast_format::model::settings::TupleTarget;
+    use toast_format::model::TupleTarget;
 
     #[test]
     fn every_choice_has_its_own() {

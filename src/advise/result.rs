@@ -17,9 +17,8 @@ use crate::server::catalog::{Relation, RelationName};
 use toast_format::fill::moves::Expected;
 use toast_format::heap::problem::Problems;
 use toast_format::model::cost::Pricing;
-use toast_format::model::interval::Interval;
 use toast_format::model::settings::Settings;
-use toast_format::model::stored::Form;
+use toast_format::model::{Form, Interval};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/2";

@@ -30,8 +30,7 @@ use crate::server::sink::{Failed, Kind};
 use crate::server::{LiveError, snapshot};
 use crate::usage::workload::Counters;
 use toast_format::codec::Method;
-use toast_format::disk::Oid;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Oid, PageSize};
 use toast_format::heap::problem::{Place, Problem, Problems};
 
 /// What the parts of a table are.

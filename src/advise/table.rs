@@ -18,7 +18,7 @@ use crate::server::catalog::Relation;
 use crate::server::owner_facts::begin_reading;
 use crate::server::snapshot;
 use crate::usage::keys::KnownUses;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::PageSize;
 use toast_format::heap::problem::Problems;
 
 impl Advisor {

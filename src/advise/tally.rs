@@ -6,18 +6,17 @@ use derive_more::{Add, AddAssign, Mul};
 
 use toast_format::codec::items::Items;
 use toast_format::codec::{Method, pglz};
-use toast_format::disk::desc::Storage;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{PageSize, Storage};
 use toast_format::judge::stock::{Compliance, by_model, same_form};
 use toast_format::model::btree::ToastIndex;
 use toast_format::model::cost::{CHUNKS_PER_PAGE, PGLZ_GIVES_UP, ReadWork, WriteWork};
 use toast_format::model::index_entry::too_large;
 use toast_format::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
-use toast_format::model::policy::{Policy, VARLENA_HEADER_SIZE};
+use toast_format::model::policy::VARLENA_HEADER_SIZE;
 use toast_format::model::settings::Settings;
-use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
 use toast_format::model::wal::UpdateWork;
+use toast_format::model::{Form, Policy, StoredValue};
 
 /// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
 pub const MAX_CLUSTERS: usize = 1024;

@@ -7,8 +7,8 @@ use super::recommend::{Joined, OtherColumns};
 use super::report::{ColumnSample, SampledFigures, column_report};
 use super::result::{CandidateReport, Report, SettingsReport};
 use super::tally::OtherValues;
+use toast_format::model::Interval;
 use toast_format::model::cost::Pricing;
-use toast_format::model::interval::Interval;
 use toast_format::model::settings::Settings;
 
 /// How often each column is judged again, if the advice for the others keeps changing.

@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use Severity::{High, Low, Medium};
-
 /// How much a finding matters.
 #[derive(
     Debug,
@@ -68,222 +66,161 @@ pub enum Code {
     UnusedSetting,
 }
 
-/// The texts of a code.
-struct Entry {
-    code: Code,
-    name: &'static str,
-    severity: Severity,
-    /// What is found, with its threshold.
-    meaning: &'static str,
-    why: &'static str,
-}
-
-const fn entry(
-    code: Code,
-    name: &'static str,
-    severity: Severity,
-    meaning: &'static str,
-    why: &'static str,
-) -> Entry {
-    Entry { code, name, severity, meaning, why }
-}
+/// Losses below this size are not reported: 1 MB.
+pub(crate) const WORTH: u64 = 1 << 20;
 
 /// How many kinds there are.
 const KINDS: usize = 23;
 
-/// Losses below this size are not reported: 1 MB.
-pub(crate) const WORTH: u64 = 1 << 20;
-
-const TABLE: [Entry; KINDS] = [
-    entry(
-        Code::Damage,
+/// The name of each code, what is found (with its threshold), and why it matters.
+const TABLE: [(&str, &str, &str); KINDS] = [
+    (
         "damage",
-        High,
         "Chunks are missing, or bytes on pages make no sense.",
         "Statements that read these rows fail or return something else. Only what was read is known: toastctl check looks \
          for all kinds of damage.",
     ),
-    entry(
-        Code::PlainLimit,
+    (
         "plain-limit",
-        High,
         "Storage plain, in rows over 3/4 of the maximum row length.",
         "A value with storage plain is neither compressed nor moved out of the row, so an INSERT or UPDATE fails \
          if the row does not fit on a page.",
     ),
-    entry(
-        Code::ValueIds,
+    (
         "value-ids",
-        High,
         "More than a quarter of the 2^32 TOAST value IDs are in use.",
         "Each out-of-line value has a 32-bit ID from the server's OID counter, which starts again after 2^32. An INSERT \
          that meets IDs in use tests one after the other, which takes seconds for a million of them, and in the end \
          there is no free one.",
     ),
-    entry(
-        Code::OlderSetting,
+    (
         "older-setting",
-        Medium,
         "Not stored according to the column's current settings.",
         "ALTER TABLE does not change stored values, and a value that arrives compressed stays compressed: reading \
          these values costs what the old settings cost.",
     ),
-    entry(
-        Code::NoCompression,
+    (
         "no-compression",
-        Medium,
         "Storage external, but compression would save over 20 %.",
         "Backups, caches and reads of whole values carry the uncompressed size. If statements read parts of the values \
          (substr), keep them uncompressed.",
     ),
-    entry(
-        Code::IdleCompression,
+    (
         "idle-compression",
-        Medium,
         "Compression saves under 5 % (5 % of the column).",
         "Every read decompresses these values, although compression saves hardly any space.",
     ),
-    entry(
-        Code::FitsTheRow,
+    (
         "fits-the-row",
-        Medium,
         "Out of line, but would now be stored in the row.",
         "Reading such a value visits the TOAST relation and its index unnecessarily.",
     ),
-    entry(
-        Code::NearThreshold,
+    (
         "near-threshold",
-        Medium,
         "Rows within 5 % of the TOAST threshold (20 % of rows).",
         "A few bytes decide whether a read visits one buffer, or also buffers of the TOAST relation and its index.",
     ),
-    entry(
-        Code::WideHeap,
+    (
         "wide-heap",
-        Medium,
         "Values with storage main take over half of the heap.",
         "Every scan of the table reads these values, even if it does not need the column.",
     ),
-    entry(
-        Code::DeadRows,
+    (
         "dead-rows",
-        Medium,
         "Over 25 % of the rows or chunks in a file are dead.",
         "They take space and are read by every scan until VACUUM removes them.",
     ),
-    entry(
-        Code::FreeSpace,
+    (
         "free-space",
-        Medium,
         "A file could be over 30 % smaller with the same contents.",
         "Free space inside a file can only be reused for new rows; backups, caches and scans carry it along.",
     ),
-    entry(
-        Code::BloatedIndex,
+    (
         "bloated-index",
-        Medium,
         "An index is over 1.3 times as large as if rebuilt.",
         "A rebuilt index would have fewer pages to read, cache and write.",
     ),
-    entry(
-        Code::ReadMostly,
+    (
         "read-mostly",
-        Medium,
         "Values compressed with pglz: 100 or more reads per write.",
         "Every read decompresses the value, and pglz takes about three times as long as lz4 to do so.",
     ),
-    entry(
-        Code::WriteMostly,
+    (
         "write-mostly",
-        Medium,
         "Values compressed with pglz: 10 or more writes per read.",
         "Every write compresses the value, and pglz takes several times as long as lz4 to do so.",
     ),
-    entry(
-        Code::HotKeys,
+    (
         "hot-keys",
-        Medium,
         "Small keys, with indexes, of out-of-line jsonb documents.",
         "Reading any key fetches and decompresses the whole document, and changing any key rewrites all of it; a \
          small key in a column of its own is read with the row.",
     ),
-    entry(
-        Code::FullIdentity,
+    (
         "full-identity",
-        Medium,
         "REPLICA IDENTITY FULL, although the table has a key.",
         "With wal_level logical, each UPDATE or DELETE logs the whole old row, including out-of-line values, which it \
          reads for that. A key is enough to find the row on a subscriber.",
     ),
-    entry(
-        Code::UnchangedValues,
+    (
         "unchanged-values",
-        Medium,
         "UPDATEs rewrite values that did not change (20 %).",
         "An UPDATE that sets a column stores its value out of line again, even if it is the same: it writes all chunks \
          and their WAL, and leaves as many dead ones. A column that is not set keeps its value.",
     ),
-    entry(
-        Code::Precompressed,
+    (
         "precompressed",
-        Low,
         "Over half of the values are JPEG, PNG, gzip, zip etc.",
         "Each INSERT or UPDATE of such a value tries to compress it again, without success.",
     ),
-    entry(
-        Code::DroppedColumn,
+    (
         "dropped-column",
-        Low,
         "Values of dropped columns: over 5 % of table and TOAST.",
         "DROP COLUMN leaves the values in place until their rows are rewritten.",
     ),
-    entry(
-        Code::ShortLastChunk,
+    (
         "short-last-chunk",
-        Low,
         "Last chunk under 10 % full (30 % of out-of-line values).",
         "Each of these values is slightly larger than a whole number of chunks, so it needs an extra chunk that must be \
          stored and read.",
     ),
-    entry(
-        Code::LateVacuum,
+    (
         "late-vacuum",
-        Low,
         "Dead chunks pile up before autovacuum starts (10 %).",
         "Autovacuum decides about a TOAST relation by its own chunks. By default it starts once a fifth as many of them \
          are dead as there are live ones, and the file has to have room for those.",
     ),
-    entry(
-        Code::UncountedVectors,
+    (
         "uncounted-vectors",
-        Low,
         "Vectors are out of line although rows have room.",
         "The planner compares a sequential scan with an index scan, and decides about parallel workers, by the pages of \
          the table. Pages of the TOAST relation are not among them, so a scan of all vectors looks cheap.",
     ),
-    entry(
-        Code::UnusedSetting,
+    (
         "unused-setting",
-        Low,
         "A compression method or toast_tuple_target without effect.",
         "This setting has no effect, although it looks as if it had one.",
     ),
 ];
 
 impl Code {
-    fn entry(self) -> &'static Entry {
-        // every code has one, as a test verifies
-        TABLE.iter().find(|entry| entry.code == self).unwrap_or(&TABLE[0])
+    fn texts(self) -> (&'static str, &'static str, &'static str) {
+        // every code has its texts, as a test verifies
+        TABLE.get(self as usize).copied().unwrap_or_default()
     }
 
     /// `older-setting` and so on.
     pub fn name(self) -> &'static str {
-        self.entry().name
+        self.texts().0
     }
 
     /// How much it matters.
     pub fn severity(self) -> Severity {
-        self.entry().severity
+        match self {
+            Code::Damage | Code::PlainLimit | Code::ValueIds => Severity::High,
+            code if code < FIRST_LOW => Severity::Medium,
+            _ => Severity::Low,
+        }
     }
 
     /// Whether it is a symptom of settings, for which `advise-threshold` knows the command if there is one: what better
@@ -307,7 +244,7 @@ impl Code {
 
     /// Why it matters, in a sentence.
     pub fn why(self) -> &'static str {
-        self.entry().why
+        self.texts().2
     }
 }
 
@@ -318,23 +255,17 @@ const ALL: [Meaning; KINDS] = {
     let mut meanings = [("", ""); KINDS];
     let mut at = 0;
     while at < KINDS {
-        meanings[at] = (TABLE[at].name, TABLE[at].meaning);
+        meanings[at] = (TABLE[at].0, TABLE[at].1);
         at += 1;
     }
     meanings
 };
 
-/// The number of codes that are not of severity low.
-const IMPORTANT: usize = {
-    let mut at = 0;
-    while at < KINDS && !matches!(TABLE[at].severity, Low) {
-        at += 1;
-    }
-    at
-};
+/// The first code of severity low: the worst come first.
+const FIRST_LOW: Code = Code::Precompressed;
 
 /// Each code with what it means: those of severity high and medium, and those of severity low.
-pub(crate) const MEANINGS: (&[Meaning], &[Meaning]) = ALL.as_slice().split_at(IMPORTANT);
+pub(crate) const MEANINGS: (&[Meaning], &[Meaning]) = ALL.as_slice().split_at(FIRST_LOW as usize);
 
 #[cfg(test)]
 mod tests {
@@ -342,17 +273,18 @@ mod tests {
 
     #[test]
     fn every_code_has_its_own_line_the_worst_first() {
-        for (at, entry) in TABLE.iter().enumerate() {
-            assert_eq!(entry.code as usize, at, "{}", entry.name);
-            assert_eq!(entry.code.name(), entry.name);
-            assert_eq!(serde_json::json!(entry.code), entry.name);
-            assert_eq!(ALL[at].0, entry.name);
-            let is_low = MEANINGS.1.iter().any(|(name, _)| *name == entry.name);
-            assert_eq!(is_low, entry.severity == Low, "{}", entry.name);
-            assert!(!entry.name.starts_with("TC"), "those are kinds of damage");
-            assert!(entry.meaning.ends_with('.') && entry.why.ends_with('.'), "{}", entry.name);
+        let mut worst = Severity::High;
+        for (at, &(name, meaning, why)) in TABLE.iter().enumerate() {
+            let code: Code = serde_json::from_value(serde_json::json!(name)).unwrap();
+            assert_eq!((code as usize, code.name()), (at, name));
+            assert_eq!(ALL[at].0, name);
+            let is_low = MEANINGS.1.iter().any(|(low, _)| *low == name);
+            assert_eq!(is_low, code.severity() == Severity::Low, "{name}");
+            assert!(!name.starts_with("TC"), "those are kinds of damage");
+            assert!(meaning.ends_with('.') && why.ends_with('.'), "{name}");
+            worst = worst.max(code.severity());
+            assert_eq!(worst, code.severity(), "{name}");
         }
-        assert!(TABLE.windows(2).all(|pair| pair[0].severity <= pair[1].severity));
         assert_eq!(TABLE.len(), Code::UnusedSetting as usize + 1);
     }
 }

@@ -3,14 +3,12 @@
 
 use derive_more::AddAssign;
 
-use toast_format::codec::datum::Compressor;
-use toast_format::codec::{Method, datum};
-use toast_format::disk::layout::PageSize;
+use toast_format::codec::Method;
+use toast_format::codec::datum::{self, Compressor};
+use toast_format::disk::PageSize;
 use toast_format::disk::varlena::TCINFO_SIZE;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
-/// The least number of items that are kept of a sample, once there are as many.
-const KEPT: usize = 64;
 /// Longer values are not compressed to find out.
 pub(crate) const LONGEST: u64 = 256 << 10;
 /// Compression that leaves more than this part changes too little to tell what the column was set to.
@@ -60,46 +58,6 @@ pub(crate) fn savings(
 
 fn chunks(page: PageSize, bytes: usize) -> u32 {
     page.chunks(u32::try_from(bytes).unwrap_or(u32::MAX))
-}
-
-/// A sample, spread evenly over all items that were offered: up to twice [`KEPT`].
-#[derive(Debug, Clone)]
-pub(crate) struct EvenSample<T> {
-    offered: u64,
-    stride: u64,
-    kept: Vec<T>,
-}
-
-impl<T> Default for EvenSample<T> {
-    fn default() -> EvenSample<T> {
-        EvenSample { offered: 0, stride: 1, kept: Vec::new() }
-    }
-}
-
-impl<T> EvenSample<T> {
-    pub(crate) fn offer(&mut self, item: T) {
-        self.offer_with(|| item);
-    }
-
-    /// Offers an item that is made only if it is kept.
-    pub(crate) fn offer_with(&mut self, item: impl FnOnce() -> T) {
-        if self.offered.is_multiple_of(self.stride) {
-            self.kept.push(item());
-            if self.kept.len() >= KEPT * 2 {
-                let mut odd = true;
-                self.kept.retain(|_| {
-                    odd = !odd;
-                    !odd
-                });
-                self.stride *= 2;
-            }
-        }
-        self.offered += 1;
-    }
-
-    pub(crate) fn kept(&self) -> &[T] {
-        &self.kept
-    }
 }
 
 /// Values of a column, in rows and out of line each, that both compression methods are tried on.
@@ -201,18 +159,6 @@ fn is_surely_better(page: PageSize, now: u64, then: u64, doubt: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_even_sample_is_bounded() {
-        for offered in [1u64, 64, 127, 128, 129, 1000, 100_000] {
-            let mut sample = EvenSample::default();
-            (0..offered).for_each(|item| sample.offer(item));
-            let kept = sample.kept();
-            assert!(kept.len() < 2 * KEPT && kept.len() as u64 >= offered.min(KEPT as u64));
-            let steps: Vec<u64> = kept.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            assert!(steps.iter().all(|step| *step == sample.stride), "{offered}: {steps:?}");
-        }
-    }
 
     #[test]
     fn formats_are_known_by_their_first_bytes() {

@@ -2,8 +2,9 @@
 
 use derive_more::AddAssign;
 
+use super::code::Code;
 use super::content::MethodTrial;
-use super::finding::LookedAt;
+use super::finding::{Finding, LookedAt, Unit};
 use super::look::{Count, Counted, RowFacts};
 use crate::command::TableName;
 use crate::server::holders::Holder;
@@ -11,10 +12,9 @@ use crate::usage::hot::UsedKeys;
 use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, UseCounts};
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Attribute, Storage};
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Attribute, PageSize, Storage};
 use toast_format::fill::meter::FileFill;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// What the server can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,31 @@ impl Facts {
     /// The command that finds the best settings of a column. No rule says by itself that a setting is better.
     pub(crate) fn advise(&self, column: &ColumnFacts) -> String {
         self.table.advise(Some(&column.name))
+    }
+
+    /// A finding about the table.
+    pub(crate) fn finding(
+        &self,
+        code: Code,
+        value: Interval,
+        unit: Unit,
+        what: impl Into<String>,
+    ) -> Finding {
+        Finding { what: what.into(), ..Finding::new(code, &self.table.shown(), value, unit) }
+    }
+
+    /// A finding about a column, with the command that finds its best settings.
+    pub(crate) fn finding_of(
+        &self,
+        column: &ColumnFacts,
+        code: Code,
+        value: Interval,
+        unit: Unit,
+        what: impl Into<String>,
+    ) -> Finding {
+        let column_name = Some(column.name.clone());
+        let command = self.advise(column);
+        Finding { column: column_name, command, ..self.finding(code, value, unit, what) }
     }
 
     /// The command that stores a column's values with another `toast_tuple_target`. If files can become smaller, it also

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::code::{Code, Severity};
 use toast_format::fill::meter::FileFill;
 use toast_format::fill::moves::Expected;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -1,28 +1,24 @@
 //! What the rows of a sample of blocks show (pure).
 
-use super::content::{EvenSample, LONGEST, is_short};
+use super::content::{LONGEST, is_short};
 use super::targets::{Side, TargetFacts, Targets, near};
 use toast_format::codec::{Method, datum};
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
-use toast_format::disk::pointer::ToastPointer;
-use toast_format::disk::tuple::{HeapTuple, infomask};
-use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{BlockNumber, ValueIdType};
+use toast_format::disk::tuple::infomask;
+use toast_format::disk::varlena::{tc_method, tc_raw_size};
+use toast_format::disk::{
+    Attribute, BlockNumber, CustomFlavor, Datum, HeapTuple, Storage, ToastPointer, TupleDesc,
+    ValueIdType, Varlena, Walk,
+};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::fill::moves::RelatedFiles;
+use toast_format::heap::sample::EvenSample;
 use toast_format::heap::scan::{Visible, Visitor, each_tuple};
 use toast_format::judge::stock::{Compliance, by_model};
-use toast_format::model::estimate::BlocksRead;
 use toast_format::model::estimate::Tally;
 use toast_format::model::index_entry::may_be_too_large;
-use toast_format::model::interval::Interval;
-use toast_format::model::policy::MethodChoice;
-use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::toast::{Incoming, Table};
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{BlocksRead, Form, Interval, MethodChoice, StoredValue, Visibility};
 
 /// If compression leaves more than this fraction of a value, it saves hardly any space: the default of the policy
 /// `ratio`.
@@ -131,20 +127,29 @@ pub(crate) struct RowLook<'a> {
     model: &'a Table,
     /// The columns whose storage can be chosen.
     chosen: Vec<usize>,
-    columns: Vec<Counts>,
+    /// One per attribute, including dropped ones.
+    columns: Vec<ColumnLook>,
     rows: Tally,
     dropped: Tally,
     values: Vec<StoredValue>,
     targets: Targets,
-    /// Some of the values that are out of line and uncompressed, by column.
-    uncompressed: Vec<EvenSample<ToastPointer>>,
+}
+
+/// What an examination has counted and kept of a column.
+#[derive(Debug, Default)]
+pub(crate) struct ColumnLook {
+    counts: Counts,
+    /// The server's default method compresses its new values.
+    follows_default: bool,
+    /// Some of the values that are out of line and uncompressed.
+    pub(crate) uncompressed: EvenSample<ToastPointer>,
     /// Some of those whose last chunk is nearly empty.
-    short_ends: Vec<EvenSample<ToastPointer>>,
+    pub(crate) short_ends: EvenSample<ToastPointer>,
     /// Some of those that were stored anew.
-    rewrites: Vec<EvenSample<Rewrite>>,
-    /// Some values of columns that follow the server's default method: compressed ones in rows, and those out of line.
-    in_row: Vec<EvenSample<InRow>>,
-    out_of_line: Vec<EvenSample<ToastPointer>>,
+    pub(crate) rewrites: EvenSample<Rewrite>,
+    /// Some values if the column follows the server's default method: compressed ones in rows, and those out of line.
+    pub(crate) in_row: EvenSample<InRow>,
+    pub(crate) out_of_line: EvenSample<ToastPointer>,
 }
 
 /// A value that is compressed in its row.
@@ -195,16 +200,11 @@ impl<'a> HeapLook<'a> {
                 flavor,
                 model,
                 chosen,
-                columns: vec![Counts::default(); desc.attributes.len()],
+                columns: desc.attributes.iter().map(ColumnLook::new).collect(),
                 rows: Tally::default(),
                 dropped: Tally::default(),
                 values: Vec::new(),
                 targets: Targets::new(model),
-                short_ends: vec![EvenSample::default(); desc.attributes.len()],
-                uncompressed: vec![EvenSample::default(); desc.attributes.len()],
-                rewrites: vec![EvenSample::default(); desc.attributes.len()],
-                in_row: vec![EvenSample::default(); desc.attributes.len()],
-                out_of_line: vec![EvenSample::default(); desc.attributes.len()],
             },
         }
     }
@@ -246,18 +246,14 @@ impl<'a> HeapLook<'a> {
             rows: RowFacts {
                 rows: rows.rows.total(drawn),
                 dropped: rows.dropped.total(drawn),
-                columns: rows.columns.iter().map(|counts| counts.total(drawn)).collect(),
+                columns: rows.columns.iter().map(|column| column.counts.total(drawn)).collect(),
                 targets: rows.targets.facts(drawn),
             },
             heap: match all.filter(|all| all.read() >= total) {
                 Some(all) => FileFill { drawn, ..all.finish(total, related) },
                 None => file.finish(total, related),
             },
-            uncompressed: kept(&rows.uncompressed),
-            short_ends: kept(&rows.short_ends),
-            rewrites: kept(&rows.rewrites),
-            in_row: kept(&rows.in_row),
-            out_of_line: kept(&rows.out_of_line),
+            columns: rows.columns,
         }
     }
 }
@@ -266,19 +262,8 @@ impl<'a> HeapLook<'a> {
 pub(crate) struct HeapFacts {
     pub(crate) rows: RowFacts,
     pub(crate) heap: FileFill,
-    /// Some values of each attribute that are out of line and uncompressed.
-    pub(crate) uncompressed: Vec<Vec<ToastPointer>>,
-    /// Some whose last chunk is nearly empty.
-    pub(crate) short_ends: Vec<Vec<ToastPointer>>,
-    /// Some that were stored anew.
-    pub(crate) rewrites: Vec<Vec<Rewrite>>,
-    /// Some of columns that follow the server's default method: compressed in rows, and out of line.
-    pub(crate) in_row: Vec<Vec<InRow>>,
-    pub(crate) out_of_line: Vec<Vec<ToastPointer>>,
-}
-
-fn kept<T: Clone>(samples: &[EvenSample<T>]) -> Vec<Vec<T>> {
-    samples.iter().map(|sample| sample.kept().to_vec()).collect()
+    /// One per attribute.
+    pub(crate) columns: Vec<ColumnLook>,
 }
 
 impl RowLook<'_> {
@@ -286,7 +271,8 @@ impl RowLook<'_> {
         self.rows.end_block();
         self.dropped.end_block();
         self.targets.end_block();
-        self.columns.iter_mut().flat_map(|counts| &mut counts.0).for_each(Tally::end_block);
+        let counts = self.columns.iter_mut().flat_map(|column| &mut column.counts.0);
+        counts.for_each(Tally::end_block);
     }
 
     /// Finds the values that UPDATEs on this page have stored anew. Versions of a row that follow each other are known
@@ -330,11 +316,9 @@ impl RowLook<'_> {
             if old.value_id == new.value_id {
                 continue;
             }
-            if let (Some(counts), Some(sample)) =
-                (self.columns.get_mut(index), self.rewrites.get_mut(index))
-            {
-                counts.add(Count::RewrittenBytes, u64::from(new.stored_size()));
-                sample.offer(Rewrite { old, new });
+            if let Some(column) = self.columns.get_mut(index) {
+                column.counts.add(Count::RewrittenBytes, u64::from(new.stored_size()));
+                column.rewrites.offer(Rewrite { old, new });
             }
         }
     }
@@ -348,10 +332,10 @@ impl RowLook<'_> {
             let (column, datum) = walked.ok()?;
             let value = StoredValue::new(&datum, column, self.model.page);
             if let Datum::Varlena(Varlena::Compressed { tc_info, stream }) = datum
-                && follows_default(column)
-                && let Some(sample) = self.in_row.get_mut(self.values.len())
+                && let Some(look) = self.columns.get_mut(self.values.len())
+                && look.follows_default
             {
-                sample.offer_with(|| InRow { tc_info, stream: stream.to_vec() });
+                look.in_row.offer_with(|| InRow { tc_info, stream: stream.to_vec() });
             }
             if !column.dropped {
                 self.values.push(value);
@@ -372,9 +356,9 @@ impl RowLook<'_> {
         self.rows.add(1);
         self.dropped.add(dropped);
         let length = usize::from(length);
-        for at in 0..self.chosen.len() {
-            if let Some(&index) = self.chosen.get(at) {
-                self.value(index, length);
+        for &index in &self.chosen {
+            if let Some(column) = self.columns.get_mut(index) {
+                column.value(self.model, index, &self.values, length);
             }
         }
         if let Some((side, index)) = near(self.model, &self.chosen, &self.values, length) {
@@ -382,8 +366,8 @@ impl RowLook<'_> {
                 Side::Above => Count::JustAbove,
                 Side::Below => Count::JustBelow,
             };
-            if let Some(counts) = self.columns.get_mut(index) {
-                counts.add(count, 1);
+            if let Some(column) = self.columns.get_mut(index) {
+                column.counts.add(count, 1);
             }
         }
         self.targets.row(&self.chosen, &self.values, length);
@@ -400,19 +384,27 @@ impl RowLook<'_> {
             values.map(|(at, value)| self.model.carried(at, value)).collect();
         for &index in &self.chosen {
             if may_be_too_large(self.model, self.model, &[index], &values)
-                && let Some(counts) = self.columns.get_mut(index)
+                && let Some(column) = self.columns.get_mut(index)
             {
-                counts.add(Count::LongEntries, 1);
+                column.counts.add(Count::LongEntries, 1);
             }
         }
     }
+}
 
-    fn value(&mut self, index: usize, length: usize) {
-        let (Some(value), Some(column), Some(counts)) =
-            (self.values.get(index), self.model.columns.get(index), self.columns.get_mut(index))
-        else {
+impl ColumnLook {
+    fn new(attribute: &Attribute) -> ColumnLook {
+        let follows_default =
+            !attribute.dropped && attribute.compression.is_none() && attribute.storage.compresses();
+        ColumnLook { follows_default, ..ColumnLook::default() }
+    }
+
+    /// Counts the value of a row of `length` bytes: that of the column at `index`.
+    fn value(&mut self, model: &Table, index: usize, values: &[StoredValue], length: usize) {
+        let (Some(value), Some(column)) = (values.get(index), model.columns.get(index)) else {
             return;
         };
+        let counts = &mut self.counts;
         let (Some(stored), Some(raw)) = (value.stored_size, value.raw_size) else { return };
         if matches!(value.form, Form::Missing | Form::Custom | Form::Unknown) {
             return;
@@ -431,27 +423,34 @@ impl RowLook<'_> {
         }
         if value.form.is_external() {
             counts.add(Count::OutOfLineValues, 1);
-            if self.desc.attributes.get(index).is_some_and(follows_default) {
-                offer(&mut self.out_of_line, index, value);
-            }
-            if is_short(self.model.page, stored) {
+            let is_short = is_short(model.page, stored);
+            if is_short {
                 counts.add(Count::ShortEnds, 1);
-                offer(&mut self.short_ends, index, value);
+            }
+            if let Some(pointer) = pointer(value) {
+                if self.follows_default {
+                    self.out_of_line.offer(pointer);
+                }
+                if is_short {
+                    self.short_ends.offer(pointer);
+                }
+                if value.form == Form::External {
+                    self.uncompressed.offer(pointer);
+                }
             }
         }
         if value.form == Form::External {
-            offer(&mut self.uncompressed, index, value);
             counts.add(Count::UncompressedBytes, stored);
             if stored <= LONGEST {
                 counts.add(Count::ShortUncompressedBytes, stored);
             }
         }
-        let threshold = self.model.page.toast_tuple_threshold();
+        let threshold = model.page.toast_tuple_threshold();
         let in_row = matches!(value.form, Form::Plain | Form::Compressed);
         if column.storage == Storage::Main && in_row && length > threshold {
             counts.add(Count::MainBytes, stored);
         }
-        let most = self.model.page.toast_tuple_target_main();
+        let most = model.page.toast_tuple_target_main();
         let is_most_of_it = stored as usize * 2 > length;
         if column.storage == Storage::Plain && length * 4 > most * 3 && is_most_of_it {
             counts.add(Count::NearPage, 1);
@@ -460,7 +459,7 @@ impl RowLook<'_> {
         if value.form == Form::Short || (as_arrived && length <= threshold) {
             return;
         }
-        match standing(self.model, index, &self.values) {
+        match standing(model, index, values) {
             AgainstSettings::Older => {
                 counts.add(Count::OlderBytes, stored);
                 counts.add(Count::OlderValues, 1);
@@ -471,20 +470,6 @@ impl RowLook<'_> {
             }
             AgainstSettings::AsSet => {}
         }
-    }
-}
-
-/// Whether the server's default method compresses a column's new values.
-fn follows_default(column: &Attribute) -> bool {
-    !column.dropped
-        && column.compression.is_none()
-        && matches!(column.storage, Storage::Extended | Storage::Main)
-}
-
-/// Offers an out-of-line value of a column to the sample that is kept.
-fn offer(kept: &mut [EvenSample<ToastPointer>], index: usize, value: &StoredValue) {
-    if let (Some(sample), Some(pointer)) = (kept.get_mut(index), pointer(value)) {
-        sample.offer(pointer);
     }
 }
 

@@ -1,16 +1,13 @@
 //! Rows near the threshold, and what longer values of `toast_tuple_target` would do to all rows (pure).
 
 use super::content::is_short;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::Storage;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
 use toast_format::judge::stock::{already, small};
-use toast_format::model::estimate::BlocksRead;
 use toast_format::model::estimate::Tally;
-use toast_format::model::interval::Interval;
 use toast_format::model::policy::VARLENA_HEADER_SIZE;
-use toast_format::model::settings::TupleTarget;
-use toast_format::model::stored::{Form, StoredValue};
 use toast_format::model::toast::{Incoming, Operation, Placed, Table};
+use toast_format::model::{BlocksRead, Form, Interval, StoredValue, TupleTarget};
 
 /// Rows within this fraction of the threshold are near it.
 const NEAR: usize = 20;

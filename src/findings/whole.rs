@@ -13,10 +13,9 @@ use crate::command::TableName;
 use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::UseCounts;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
+use toast_format::disk::Storage;
 use toast_format::fill::meter::FileFill;
-use toast_format::model::estimate::BlocksRead;
-use toast_format::model::interval::Interval;
+use toast_format::model::{BlocksRead, Interval};
 
 /// A part of a table.
 #[derive(Debug, Clone)]

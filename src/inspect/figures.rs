@@ -9,16 +9,16 @@ use super::result::{
 };
 use crate::server::LiveError;
 use toast_format::codec::Method;
+use toast_format::disk::Attribute;
 use toast_format::disk::custom::DEFAULT_TOASTER;
-use toast_format::disk::desc::Attribute;
 use toast_format::heap::blocks::{BlockSums, ColumnBlocks, ValueBlocks};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::Scan;
 use toast_format::heap::stats::{ColumnStats, FormSums, SizeHistogram};
-use toast_format::model::estimate::{BlocksRead, PowerSums};
-use toast_format::model::interval::{Amount, Interval};
-use toast_format::model::stored::Form;
-use toast_format::model::toaster::catalog::{Handler, ToasterColumn, Toasters};
+use toast_format::model::estimate::PowerSums;
+use toast_format::model::interval::Amount;
+use toast_format::model::toaster::catalog::{Handler, ToasterColumn};
+use toast_format::model::{BlocksRead, Form, Interval, Toasters};
 
 /// Bytes of the smallest tuple with its line pointer.
 const LEAST_TUPLE: f64 = 28.0;
@@ -37,35 +37,33 @@ struct Estimator {
 }
 
 impl Estimator {
-    fn amount(&self, counted: u64, blocks: Option<&PowerSums>, most_in_block: f64) -> Amount {
+    fn amount(&self, counted: u64, blocks: &PowerSums, most_in_block: f64) -> Amount {
         let Some(blocks_read) = self.sample else { return Interval::exact(counted) };
-        let sums = blocks.copied().unwrap_or_default();
-        match sums.total(blocks_read) {
-            Some(total) if !sums.is_zero() => total.whole(),
+        match blocks.total(blocks_read) {
+            Some(total) if !blocks.is_zero() => total.whole(),
             _ => blocks_read.unseen(most_in_block).whole(),
         }
     }
 
     /// Of tuples or values: a block has at most one for each of its tuples.
-    fn count(&self, counted: u64, blocks: Option<&PowerSums>) -> Amount {
+    fn count(&self, counted: u64, blocks: &PowerSums) -> Amount {
         self.amount(counted, blocks, self.tuples_per_block)
     }
 
     /// Of bytes: a block has at most its own.
-    fn bytes(&self, counted: u64, blocks: Option<&PowerSums>) -> Amount {
+    fn bytes(&self, counted: u64, blocks: &PowerSums) -> Amount {
         self.amount(counted, blocks, self.page_size)
     }
 
-    fn values(&self, sums: &FormSums, blocks: Option<&ValueBlocks>) -> ValueFigures {
-        let raw_bytes = self.bytes(sums.raw_bytes, blocks.map(|blocks| &blocks.raw_bytes));
-        let stored_bytes = self.bytes(sums.stored_bytes, blocks.map(|blocks| &blocks.stored_bytes));
-        let pointers = blocks.map(|blocks| &blocks.pointer_bytes);
+    fn values(&self, sums: &FormSums, blocks: &ValueBlocks) -> ValueFigures {
+        let raw_bytes = self.bytes(sums.raw_bytes, &blocks.raw_bytes);
+        let stored_bytes = self.bytes(sums.stored_bytes, &blocks.stored_bytes);
         ValueFigures {
-            values: self.count(sums.values, blocks.map(|blocks| &blocks.values)),
+            values: self.count(sums.values, &blocks.values),
             raw_bytes: (sums.raw_unknown == 0).then_some(raw_bytes),
             stored_bytes: (sums.stored_unknown == 0).then_some(stored_bytes),
-            pointer_bytes: self.bytes(sums.pointer_bytes, pointers),
-            chunks: self.count(sums.chunks, blocks.map(|blocks| &blocks.chunks)),
+            pointer_bytes: self.bytes(sums.pointer_bytes, &blocks.pointer_bytes),
+            chunks: self.count(sums.chunks, &blocks.chunks),
         }
     }
 
@@ -74,7 +72,7 @@ impl Estimator {
         form: Form,
         method: Option<Method>,
         sums: &FormSums,
-        blocks: Option<&ValueBlocks>,
+        blocks: &ValueBlocks,
     ) -> FormFigures {
         let mut all = self.values(sums, blocks);
         if form == Form::Null {
@@ -88,17 +86,18 @@ impl Estimator {
         &self,
         attribute: &Attribute,
         stats: &ColumnStats,
-        blocks: Option<&ColumnBlocks>,
+        blocks: &ColumnBlocks,
         unplaced: u64,
     ) -> ColumnFigures {
         let mut total = FormSums::default();
         let mut forms = Vec::new();
+        let no_blocks = ValueBlocks::default();
         // A missing value is in the catalog, not in the relation.
         let mut in_catalog = 0;
-        let mut nulls = self.count(0, None);
+        let mut nulls = self.count(0, &no_blocks.values);
         let mut missing = nulls;
         for (key @ (form, method), sums) in stats.forms() {
-            let blocks = blocks.and_then(|blocks| blocks.forms.get(&key));
+            let blocks = blocks.forms.get(&key).unwrap_or(&no_blocks);
             let figures = self.form(form, method, &sums, blocks);
             match form {
                 Form::Null => nulls = figures.all.values,
@@ -114,10 +113,9 @@ impl Estimator {
             forms.push(figures);
         }
         let own = total.stored_bytes - in_catalog + total.pointer_bytes;
-        let own_bytes = self.bytes(own, blocks.map(|blocks| &blocks.own_bytes));
-        let all = self.values(&total, blocks.map(|blocks| &blocks.all));
+        let own_bytes = self.bytes(own, &blocks.own_bytes);
+        let all = self.values(&total, &blocks.all);
         let whole = self.relation_bytes.map(Interval::exact);
-        let values = blocks.map(|blocks| &blocks.all.values);
         ColumnFigures {
             column: attribute.name.clone(),
             type_name: attribute.type_name.clone(),
@@ -133,15 +131,15 @@ impl Estimator {
             all,
             forms,
             toasters: toaster_reports(stats),
-            raw_size: self.sizes(&stats.raw(), values),
-            stored_size: self.sizes(&stats.stored(), values),
+            raw_size: self.sizes(&stats.raw(), &blocks.all.values),
+            stored_size: self.sizes(&stats.stored(), &blocks.all.values),
             policy: None,
         }
     }
 
     /// The ratio of a column. That of a sample takes into account that blocks with more raw bytes have more stored ones.
-    fn ratio(&self, all: &ValueFigures, blocks: Option<&ColumnBlocks>) -> Option<Interval> {
-        let (Some(blocks_read), Some(blocks)) = (self.sample, blocks) else { return all.ratio() };
+    fn ratio(&self, all: &ValueFigures, blocks: &ColumnBlocks) -> Option<Interval> {
+        let Some(blocks_read) = self.sample else { return all.ratio() };
         all.raw_bytes.zip(all.stored_bytes)?;
         let sums = &blocks.all;
         let ratio = sums.raw_bytes.ratio(&sums.stored_bytes, blocks.raw_by_stored, blocks_read);
@@ -149,7 +147,7 @@ impl Estimator {
     }
 
     /// `values`: how many there are in each block.
-    fn sizes(&self, sizes: &SizeHistogram, values: Option<&PowerSums>) -> SizeFigures {
+    fn sizes(&self, sizes: &SizeHistogram, values: &PowerSums) -> SizeFigures {
         let ranges = sizes.ranges().into_iter();
         SizeFigures {
             min: sizes.min(),
@@ -161,15 +159,10 @@ impl Estimator {
         }
     }
 
-    fn quantile(
-        &self,
-        sizes: &SizeHistogram,
-        values: Option<&PowerSums>,
-        part: f64,
-    ) -> Option<Quantile> {
-        let (low, high) = match (self.sample, values) {
-            (Some(blocks_read), Some(values)) => values.around_quantile(part, blocks_read),
-            _ => (part, part),
+    fn quantile(&self, sizes: &SizeHistogram, values: &PowerSums, part: f64) -> Option<Quantile> {
+        let (low, high) = match self.sample {
+            Some(blocks_read) => values.around_quantile(part, blocks_read),
+            None => (part, part),
         };
         Some(Interval {
             estimate: sizes.quantile(part)?,
@@ -199,12 +192,11 @@ impl RelationReport {
     /// Adds the figures of what a scan has counted to a report that says what was read, by what and how large it is.
     pub(super) fn with_figures<V>(mut self, scan: &Scan<V>) -> RelationReport {
         let counts = &scan.stats.tuples;
-        let blocks: Option<&BlockSums> = scan.blocks.as_ref();
-        let sample = self
-            .read
-            .sample
-            .zip(blocks)
-            .map(|(sample, _)| BlocksRead { read: sample.blocks_read, total: sample.blocks });
+        let sample = self.read.sample.filter(|_| scan.blocks.is_some());
+        let sample =
+            sample.map(|sample| BlocksRead { read: sample.blocks_read, total: sample.blocks });
+        let no_blocks = BlockSums::new(scan.relation.desc.attributes.len());
+        let blocks = scan.blocks.as_ref().unwrap_or(&no_blocks);
         let page_size = scan.relation.page_size.bytes();
         self.page_size = page_size as u64;
         let tuples = counts.live + counts.dead + counts.unknown;
@@ -227,11 +219,11 @@ impl RelationReport {
             relation_bytes: (is_heap && !is_part && !lacks_toast).then(|| self.bytes()),
             by_functions,
         };
-        self.tuples.live = estimator.count(counts.live, blocks.map(|blocks| &blocks.live));
+        self.tuples.live = estimator.count(counts.live, &blocks.live);
         if !by_functions {
-            let dead = estimator.count(counts.dead, blocks.map(|blocks| &blocks.dead));
-            let unknown = estimator.count(counts.unknown, blocks.map(|blocks| &blocks.unknown));
-            let free = estimator.bytes(counts.free_bytes, blocks.map(|blocks| &blocks.free_bytes));
+            let dead = estimator.count(counts.dead, &blocks.dead);
+            let unknown = estimator.count(counts.unknown, &blocks.unknown);
+            let free = estimator.bytes(counts.free_bytes, &blocks.free_bytes);
             self.tuples = TupleFigures {
                 dead: Some(dead),
                 unknown: Some(unknown),
@@ -252,8 +244,11 @@ impl RelationReport {
         let desc = &scan.relation.desc;
         let mut dropped = Vec::new();
         for (index, attribute) in desc.attributes.iter().enumerate() {
-            let Some(stats) = scan.stats.columns.get(index) else { continue };
-            let blocks = blocks.and_then(|blocks| blocks.columns.get(index));
+            let (Some(stats), Some(blocks)) =
+                (scan.stats.columns.get(index), blocks.columns.get(index))
+            else {
+                continue;
+            };
             let unplaced = scan.unplaced.get(index).copied().unwrap_or_default();
             let figures = estimator.column(attribute, stats, blocks, unplaced);
             if attribute.dropped {
@@ -274,8 +269,8 @@ impl RelationReport {
         }
         self.read.not_available.extend(NotAvailable::virtual_columns(desc));
         if let Some(toast) = &mut self.toast {
-            toast.values = estimator.count(values, blocks.map(|blocks| &blocks.out_of_line));
-            toast.chunks = estimator.count(chunks, blocks.map(|blocks| &blocks.chunks));
+            toast.values = estimator.count(values, &blocks.out_of_line);
+            toast.chunks = estimator.count(chunks, &blocks.chunks);
             let unplaced = scan.unplaced.iter().sum();
             toast.unplaced_values = (by_functions && unplaced > 0).then_some(unplaced);
         }

@@ -12,18 +12,12 @@ use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
 use toast_format::codec::Method;
-use toast_format::disk::BlockNumber;
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::{Length, TupleDesc};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::{BlockNumber, CustomFlavor, HeapTuple, Length, PageSize, TupleDesc};
 use toast_format::fill::meter::FileFill;
 use toast_format::heap::scan::{Visible, Visitor};
 use toast_format::model::cost::Prices;
-use toast_format::model::interval::Interval;
-use toast_format::model::settings::TupleTarget;
 use toast_format::model::toast::{Column, Table};
-use toast_format::model::visibility::Visibility;
+use toast_format::model::{Interval, TupleTarget, Visibility};
 
 /// The most pages of a file that are examined: 32 MB of 8 kB pages.
 pub(super) const PAGES: u32 = 4096;

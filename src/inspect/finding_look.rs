@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::finding_values::{ColumnValues, TriedValues};
+use super::finding_values::{ColumnValues, trials};
 use super::inspector::{Inspector, no_client};
 use super::kept::{KeptPages, examined_blocks};
 use super::result::NotAvailable;
@@ -18,9 +18,7 @@ use crate::server::index_scan::IndexFill;
 use crate::server::pages::ReadOrder;
 use crate::server::snapshot::Moment;
 use toast_format::codec::Method;
-use toast_format::disk::ValueIdType;
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::{Attribute, Storage, TupleDesc};
+use toast_format::disk::{Attribute, CustomFlavor, Storage, TupleDesc, ValueIdType};
 use toast_format::fill::dead_values::DeadValues;
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::heap::sample::Sampling;
@@ -202,8 +200,7 @@ impl Inspector {
                 (compression, look.finish(total, Some(&related), None), None)
             }
         };
-        let HeapFacts { rows, heap, uncompressed, short_ends, rewrites, in_row, out_of_line } =
-            heap_facts;
+        let HeapFacts { rows, heap, columns } = heap_facts;
         let mut facts = PageFacts {
             compression,
             rows,
@@ -222,17 +219,14 @@ impl Inspector {
                 dead = fill.meter.take_dead_values();
                 facts.toast = Some(fill.finish(relation, toast));
             }
-            let attributes = relation.desc.attributes.iter().enumerate();
-            for ((index, attribute), contents) in attributes.zip(&mut facts.contents) {
-                let needs_ends = facts.rows.columns.get(index).is_some_and(asks_for_values);
-                let short_ends = if needs_ends { short_ends.get(index) } else { None };
+            let attributes = relation.desc.attributes.iter().zip(&columns).zip(&facts.rows.columns);
+            for (((attribute, column), counted), contents) in attributes.zip(&mut facts.contents) {
                 let values = ColumnValues {
                     toast,
                     method: asked_method(attribute, compression.default),
                     page,
-                    uncompressed: uncompressed.get(index).map(Vec::as_slice).unwrap_or_default(),
-                    short_ends: short_ends.map(Vec::as_slice).unwrap_or_default(),
-                    rewrites: rewrites.get(index).map(Vec::as_slice).unwrap_or_default(),
+                    column,
+                    needs_ends: asks_for_values(counted),
                     dead: &dead,
                 };
                 let read = noted(values.contents(leader.client()).await)?;
@@ -245,9 +239,8 @@ impl Inspector {
             }
         }
         if failed.is_none() && compression.lz4 {
-            let default = compression.default;
-            let tried = TriedValues { default, in_row, out_of_line, toast: toast_relation };
-            let trials = noted(tried.trials(leader.client()).await)?;
+            let tried = trials(leader.client(), compression.default, toast_relation, &columns);
+            let trials = noted(tried.await)?;
             failed = trials.failed;
             let contents = facts.contents.iter_mut().zip(trials.obtained.unwrap_or_default());
             contents.for_each(|(contents, trial)| contents.trial = trial);

@@ -9,19 +9,19 @@ use crate::findings::content::{
     LONGEST, MethodTrial, few_to_try, is_compressed, is_mended_by, part, savings,
 };
 use crate::findings::facts::{Contents, ShortEnds};
-use crate::findings::look::{InRow, Rewrite};
+use crate::findings::look::{ColumnLook, InRow, Rewrite};
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::{id_list, value_id};
 use crate::server::connect::Client;
 use crate::server::{LiveError, chunks};
 use toast_format::codec::Method;
 use toast_format::codec::datum::{self, Compressor};
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::pointer::ToastPointer;
 use toast_format::disk::varlena::TCINFO_SIZE;
+use toast_format::disk::{PageSize, ToastPointer};
 use toast_format::fill::dead_values::{DeadValues, Fingerprint};
+use toast_format::heap::sample::EvenSample;
+use toast_format::model::Interval;
 use toast_format::model::estimate::ratio;
-use toast_format::model::interval::Interval;
 use toast_format::model::sql::quote_qualified;
 
 /// Most bytes of values that are read for each column.
@@ -29,32 +29,27 @@ const MOST: u64 = 4 << 20;
 /// Bytes of a value that are read for its format.
 const FIRST: i32 = 16;
 
-/// Some values of each column that follows the server's default compression method.
-pub(super) struct TriedValues<'a> {
-    pub(super) default: Method,
-    pub(super) in_row: Vec<Vec<InRow>>,
-    /// Values out of line, with the TOAST relation that they are read from.
-    pub(super) out_of_line: Vec<Vec<ToastPointer>>,
-    pub(super) toast: Option<&'a ToastRelation>,
-}
-
-impl TriedValues<'_> {
-    /// What both compression methods make of a few values of each column.
-    ///
-    /// # Errors
-    /// The server's.
-    pub(super) async fn trials(&self, client: &Client) -> Result<Vec<MethodTrial>, LiveError> {
-        let mut columns = Vec::with_capacity(self.in_row.len());
-        for (in_row, out_of_line) in self.in_row.iter().zip(&self.out_of_line) {
-            let mut values: Vec<Vec<u8>> = few_to_try(in_row).filter_map(InRow::raw).collect();
-            if let Some(toast) = self.toast {
-                values.extend(raw_values(client, toast, out_of_line).await?);
-            }
-            columns.push(values);
+/// What the server's default compression method and the other one make of a few values of each column that follows the
+/// default.
+///
+/// # Errors
+/// The server's.
+pub(super) async fn trials(
+    client: &Client,
+    default: Method,
+    toast: Option<&ToastRelation>,
+    columns: &[ColumnLook],
+) -> Result<Vec<MethodTrial>, LiveError> {
+    let mut tried_values = Vec::with_capacity(columns.len());
+    for column in columns {
+        let mut values: Vec<Vec<u8>> =
+            few_to_try(column.in_row.kept()).filter_map(InRow::raw).collect();
+        if let Some(toast) = toast {
+            values.extend(raw_values(client, toast, column.out_of_line.kept()).await?);
         }
-        let default = self.default;
-        apart(move || columns.iter().map(|values| tried(default, values)).collect()).await
+        tried_values.push(values);
     }
+    apart(move || tried_values.iter().map(|values| tried(default, values)).collect()).await
 }
 
 /// A few of these values, which are in this TOAST relation.
@@ -86,12 +81,9 @@ pub(super) struct ColumnValues<'a> {
     /// The method that would compress them, if that is tried.
     pub(super) method: Option<Method>,
     pub(super) page: PageSize,
-    /// Values that are stored uncompressed.
-    pub(super) uncompressed: &'a [ToastPointer],
-    /// Values whose last chunk is nearly empty, if these are needed.
-    pub(super) short_ends: &'a [ToastPointer],
-    /// Updates that stored a value again.
-    pub(super) rewrites: &'a [Rewrite],
+    pub(super) column: &'a ColumnLook,
+    /// Whether those whose last chunk is nearly empty are read.
+    pub(super) needs_ends: bool,
     /// What dead chunks hold.
     pub(super) dead: &'a DeadValues,
 }
@@ -103,7 +95,7 @@ impl ColumnValues<'_> {
     /// The server's.
     pub(super) async fn contents(&self, client: &Client) -> Result<Contents, LiveError> {
         let mut contents = Contents::default();
-        let uncompressed = self.mine(self.uncompressed);
+        let uncompressed = self.mine(&self.column.uncompressed);
         if let Some(method) = self.method
             && !uncompressed.is_empty()
         {
@@ -113,11 +105,11 @@ impl ColumnValues<'_> {
             (contents.compressible, contents.savings) =
                 compressible(method, self.page, few, values).await?;
         }
-        let short_ends = self.mine(self.short_ends);
-        if !short_ends.is_empty() {
+        let short_ends = self.mine(&self.column.short_ends);
+        if self.needs_ends && !short_ends.is_empty() {
             contents.short_ends = self.mended(client, &short_ends).await?;
         }
-        if !self.rewrites.is_empty() {
+        if !self.column.rewrites.kept().is_empty() {
             contents.unchanged = self.unchanged(client).await?;
         }
         Ok(contents)
@@ -126,7 +118,7 @@ impl ColumnValues<'_> {
     /// The part of the values stored again that did not change. Values whose chunks were not found are left out.
     async fn unchanged(&self, client: &Client) -> Result<Option<Interval>, LiveError> {
         let toast = self.toast.oid;
-        let mine = self.rewrites.iter().filter(|rewrite| {
+        let mine = self.column.rewrites.kept().iter().filter(|rewrite| {
             rewrite.old.toast_relation == toast && rewrite.new.toast_relation == toast
         });
         let mine: Vec<&Rewrite> = mine.collect();
@@ -156,8 +148,9 @@ impl ColumnValues<'_> {
     }
 
     /// The values that are in this TOAST relation: those with another one are damaged.
-    fn mine(&self, pointers: &[ToastPointer]) -> Vec<ToastPointer> {
-        let mine = pointers.iter().filter(|pointer| pointer.toast_relation == self.toast.oid);
+    fn mine(&self, pointers: &EvenSample<ToastPointer>) -> Vec<ToastPointer> {
+        let mine =
+            pointers.kept().iter().filter(|pointer| pointer.toast_relation == self.toast.oid);
         mine.copied().collect()
     }
 

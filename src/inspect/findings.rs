@@ -41,14 +41,12 @@ use crate::usage::statements::{ColumnUse, Statements};
 use crate::usage::upkeep::Upkeep;
 use crate::usage::workload::{Counters, UseCounts};
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Attribute, Length, Storage};
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Attribute, Length, PageSize, Storage};
 use toast_format::fill::deaths::Deaths;
 use toast_format::fill::meter::FileFill;
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::SEED;
-use toast_format::model::interval::Interval;
-use toast_format::model::stored::Form;
+use toast_format::model::{Form, Interval};
 
 /// The progress of the advice on a table, after that of its scan.
 struct AdviceProgress(Arc<dyn Progress>);

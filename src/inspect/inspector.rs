@@ -10,7 +10,7 @@ use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind, PERMISSIONS};
-use toast_format::disk::custom::CustomFlavor;
+use toast_format::disk::CustomFlavor;
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::Sampling;
 

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use toast_format::disk::page::{Page, PageState};
-use toast_format::disk::tuple::HeapTuple;
-use toast_format::disk::{BlockNumber, ItemPointer};
+use toast_format::disk::{BlockNumber, HeapTuple, ItemPointer, Page, PageState};
 use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::{self, Item, Merge, Visible, Visitor};
-use toast_format::model::visibility::Visibility;
+use toast_format::model::Visibility;
 
 /// Blocks of a file that are examined: 2 MB of 8 kB pages.
 const BLOCKS: u32 = 256;

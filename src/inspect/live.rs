@@ -28,12 +28,12 @@ use crate::server::{LiveError, decoded, functions, toasters};
 use crate::value::anatomy::{self, Anatomy, DatumPlace, first_characters};
 use crate::value::contents::Contents;
 use crate::value::rows::RowWriter;
-use toast_format::disk::ItemPointer;
-use toast_format::disk::desc::TupleDesc;
+use toast_format::disk::{ItemPointer, TupleDesc};
 use toast_format::fill::meter::Kind;
 use toast_format::heap::scan::Scan;
+use toast_format::model::Toasters;
 use toast_format::model::sql::quote_qualified;
-use toast_format::model::toaster::catalog::{ToasterColumn, Toasters};
+use toast_format::model::toaster::catalog::ToasterColumn;
 
 /// TOAST relations up to this size are read completely unless the user requests otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;

@@ -20,18 +20,15 @@ use crate::server::catalog::RelationName;
 use crate::value::anatomy::{self, Anatomy, DatumPlace};
 use crate::value::contents::{Contents, RowSink};
 use crate::value::rows::{RowWriter, ValueRow};
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::wrong_checksum;
-use toast_format::disk::varlena::{Varlena, VarlenaError};
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer};
+use toast_format::disk::varlena::VarlenaError;
+use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, PageSize, TupleDesc, Varlena};
 use toast_format::fill::meter::{FileFill, FileMeter, Kind};
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::{Scan, ScannedRelation, Visible, Visitor};
-use toast_format::model::stored::StoredValue;
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::model::{StoredValue, Toasters};
 
 /// How values are reassembled.
 #[derive(Debug, Clone, Copy, Default)]

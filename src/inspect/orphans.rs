@@ -5,12 +5,10 @@
 
 use super::result::OrphanReport;
 use crate::offline::toastfile::ToastFile;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::walk::Datum;
-use toast_format::disk::{ItemPointer, Oid, ValueId};
+use toast_format::disk::{Datum, ItemPointer, Oid, PageSize, ValueId, Varlena};
 use toast_format::heap::scan::{Merge, TupleValue, Visitor};
-use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::Toasters;
+use toast_format::model::toaster::catalog::Handler;
 use toast_format::model::toaster::chunks::ChunkStore;
 use toast_format::model::toaster::describe::{PointerKind, describe};
 use toast_format::model::visibility::Transactions;

@@ -13,10 +13,10 @@ use crate::findings::finding::Findings;
 use crate::server::catalog::{RelationKind, RelationName};
 use crate::server::citus::ShardLine;
 use toast_format::codec::Method;
-use toast_format::disk::desc::{Storage, TupleDesc};
+use toast_format::disk::{Storage, TupleDesc};
 use toast_format::heap::problem::{Place, Problem};
-use toast_format::model::interval::{Amount, Interval};
-use toast_format::model::stored::Form;
+use toast_format::model::interval::Amount;
+use toast_format::model::{Form, Interval};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/2";

@@ -11,15 +11,16 @@ use crate::offline::toastfile::ToastFile;
 use crate::server::catalog::RelationName;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::page::LinePointerState;
-use toast_format::disk::tuple::{HeapTuple, infomask, infomask2};
-use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, max_align};
+use toast_format::disk::tuple::{infomask, infomask2};
+use toast_format::disk::{
+    BlockNumber, ByteOrder, CustomFlavor, HeapTuple, ItemPointer, PageSize, TransactionId,
+    TupleDesc, max_align,
+};
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::scan::{Scan, ScannedRelation, SplitTuple, Visitor};
-use toast_format::model::visibility::{HintBits, Visibility, visibility};
+use toast_format::model::visibility::visibility;
+use toast_format::model::{HintBits, Visibility};
 
 /// Reads saved text and reports on it like on a relation. `name` is used for it in places and rows. The error is the
 /// writer's; nothing more is written then.

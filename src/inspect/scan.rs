@@ -10,13 +10,12 @@ use crate::server::scan::{ScanControl, ScanError, in_order, side_by_side};
 use crate::server::snapshot::Moment;
 use crate::value::contents::RowSink;
 use crate::value::rows::RowWriter;
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{PageSize, TupleDesc};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileMeter, Kind};
 use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::{Merge, Scan, ScannedRelation as Scanned, Visitor};
-use toast_format::model::settings::TupleTarget;
+use toast_format::model::TupleTarget;
 
 /// A relation to scan.
 pub(super) struct ScanTarget {

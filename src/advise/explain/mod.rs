@@ -25,14 +25,15 @@ use crate::server::connect::Client;
 use crate::server::pages::PageReader;
 use crate::server::{snapshot, toasters};
 use toast_format::codec::Method;
-use toast_format::disk::pointer::ToastPointer;
+use toast_format::disk::ToastPointer;
 use toast_format::heap::problem::{Place, Problem, Problems};
+use toast_format::model::Toasters;
 use toast_format::model::cost::CHUNKS_PER_PAGE;
 use toast_format::model::pages::{chunk_bytes, tuple_bytes};
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::toast::{Incoming, Table};
 use toast_format::model::toaster::bytea::ByteaPointer;
-use toast_format::model::toaster::catalog::{Handler, Toasters};
+use toast_format::model::toaster::catalog::Handler;
 use toast_format::model::wal::UpdateWork;
 
 /// Values, and chunks of theirs, that are looked up at a time.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::server::catalog::RelationName;
 use toast_format::heap::problem::Problems;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// What reads and updates of a table cost. Buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]

@@ -3,11 +3,10 @@
 
 use super::result::{ColumnExplanation, ValueRead, Written};
 use crate::advise::tally::{IndexShape, Sums, cluster_of};
-use toast_format::disk::desc::Attribute;
-use toast_format::disk::layout::PageSize;
+use toast_format::disk::{Attribute, PageSize};
+use toast_format::model::Interval;
 use toast_format::model::cost::{Prices, ReadWork};
 use toast_format::model::estimate::ratio;
-use toast_format::model::interval::Interval;
 use toast_format::model::pages::tuple_bytes;
 use toast_format::model::wal::UpdateWork;
 

@@ -19,8 +19,8 @@ use crate::advise::result::Report;
 use crate::server::catalog::Relation;
 use crate::usage::keys::KnownUses;
 use crate::usage::workload::{KnownUse, Workload};
+use toast_format::model::Interval;
 use toast_format::model::cost::Pricing;
-use toast_format::model::interval::Interval;
 
 /// The sample is read again so often at most because values do not fit the types that others have: integer,
 /// bigint, numeric, jsonb.

@@ -7,8 +7,8 @@ use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
 use super::script::script;
 use crate::advise::estimate::{CpuTime, Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
+use toast_format::model::Form;
 use toast_format::model::cost::Pricing;
-use toast_format::model::stored::Form;
 
 /// The table with some keys of its documents in columns of their own.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]

@@ -11,16 +11,15 @@ use crate::advise::candidate::AdviseError;
 use crate::advise::content::compressed;
 use crate::advise::tally::{OtherValues, SampleRow, Tally, Variant};
 use toast_format::codec::{Method, datum};
-use toast_format::disk::desc::{Align, Length, Storage};
 use toast_format::disk::jsonb::split::{RootValue, ValueKind, root_keys, without};
 use toast_format::disk::numeric::Numeric;
 use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
-use toast_format::disk::{ByteOrder, ItemPointer};
+use toast_format::disk::{Align, ByteOrder, ItemPointer, Length, Storage};
 use toast_format::model::pages::Fill;
-use toast_format::model::policy::{CompressedSizes, MethodChoice, Policy};
+use toast_format::model::policy::CompressedSizes;
 use toast_format::model::settings::Settings;
-use toast_format::model::stored::Form;
 use toast_format::model::toast::{Column, Compressor, Incoming, Operation, Placed, Table};
+use toast_format::model::{Form, MethodChoice, Policy};
 
 /// Digits that every `integer`, and every `bigint`, has room for.
 const INTEGER_DIGITS: usize = 9;

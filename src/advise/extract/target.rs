@@ -7,8 +7,7 @@ use crate::advise::candidate::AdviseError;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
-use toast_format::disk::Oid;
-use toast_format::disk::desc::Attribute;
+use toast_format::disk::{Attribute, Oid};
 use toast_format::model::sql::{LONGEST_NAME, quote_qualified, shown_qualified, truncated};
 
 /// Columns that a table can have (`MaxHeapAttributeNumber`), dropped ones included.

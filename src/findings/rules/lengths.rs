@@ -1,15 +1,15 @@
 //! Lengths that cost: rows near the threshold, and values that begin a chunk and hardly fill it. They are reported
 //! only if a command is certain to help.
 
-use super::values::{LEAST, NEARLY_ALL, finding, uncompressed};
+use super::values::{LEAST, NEARLY_ALL, uncompressed};
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use crate::findings::targets::TargetFacts;
 use toast_format::codec::Method;
+use toast_format::model::Interval;
 use toast_format::model::btree::ToastIndex;
-use toast_format::model::interval::Interval;
 
 /// The fraction of rows near the threshold from which they are reported.
 const NEAR: f64 = 0.2;
@@ -110,8 +110,7 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
     } else {
         format!("{what}; a target of {} {}", target.bytes, costs.join(" and "))
     };
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
+    Some(facts.finding_of(column, Code::NearThreshold, rows, Unit::Rows, what))
 }
 
 /// Values with a last chunk that is nearly empty, if these are many.
@@ -125,8 +124,7 @@ fn many_short_ends(counted: &Counted) -> Option<Interval> {
 fn short_ends_of_file(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let ends = many_short_ends(counted)?;
     let what = "the last chunk is nearly empty";
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, what, command))
+    Some(facts.finding_of(column, Code::ShortLastChunk, ends, Unit::Values, what))
 }
 
 fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
@@ -137,8 +135,7 @@ fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<
     }
     let how = kept_in_rows(facts, column, counted, ends).or_else(|| compressed(facts, column))?;
     let what = format!("the last chunk is nearly empty; {how}");
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, &what, command))
+    Some(facts.finding_of(column, Code::ShortLastChunk, ends, Unit::Values, what))
 }
 
 /// A target with which the rows keep nearly all of these values.
@@ -207,8 +204,7 @@ fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
         facts.toast_facts.bytes / page,
         target.bytes
     );
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::UncountedVectors, bytes, Unit::Bytes, &what, command))
+    Some(facts.finding_of(column, Code::UncountedVectors, bytes, Unit::Bytes, what))
 }
 
 /// Whether the effect of compression on the column's values with nearly empty last chunks must be known.

@@ -5,8 +5,8 @@ use crate::findings::code::Code;
 use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
 
-use toast_format::disk::desc::Storage;
-use toast_format::model::interval::Interval;
+use toast_format::disk::Storage;
+use toast_format::model::Interval;
 
 /// No date is predicted that is more than a hundred years away.
 const MOST_DAYS: f64 = 36_500.0;
@@ -37,12 +37,8 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 }
 
 fn unused_setting(facts: &Facts, what: String, command: String) -> Finding {
-    let table = facts.table.shown();
-    Finding {
-        what,
-        command,
-        ..Finding::new(Code::UnusedSetting, &table, Interval::exact(1.0), Unit::Settings)
-    }
+    let one = Interval::exact(1.0);
+    Finding { command, ..facts.finding(Code::UnusedSetting, one, Unit::Settings, what) }
 }
 
 /// Whether so many of a TOAST relation's IDs are in use that it is reported.
@@ -69,13 +65,9 @@ fn value_ids(facts: &Facts) -> Option<Finding> {
         (how.to_owned(), facts.table.advise(None))
     });
     let percent = values.estimate / ids * 100.0;
-    Some(Finding {
-        what: format!(
-            "in the TOAST relation, {percent:.0} % of those that it has IDs for{rate}; {how}"
-        ),
-        command,
-        ..Finding::new(Code::ValueIds, &facts.table.shown(), values, Unit::Values)
-    })
+    let what =
+        format!("in the TOAST relation, {percent:.0} % of those that it has IDs for{rate}; {how}");
+    Some(Finding { command, ..facts.finding(Code::ValueIds, values, Unit::Values, what) })
 }
 
 /// A target with which most values of the column that has most of them stay in their rows.

@@ -9,8 +9,7 @@ use toast_format::disk::TransactionId;
 use toast_format::fill::deaths::HeldTuples;
 use toast_format::fill::meter::FileFill;
 use toast_format::fill::moves::Expected;
-use toast_format::model::interval::Interval;
-use toast_format::model::interval::Range;
+use toast_format::model::{Interval, Range};
 
 /// The part of a file that must be free before it is reported.
 const SPARE: f64 = 0.3;
@@ -23,7 +22,6 @@ const DEAD: f64 = 0.25;
 const DROPPED: f64 = 0.05;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
-    let table = facts.table.shown();
     for (file, name) in [(facts.heap, "heap"), (facts.toast, "toast")] {
         let Some(file) = file else { continue };
         out.extend(dead(facts, &file, name));
@@ -49,7 +47,6 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         }
         out.push(Finding {
             object: Some(index.name.clone()),
-            what,
             command,
             compaction: Some(Expected {
                 gives_back: spare,
@@ -60,7 +57,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
                 gin_growth: 0,
                 estimated: false,
             }),
-            ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
+            ..facts.finding(Code::BloatedIndex, bytes, Unit::Bytes, what)
         });
     }
     if facts.server.has_toasters {
@@ -71,11 +68,8 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     if dropped.low >= facts.worth as f64 && dropped.low >= facts.bytes as f64 * DROPPED {
         let mut what = "values of dropped columns".to_owned();
         let command = vacuum_full(facts, &mut what);
-        out.push(Finding {
-            what,
-            command,
-            ..Finding::new(Code::DroppedColumn, &table, dropped, Unit::Bytes)
-        });
+        let finding = facts.finding(Code::DroppedColumn, dropped, Unit::Bytes, what);
+        out.push(Finding { command, ..finding });
     }
 }
 
@@ -88,19 +82,16 @@ fn dead(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     } else {
         ""
     };
+    let what = format!("{what}{}{then}", held(facts, file));
+    // where all are held back for long it would do nothing
+    let all_held = facts
+        .horizon
+        .as_ref()
+        .is_some_and(|holder| holder.is_lasting && deaths_held_by(file, holder) == HeldTuples::All);
     enough.then(|| Finding {
         object: Some(name.to_owned()),
-        what: format!("{what}{}{then}", held(facts, file)),
-        // where all are held back for long it would do nothing
-        command: match &facts.horizon {
-            Some(holder)
-                if holder.is_lasting && deaths_held_by(file, holder) == HeldTuples::All =>
-            {
-                String::new()
-            }
-            _ => facts.table.vacuum(),
-        },
-        ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
+        command: if all_held { String::new() } else { facts.table.vacuum() },
+        ..facts.finding(Code::DeadRows, file.dead_bytes, Unit::Bytes, what)
     })
 }
 
@@ -147,9 +138,8 @@ fn probable(facts: &Facts) -> Option<Finding> {
     };
     Some(Finding {
         object: Some("toast".to_owned()),
-        what,
         command,
-        ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
+        ..facts.finding(Code::FreeSpace, spare, Unit::Bytes, what)
     })
 }
 
@@ -199,9 +189,8 @@ fn spare(facts: &Facts, file: &FileFill, name: &str) -> Option<Finding> {
     let command = command.unwrap_or_else(|| vacuum_full(facts, &mut what));
     Some(Finding {
         object: Some(name.to_owned()),
-        what,
         command,
         compaction,
-        ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
+        ..facts.finding(Code::FreeSpace, spare, Unit::Bytes, what)
     })
 }

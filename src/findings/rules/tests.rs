@@ -10,8 +10,7 @@ use crate::usage::upkeep::{Threshold, ToastVacuum, Upkeep};
 use toast_format::fill::deaths::Deaths;
 use toast_format::fill::meter::FileFill;
 use toast_format::fill::moves::Expected;
-use toast_format::model::estimate::BlocksRead;
-use toast_format::model::interval::{Interval, Range};
+use toast_format::model::{BlocksRead, Interval, Range};
 
 const SERVER: ServerFacts = ServerFacts {
     truncates: true,

@@ -1,12 +1,11 @@
 //! Costs of upkeep: dead chunks that wait for autovacuum, and old rows that are logged whole.
 
-use super::values::finding;
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
 use crate::usage::upkeep::{Threshold, ToastVacuum};
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// The dead chunks that are worth a report, as a fraction of all.
 const MANY: f64 = 0.1;
@@ -65,9 +64,8 @@ fn late_vacuum(facts: &Facts) -> Option<Finding> {
     );
     Some(Finding {
         object: Some("toast".to_owned()),
-        what,
         command: facts.table.alter(&format!("SET ({})", set.join(", "))),
-        ..Finding::new(Code::LateVacuum, &facts.table.shown(), saved, Unit::Bytes)
+        ..facts.finding(Code::LateVacuum, saved, Unit::Bytes, what)
     })
 }
 
@@ -116,12 +114,8 @@ fn full_identity(facts: &Facts) -> Option<Finding> {
          for REPLICA IDENTITY FULL; subscribers that need more of old rows than a key cannot do without it",
         each.estimate, identity.changed
     );
-    let action = format!("REPLICA IDENTITY {}", identity.instead);
-    Some(Finding {
-        what,
-        command: facts.table.alter(&action),
-        ..Finding::new(Code::FullIdentity, &facts.table.shown(), logged, Unit::Bytes)
-    })
+    let command = facts.table.alter(&format!("REPLICA IDENTITY {}", identity.instead));
+    Some(Finding { command, ..facts.finding(Code::FullIdentity, logged, Unit::Bytes, what) })
 }
 
 /// The fraction of the values stored anew that did not change, from which on it is reported.
@@ -141,5 +135,6 @@ fn rewritten(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
         part.estimate * 100.0
     );
     let command = facts.table.keep_unchanged(&column.name);
-    Some(finding(facts, column, Code::UnchangedValues, bytes, Unit::Bytes, &what, command))
+    let finding = facts.finding_of(column, Code::UnchangedValues, bytes, Unit::Bytes, what);
+    Some(Finding { command, ..finding })
 }

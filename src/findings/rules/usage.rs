@@ -1,7 +1,7 @@
 //! Costs that depend on use: methods of values that are mostly read or mostly written, and small keys of large
 //! documents.
 
-use super::values::{LEAST, finding};
+use super::values::LEAST;
 use crate::advise::extract::keys::key_word;
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
@@ -10,7 +10,6 @@ use crate::findings::look::{Count, Counted, RowFacts};
 use crate::usage::hot::{UsedKey, UsedKeys};
 use crate::usage::workload::Mostly;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
 
 /// Reports where lz4 would take less time for about the same size. Storage external would gain more at a price in
 /// bytes, which `advise-threshold` weighs.
@@ -31,8 +30,8 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 /// Whether pglz has compressed enough of the column's values.
 pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts, worth: u64) -> bool {
     let counted = look.columns.get(column.index);
-    let compresses = matches!(column.storage, Storage::Main | Storage::Extended);
-    compresses && counted.is_some_and(|counted| counted.of(Count::PglzRaw).low >= worth as f64)
+    column.storage.compresses()
+        && counted.is_some_and(|counted| counted.of(Count::PglzRaw).low >= worth as f64)
 }
 
 /// What statements show about the column, or the counters of the TOAST relation if most of its content belongs to the
@@ -49,22 +48,12 @@ fn usage(facts: &Facts, column: &ColumnFacts) -> Option<Mostly> {
 }
 
 fn by_lz4(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
-    let (code, ratio, unit, what) = match usage {
-        Mostly::Read(ratio) => (
-            Code::ReadMostly,
-            ratio,
-            Unit::ReadsPerWrite,
-            "compressed with pglz, which takes longer to decompress than lz4",
-        ),
-        Mostly::Written(ratio) => (
-            Code::WriteMostly,
-            ratio,
-            Unit::WritesPerRead,
-            "compressed with pglz, which takes longer to compress than lz4",
-        ),
+    let (code, ratio, unit, task) = match usage {
+        Mostly::Read(ratio) => (Code::ReadMostly, ratio, Unit::ReadsPerWrite, "decompress"),
+        Mostly::Written(ratio) => (Code::WriteMostly, ratio, Unit::WritesPerRead, "compress"),
     };
-    let command = facts.advise(column);
-    finding(facts, column, code, ratio, unit, what, command)
+    let what = format!("compressed with pglz, which takes longer to {task} than lz4");
+    facts.finding_of(column, code, ratio, unit, what)
 }
 
 /// The largest part of its document that a key has, and the part of the documents that has it.
@@ -96,7 +85,8 @@ fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     let what = said(&hot, *buffers);
     let names: Vec<String> = hot.iter().map(|key| key_word(&key.key)).collect();
     let command = facts.table.extract(&column.name, &names.join(","));
-    Some(finding(facts, column, Code::HotKeys, documents, Unit::Values, &what, command))
+    let finding = facts.finding_of(column, Code::HotKeys, documents, Unit::Values, what);
+    Some(Finding { command, ..finding })
 }
 
 /// `each read of key "state" (index by_state), 0.2 % of its document, visits 9 more buffers than a read of a column

@@ -5,8 +5,8 @@ use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, DamageFacts, Facts, ToasterFacts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
-use toast_format::disk::desc::Storage;
-use toast_format::model::interval::Interval;
+use toast_format::disk::Storage;
+use toast_format::model::Interval;
 
 /// The fraction of a column's bytes that is worth reporting.
 const TOLD: f64 = 0.05;
@@ -35,11 +35,9 @@ fn damage(facts: &Facts) -> Option<Finding> {
         return None;
     }
     let number = Interval::exact((missing_chunks + places) as f64);
-    Some(Finding {
-        what: seen.join("; "),
-        command: facts.table.check(),
-        ..Finding::new(Code::Damage, &facts.table.shown(), number, Unit::Places)
-    })
+    let command = facts.table.check();
+    let what = seen.join("; ");
+    Some(Finding { command, ..facts.finding(Code::Damage, number, Unit::Places, what) })
 }
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
@@ -81,23 +79,6 @@ fn is_worth(facts: &Facts, bytes: Interval) -> bool {
     bytes.low >= facts.worth as f64
 }
 
-pub(super) fn finding(
-    facts: &Facts,
-    column: &ColumnFacts,
-    code: Code,
-    value: Interval,
-    unit: Unit,
-    what: &str,
-    command: String,
-) -> Finding {
-    Finding {
-        column: Some(column.name.clone()),
-        what: what.to_owned(),
-        command,
-        ..Finding::new(code, &facts.table.shown(), value, unit)
-    }
-}
-
 fn older(
     facts: &Facts,
     column: &ColumnFacts,
@@ -107,15 +88,12 @@ fn older(
     if !is_worth(facts, bytes) || values.low < 1.0 || facts.needs_its_compression(column) {
         return None;
     }
-    let how = match column.storage {
-        Storage::Extended | Storage::Main => {
-            format!("{}, {}", column.storage.name(), column.method.name())
-        }
-        storage => storage.name().to_owned(),
-    };
+    let mut how = column.storage.name().to_owned();
+    if column.storage.compresses() {
+        how.push_str(&format!(", {}", column.method.name()));
+    }
     let what = format!("not stored according to the column's settings ({how})");
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
+    Some(facts.finding_of(column, Code::OlderSetting, bytes, Unit::Bytes, what))
 }
 
 /// Values that the default toaster has stored before another one was set for the column.
@@ -128,12 +106,13 @@ fn by_default_toaster(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     let what = format!("not stored by the column's toaster ({name})");
     let how = format!("--toaster {}", shell_quoted(name));
     let command = facts.table.retoast(&column.name, &how);
-    Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
+    let finding = facts.finding_of(column, Code::OlderSetting, bytes, Unit::Bytes, what);
+    Some(Finding { command, ..finding })
 }
 
 /// Values that the column would compress if they were written now.
 fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    if !matches!(column.storage, Storage::Extended | Storage::Main) {
+    if !column.storage.compresses() {
         return None;
     }
     let part = column.contents.compressible?;
@@ -151,8 +130,7 @@ fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Opti
         return None;
     }
     let what = "in already compressed formats";
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::Precompressed, bytes, Unit::Bytes, what, command))
+    Some(facts.finding_of(column, Code::Precompressed, bytes, Unit::Bytes, what))
 }
 
 /// Values of a column that does not compress. If some are compressed, a policy has chosen which ones.
@@ -173,8 +151,7 @@ pub(super) fn uncompressed(
         return None;
     }
     let what = "would be saved by compression";
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::NoCompression, bytes, Unit::Bytes, what, command))
+    Some(facts.finding_of(column, Code::NoCompression, bytes, Unit::Bytes, what))
 }
 
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
@@ -186,9 +163,8 @@ fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
     if facts.needs_its_compression(column) {
         return None;
     }
-    let command = facts.advise(column);
     let what = "compressed, but hardly smaller";
-    Some(finding(facts, column, Code::IdleCompression, idle, Unit::Bytes, what, command))
+    Some(facts.finding_of(column, Code::IdleCompression, idle, Unit::Bytes, what))
 }
 
 fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
@@ -203,8 +179,7 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
         return None;
     }
     let what = "out of line, but would now be stored in the row";
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
+    Some(facts.finding_of(column, Code::FitsTheRow, bytes, Unit::Bytes, what))
 }
 
 fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
@@ -213,8 +188,7 @@ fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
         return None;
     }
     let what = "kept in long rows by storage main";
-    let command = facts.advise(column);
-    Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
+    Some(facts.finding_of(column, Code::WideHeap, bytes, Unit::Bytes, what))
 }
 
 /// Whether values that storage main keeps in long rows take much of the heap, once it has grown by `more` bytes.
@@ -231,5 +205,6 @@ fn plain(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findi
     let most = facts.page.toast_tuple_target_main();
     let what = format!("over 3/4 of the {most} bytes that a row can have, with storage plain");
     let command = facts.table.alter_column(&column.name, "SET STORAGE EXTENDED");
-    Some(finding(facts, column, Code::PlainLimit, rows, Unit::Rows, &what, command))
+    let finding = facts.finding_of(column, Code::PlainLimit, rows, Unit::Rows, what);
+    Some(Finding { command, ..finding })
 }

@@ -1,11 +1,13 @@
 //! Named figures of an overview, and conditions about them that raise an alarm (pure).
 
+use strum::VariantArray;
+
 use super::TableFigures;
 use super::rank::Ranking;
 use crate::findings::code::Severity;
 use crate::findings::facts::VALUE_IDS;
 use crate::inspect::compare::RunComparison;
-use toast_format::model::interval::Interval;
+use toast_format::model::Interval;
 
 /// What a figure is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub(crate) enum Unit {
 }
 
 /// A figure of all selected tables. Its name never changes its meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 #[allow(missing_docs, reason = "the table below says what each means")]
 pub(crate) enum Figure {
     Size,
@@ -37,7 +39,7 @@ pub(crate) enum Figure {
 }
 
 /// How many figures there are.
-const FIGURES: usize = 14;
+const FIGURES: usize = Figure::VARIANTS.len();
 
 /// Each figure's name with what it means, in the order of [`Figure`].
 pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
@@ -58,25 +60,8 @@ pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
 ];
 
 impl Figure {
-    const ALL: [Figure; FIGURES] = [
-        Figure::Size,
-        Figure::ToastSize,
-        Figure::IndexSize,
-        Figure::LargestTable,
-        Figure::FreeSpace,
-        Figure::FreeRatio,
-        Figure::DeadRows,
-        Figure::ValueIdRatio,
-        Figure::Findings,
-        Figure::Tables,
-        Figure::TablesNotRead,
-        Figure::Problems,
-        Figure::NewFindings,
-        Figure::Growth,
-    ];
-
     pub(crate) fn all() -> impl Iterator<Item = Figure> {
-        Figure::ALL.into_iter()
+        Figure::VARIANTS.iter().copied()
     }
 
     /// Whether it is known only of a run that is compared with an earlier one.
@@ -375,7 +360,6 @@ mod tests {
             assert_eq!(name.ends_with("_ratio"), figure.unit() == Unit::Ratio, "{name}");
             assert!(meaning.ends_with('.'), "{name}");
         }
-        assert_eq!(FIGURES, Figure::Growth as usize + 1);
     }
 
     #[test]

@@ -30,9 +30,9 @@ use crate::server::about::Compression;
 use crate::server::citus::ShardLine;
 use crate::server::listing::Root;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
-use toast_format::model::interval::{Amount, Interval};
-use toast_format::model::stored::Form;
+use toast_format::disk::Storage;
+use toast_format::model::interval::Amount;
+use toast_format::model::{Form, Interval};
 
 /// The overhead of a chunk: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header (4), the line
 /// pointer (4), and what aligns it, half of 8.

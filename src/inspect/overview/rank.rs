@@ -18,8 +18,9 @@ use crate::findings::whole::{self, TablePart};
 use crate::inspect::result::Source;
 use crate::server::citus::ShardLine;
 use toast_format::codec::Method;
-use toast_format::disk::desc::Storage;
-use toast_format::model::interval::{Amount, Interval};
+use toast_format::disk::Storage;
+use toast_format::model::Interval;
+use toast_format::model::interval::Amount;
 use toast_format::model::sql::without_public;
 
 /// What tables and columns are ranked by.
@@ -720,7 +721,7 @@ mod tests {
     use crate::inspect::overview::FormLine;
     use crate::inspect::result::RelationRead;
     use crate::server::catalog::RelationName;
-    use toast_format::model::stored::Form;
+    use toast_format::model::Form;
 
     fn column(relation: &str, column: &str, stored: Amount, raw: Option<u64>) -> ColumnLine {
         ColumnLine {

@@ -23,7 +23,7 @@ use toast_format::disk::BlockNumber;
 use toast_format::heap::blocks::BlockSums;
 use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::Scan;
-use toast_format::model::estimate::BlocksRead;
+use toast_format::model::BlocksRead;
 
 /// The seed of samples that were not requested, to which each relation adds its OID.
 const SEED: u64 = 1;

@@ -97,7 +97,7 @@ impl Progress {
             converted,
             is_unfit: false,
             index_refusal: None,
-            found_runs: SpreadBlocks::new(RUNS),
+            found_runs: SpreadBlocks::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::server::{Connection, LiveError, Moment, Pageinspect, Server, snapshot
 use crate::value::reading::CustomDatum;
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
+use toast_format::heap::sample::KEPT;
 use toast_format::judge::policy::Seen;
 use toast_format::judge::stock::CompressedSize;
 use toast_format::model::stored::FunctionAnswer;
@@ -236,7 +237,7 @@ impl LongRows {
 }
 
 /// The number of runs of pages in the sample on which a forecast is based.
-pub(super) const RUNS: usize = 64;
+pub(super) const RUNS: usize = KEPT;
 /// The number of consecutive pages that are read together. They count as one draw of the sample, because neighbours
 /// resemble each other.
 pub(super) const RUN: u32 = 4;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use derive_more::AddAssign;
+
 use crate::codec::Method;
 use crate::heap::stats::{FormSums, RelationStats, TupleCounts};
 use crate::model::Form;
@@ -11,7 +13,7 @@ use crate::model::estimate::PowerSums;
 pub type FormKey = (Form, Option<Method>);
 
 /// Values of one form, or of all that are not NULL.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, AddAssign)]
 pub struct ValueBlocks {
     /// The number of values.
     pub values: PowerSums,
@@ -32,14 +34,6 @@ impl ValueBlocks {
         self.stored_bytes.add(sums.stored_bytes);
         self.pointer_bytes.add(sums.pointer_bytes);
         self.chunks.add(sums.chunks);
-    }
-
-    fn merge(&mut self, other: &ValueBlocks) {
-        self.values.merge(&other.values);
-        self.raw_bytes.merge(&other.raw_bytes);
-        self.stored_bytes.merge(&other.stored_bytes);
-        self.pointer_bytes.merge(&other.pointer_bytes);
-        self.chunks.merge(&other.chunks);
     }
 }
 
@@ -94,11 +88,11 @@ impl ColumnBlocks {
 
     fn merge(&mut self, other: &ColumnBlocks) {
         for (key, blocks) in &other.forms {
-            self.forms.entry(*key).or_default().merge(blocks);
+            *self.forms.entry(*key).or_default() += *blocks;
         }
-        self.all.merge(&other.all);
+        self.all += other.all;
         self.raw_by_stored = self.raw_by_stored.saturating_add(other.raw_by_stored);
-        self.own_bytes.merge(&other.own_bytes);
+        self.own_bytes += other.own_bytes;
     }
 }
 
@@ -155,12 +149,12 @@ impl BlockSums {
     /// Adds the sums of other blocks of the same relation.
     pub fn merge(&mut self, other: &BlockSums) {
         self.blocks += other.blocks;
-        self.live.merge(&other.live);
-        self.dead.merge(&other.dead);
-        self.unknown.merge(&other.unknown);
-        self.free_bytes.merge(&other.free_bytes);
-        self.out_of_line.merge(&other.out_of_line);
-        self.chunks.merge(&other.chunks);
+        self.live += other.live;
+        self.dead += other.dead;
+        self.unknown += other.unknown;
+        self.free_bytes += other.free_bytes;
+        self.out_of_line += other.out_of_line;
+        self.chunks += other.chunks;
         for (ours, theirs) in self.columns.iter_mut().zip(&other.columns) {
             ours.merge(theirs);
         }

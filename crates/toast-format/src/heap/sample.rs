@@ -189,47 +189,69 @@ impl Iterator for Sample {
     }
 }
 
-/// Blocks spread evenly over those that were added: at least the wanted number, and less than twice that.
+/// The least number of items that are kept of an [`EvenSample`], once there are as many.
+pub const KEPT: usize = 64;
+
+/// A sample, spread evenly over all items that were offered: fewer than twice [`KEPT`].
 #[derive(Debug, Clone)]
+pub struct EvenSample<T> {
+    offered: u64,
+    stride: u64,
+    kept: Vec<T>,
+}
+
+impl<T> Default for EvenSample<T> {
+    fn default() -> EvenSample<T> {
+        EvenSample { offered: 0, stride: 1, kept: Vec::new() }
+    }
+}
+
+impl<T> EvenSample<T> {
+    /// Offers an item.
+    pub fn offer(&mut self, item: T) {
+        self.offer_with(|| item);
+    }
+
+    /// Offers an item that is made only if it is kept.
+    pub fn offer_with(&mut self, item: impl FnOnce() -> T) {
+        if self.offered.is_multiple_of(self.stride) {
+            self.kept.push(item());
+            if self.kept.len() >= KEPT * 2 {
+                let mut odd = true;
+                self.kept.retain(|_| {
+                    odd = !odd;
+                    !odd
+                });
+                self.stride *= 2;
+            }
+        }
+        self.offered += 1;
+    }
+
+    /// The items that are kept, in order.
+    pub fn kept(&self) -> &[T] {
+        &self.kept
+    }
+}
+
+/// An even sample of blocks.
+#[derive(Debug, Clone, Default)]
 pub struct SpreadBlocks {
-    /// Half of the maximum number.
-    wanted: usize,
-    blocks: Vec<u32>,
-    /// One of 2^thinned blocks is kept.
-    thinned: u32,
-    seen: u64,
+    sample: EvenSample<u32>,
     last: Option<u32>,
 }
 
 impl SpreadBlocks {
-    /// For at least this many blocks, if as many are added.
-    pub fn new(wanted: usize) -> SpreadBlocks {
-        SpreadBlocks { wanted: wanted.max(1), blocks: Vec::new(), thinned: 0, seen: 0, last: None }
-    }
-
     /// Adds a block, if it is not the last one.
     pub fn add(&mut self, block: u32) {
-        if self.last.replace(block) == Some(block) {
-            return;
-        }
-        let is_due = self.seen.is_multiple_of(1 << self.thinned);
-        self.seen += 1;
-        if is_due {
-            self.blocks.push(block);
-        }
-        if self.blocks.len() >= 2 * self.wanted {
-            let mut number = 0;
-            self.blocks.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.thinned += 1;
+        if self.last.replace(block) != Some(block) {
+            self.sample.offer(block);
         }
     }
 
     /// The blocks, in order.
     pub fn blocks(&self) -> &[u32] {
-        &self.blocks
+        self.sample.kept()
     }
 }
 
@@ -312,11 +334,23 @@ mod tests {
     }
 
     #[test]
+    fn an_even_sample_is_bounded() {
+        for offered in [1u64, 64, 127, 128, 129, 1000, 100_000] {
+            let mut sample = EvenSample::default();
+            (0..offered).for_each(|item| sample.offer(item));
+            let kept = sample.kept();
+            assert!(kept.len() < 2 * KEPT && kept.len() as u64 >= offered.min(KEPT as u64));
+            let steps: Vec<u64> = kept.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert!(steps.iter().all(|step| *step == sample.stride), "{offered}: {steps:?}");
+        }
+    }
+
+    #[test]
     fn blocks_are_spread_and_each_is_there_once() {
-        let mut few = SpreadBlocks::new(64);
+        let mut few = SpreadBlocks::default();
         [3, 3, 3, 8, 8].into_iter().for_each(|block| few.add(block));
         assert_eq!(few.blocks(), [3, 8]);
-        let mut many = SpreadBlocks::new(64);
+        let mut many = SpreadBlocks::default();
         (0..100_000).for_each(|block| many.add(block));
         let blocks = many.blocks();
         assert!((64..128).contains(&blocks.len()), "{}", blocks.len());

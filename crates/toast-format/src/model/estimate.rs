@@ -6,6 +6,8 @@
 //! residuals between blocks (or clusters of them), with the correction for finite populations. The quantile is
 //! Student's, shifted by the skewness of the residuals (Johnson).
 
+use std::ops::AddAssign;
+
 use super::interval::Interval;
 
 /// Student's 97.5 % quantile.
@@ -125,13 +127,6 @@ impl PowerSums {
         self.cubes = self.cubes.saturating_add(square.saturating_mul(amount));
     }
 
-    /// Adds the sums over other blocks.
-    pub fn merge(&mut self, other: &PowerSums) {
-        self.sum = self.sum.saturating_add(other.sum);
-        self.squares = self.squares.saturating_add(other.squares);
-        self.cubes = self.cubes.saturating_add(other.cubes);
-    }
-
     /// Whether the amount is zero in all blocks.
     pub fn is_zero(&self) -> bool {
         self.sum == 0
@@ -194,6 +189,15 @@ impl PowerSums {
     }
 }
 
+impl AddAssign for PowerSums {
+    /// Adds the sums over other blocks.
+    fn add_assign(&mut self, other: PowerSums) {
+        self.sum = self.sum.saturating_add(other.sum);
+        self.squares = self.squares.saturating_add(other.squares);
+        self.cubes = self.cubes.saturating_add(other.cubes);
+    }
+}
+
 /// A sum over blocks, of which one is being read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
@@ -222,7 +226,7 @@ impl Tally {
 
     /// Adds blocks read by another worker.
     pub(crate) fn merge(&mut self, other: &Tally) {
-        self.sums.merge(&other.sums);
+        self.sums += other.sums;
     }
 
     /// The total over all blocks of the relation.
