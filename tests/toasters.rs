@@ -104,7 +104,7 @@ impl Capture {
             return None;
         }
         let file = RelationFile::open(&path, PAGE).unwrap();
-        let store = ToastFile::open(file, PAGE, id_type(&path, PAGE), fates).unwrap();
+        let store = ToastFile::open(file, id_type(&path, PAGE), fates).unwrap();
         assert_eq!(store.problems().kept(), &[], "{}", self.name);
         Some(store)
     }

@@ -15,6 +15,7 @@ use super::salvage_dir::SalvageDir;
 use super::subject::{Depth, PageOwner, Subject, XidLimits};
 use super::value::Toast;
 use super::visibility_map::{LostBlocks, VisibilityMap, map_of_file};
+use crate::offline::control::{Checksums, ControlFile};
 use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
 use toast_format::disk::type_kind::Types;
@@ -47,7 +48,8 @@ pub fn relation_file(
     let name = target.heap.display().to_string();
     let types = Types::default();
     // the map of a server that was not shut down may be ahead of the table
-    let map = if target.needs_recovery() { VisibilityMap::default() } else { map_of_file(target)? };
+    let control = target.control();
+    let map = if control.needs_recovery { VisibilityMap::default() } else { map_of_file(target)? };
     let subject = Subject {
         source: &name,
         pages: PageOwner::Table,
@@ -55,7 +57,7 @@ pub fn relation_file(
         page_size: target.page_size,
         flavor: target.flavor,
         toast: toast_relation(target)?,
-        xids: target.ids().map(|ids| XidLimits {
+        xids: control.ids.map(|ids| XidLimits {
             frozen: ids.oldest_xid,
             multi: ids.oldest_multi,
             oldest: ["oldestXID", "oldestMultiXid"],
@@ -64,9 +66,9 @@ pub fn relation_file(
             next_multi: Some(ids.next_multi),
         }),
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
-        wal_end: target.wal_end(),
+        wal_end: control.ids.and(control.checkpoint),
         map: Some(&map),
-        is_newer: target.is_of_newer_server(),
+        is_newer: control.is_newer,
         ignores_hoff: false,
         checksums: target.verifies_checksums(),
         depth: options.depth,
@@ -74,7 +76,7 @@ pub fn relation_file(
     };
     let mut run = RelationRun::new(&name, options.depth, salvage, tell);
     let awaits_wal = target.awaits_wal();
-    note_state(target, awaits_wal.is_some(), &mut run.checked);
+    note_state(target, &control, awaits_wal.is_some(), &mut run.checked);
     run.unjudged = awaits_wal.map(|_| 0);
     check_heap_and_chunks(target, &subject, options.threads, progress, &mut run)?;
     if let Some(first) = run.rows.without_pointers.iter().min().copied() {
@@ -92,37 +94,38 @@ pub fn relation_file(
     }
     if checked.looked.undecided > 0 {
         let rows = checked.looked.undecided;
-        checked.note(format!(
+        checked.leave_out(format!(
             "of {rows} rows neither a hint bit nor pg_xact says whether they are live: chunks that \
              they miss are not reported{}",
             give_xact(target)
         ));
-        checked.is_incomplete = true;
     }
     if target.toast.is_none() && checked.looked.values > 0 {
-        checked.note("values out of line were not checked: give --toast-file");
-        checked.is_incomplete = true;
+        checked.leave_out("values out of line were not checked: give --toast-file");
     }
     Ok(checked)
 }
 
 /// Notes what the state of the cluster keeps from being checked.
-fn note_state(target: &FileTarget<'_>, awaits_wal: bool, checked: &mut Checked) {
+fn note_state(
+    target: &FileTarget<'_>,
+    control: &ControlFile,
+    awaits_wal: bool,
+    checked: &mut Checked,
+) {
     if let Some(unverified) = target.checksums_unverified() {
-        checked.note(format!("{unverified}; give --checksums or --ignore-checksums"));
-        checked.is_incomplete = true;
+        checked.leave_out(format!("{unverified}; give --checksums or --ignore-checksums"));
     }
-    if target.may_have_checksums() {
+    if target.checksums.is_none() && control.checksums == Checksums::NoControlFile {
         checked.note(
             "page checksums were not verified: no global/pg_control is above the file; --checksums verifies them",
         );
     }
-    if target.needs_recovery() && !awaits_wal {
-        checked.note(
+    if control.needs_recovery && !awaits_wal {
+        checked.leave_out(
             "the server runs, or was not shut down (pg_control): changes that are only in its memory or WAL are not in \
              the files",
         );
-        checked.is_incomplete = true;
     }
 }
 
@@ -235,7 +238,6 @@ fn learn(
     let Some(path) = target.toast else { return Ok(index) };
     let name = path.display().to_string();
     let mut file = RelationFile::open(path, target.page_size)?;
-    let mut page = vec![0; target.page_size.bytes()];
     let desc = TupleDesc::toast_relation(target.desc.id_type);
     let toast = Subject {
         source: &name,
@@ -245,12 +247,12 @@ fn learn(
         map: None,
         ..*heap
     };
-    let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+    let blocks = file.blocks();
     progress.begin(&name, u64::from(blocks));
     for block in (0..blocks).map(BlockNumber) {
-        match file.read(block, &mut page) {
-            Ok(true) => index.learn(&toast, block, &page, &target.xact),
-            Ok(false) => break,
+        match file.read(block) {
+            Ok(Some(page)) => index.learn(&toast, block, page, &target.xact),
+            Ok(None) => break,
             Err(error) => {
                 index.lose(block);
                 out.tell(unreadable(&name, block, &error.to_string()))?;
@@ -263,8 +265,8 @@ fn learn(
     out.tell_all(truncated_blocks(&name, &file))?;
     index.sort();
     if index.is_full() {
-        out.checked.note(format!("{name} has more chunks than can be checked without its index"));
-        out.checked.is_incomplete = true;
+        out.checked
+            .leave_out(format!("{name} has more chunks than can be checked without its index"));
     }
     Ok(index)
 }

@@ -37,7 +37,6 @@ pub(super) struct FileEvidence<'a> {
     toast_desc: TupleDesc,
     heap: RelationFile,
     toast: Option<RelationFile>,
-    page: Vec<u8>,
 }
 
 impl<'a> FileEvidence<'a> {
@@ -54,7 +53,6 @@ impl<'a> FileEvidence<'a> {
             toast_desc: TupleDesc::toast_relation(target.desc.id_type),
             heap: RelationFile::open(target.heap, size)?,
             toast: target.toast.map(|path| RelationFile::open(path, size)).transpose()?,
-            page: vec![0; size.bytes()],
         })
     }
 
@@ -92,8 +90,8 @@ impl<'a> FileEvidence<'a> {
             }
         };
         for block in blocks {
-            if matches!(file.read(block, &mut self.page), Ok(true)) {
-                take(&SeenPage { subject: &subject, block, bytes: &self.page, visible });
+            if let Ok(Some(bytes)) = file.read(block) {
+                take(&SeenPage { subject: &subject, block, bytes, visible });
             }
         }
     }
@@ -109,7 +107,7 @@ impl<'a> Evidence for FileEvidence<'a> {
         take: impl FnMut(&SeenPage<'_, Option<&'a PgXact>>),
     ) -> Result<Vec<BlockNumber>, CheckError> {
         let file = if which == Which::Heap { Some(&self.heap) } else { self.toast.as_ref() };
-        let end = file.map_or(0, |file| u32::try_from(file.blocks()).unwrap_or(u32::MAX));
+        let end = file.map_or(0, RelationFile::blocks);
         let blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
         let lost = if which == Which::Heap { &[] } else { self.chunks.lost() };
         let (refused, blocks): (Vec<BlockNumber>, Vec<BlockNumber>) =

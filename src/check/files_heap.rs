@@ -14,7 +14,7 @@ use super::finding::{CheckError, Finding};
 use super::relation_run::RelationRun;
 use super::subject::{External, Subject};
 use super::value::{ChunkSeen, check_chunks};
-use crate::offline::file::{FileError, RelationFile};
+use crate::offline::file::RelationFile;
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
@@ -27,8 +27,6 @@ use toast_format::model::toaster::chunks::{ChunkStore, StoreError};
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
-/// Pages of the TOAST relation that each thread keeps.
-const PAGES: usize = 8;
 
 /// The heap's blocks, which threads take range by range.
 pub(super) struct HeapScan<'s, 't> {
@@ -49,10 +47,9 @@ impl HeapScan<'_, '_> {
     ) -> Result<(), CheckError> {
         let name = self.subject.source;
         let mut file = RelationFile::open(self.target.heap, self.target.page_size)?;
-        let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-        let mut page = vec![0; self.target.page_size.bytes()];
-        if file.read(BlockNumber(0), &mut page)? {
-            check_page_size(&page, name)?;
+        let blocks = file.blocks();
+        if let Some(page) = file.read(BlockNumber(0))? {
+            check_page_size(page, name)?;
         }
         out.tell_lost(truncated_blocks(name, &file))?;
         progress.begin(name, u64::from(blocks));
@@ -139,7 +136,6 @@ struct RangeResult {
 struct RangeWorker<'w, 's, 't> {
     scan: &'w HeapScan<'s, 't>,
     heap: RelationFile,
-    page: Vec<u8>,
     toast: Option<Mutex<IndexedToast<'w>>>,
     chunks: Vec<ChunkSeen>,
 }
@@ -150,7 +146,6 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
         Ok(RangeWorker {
             scan,
             heap: RelationFile::open(scan.target.heap, size)?,
-            page: vec![0; size.bytes()],
             toast: IndexedToast::open(scan)?.map(Mutex::new),
             chunks: Vec::new(),
         })
@@ -166,9 +161,9 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
         let mut collector = Collector::new(subject, Some(customs));
         let count = blocks.len() as u64;
         for block in blocks.map(BlockNumber) {
-            match self.heap.read(block, &mut self.page) {
-                Ok(true) => subject.check_page(block, &self.page, &target.xact, &mut collector),
-                Ok(false) => {}
+            match self.heap.read(block) {
+                Ok(Some(page)) => subject.check_page(block, page, &target.xact, &mut collector),
+                Ok(None) => {}
                 Err(error) => {
                     let finding = unreadable(subject.source, block, &error.to_string());
                     collector.blocks.findings.push(finding);
@@ -199,18 +194,16 @@ pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding
 
 /// Findings for blocks that the file should have.
 pub(super) fn truncated_blocks(name: &str, file: &RelationFile) -> Vec<Finding> {
-    let blocks = file.truncated_blocks().into_iter();
+    let blocks = file.truncated().into_iter();
     blocks.map(|(block, error)| unreadable(name, block, &error.to_string())).collect()
 }
 
-/// The TOAST relation's file, read by the check's own index. The last few pages are kept.
+/// The TOAST relation's file, read by the check's own index.
 struct IndexedToast<'i> {
     index: &'i ChunkIndex,
     file: RelationFile,
     id_type: ValueIdType,
     xact: Option<&'i PgXact>,
-    pages: Vec<(BlockNumber, Vec<u8>)>,
-    page_bytes: usize,
 }
 
 impl<'i> IndexedToast<'i> {
@@ -223,30 +216,7 @@ impl<'i> IndexedToast<'i> {
             file: RelationFile::open(path, target.page_size)?,
             id_type: target.desc.id_type,
             xact: target.xact,
-            pages: Vec::new(),
-            page_bytes: target.page_size.bytes(),
         }))
-    }
-
-    /// `None` behind the file's end.
-    fn page(&mut self, block: BlockNumber) -> Result<Option<&[u8]>, FileError> {
-        let kept = self.pages.iter().rposition(|(own, _)| *own == block);
-        let at = match kept {
-            Some(at) => at,
-            None => {
-                let mut page = if self.pages.len() < PAGES {
-                    vec![0; self.page_bytes]
-                } else {
-                    self.pages.remove(0).1
-                };
-                if !self.file.read(block, &mut page)? {
-                    return Ok(None);
-                }
-                self.pages.push((block, page));
-                self.pages.len() - 1
-            }
-        };
-        Ok(self.pages.get(at).map(|(_, page)| page.as_slice()))
     }
 
     /// Checks a value by its chunks; `chunks` is room for them.
@@ -269,7 +239,7 @@ impl<'i> IndexedToast<'i> {
         let id_type = self.id_type;
         let mut joined = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
         for ChunkSeen { tid, .. } in chunks {
-            let page = self.page(tid.block).ok().flatten();
+            let page = self.file.read(tid.block).ok().flatten();
             if !page.is_some_and(|page| append_chunk(page, *tid, id_type, &mut joined)) {
                 return Err(*tid);
             }
@@ -291,7 +261,7 @@ impl ChunkStore for IndexedToast<'_> {
 
     fn chunk_at(&mut self, _: Oid, tid: ItemPointer) -> Result<Option<StoredChunk>, StoreError> {
         let IndexedToast { id_type, xact, .. } = *self;
-        let page = self.page(tid.block).map_err(|error| StoreError(error.to_string()))?;
+        let page = self.file.read(tid.block).map_err(|error| StoreError(error.to_string()))?;
         let Some(page) = page else { return Ok(None) };
         chunk_on_page(page, tid, id_type, &xact)
     }

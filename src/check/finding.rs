@@ -265,11 +265,10 @@ impl Checked {
     /// Notes what is to be said of values that are not damaged.
     pub(super) fn remark(&mut self, remarks: &Remarks) {
         if let Some((count, values, were, first)) = remarks.unknown.words() {
-            self.note(format!(
+            self.leave_out(format!(
                 "{count} {values} of unknown toasters, pointers or compression methods {were} not checked; the \
                  first is at {first}"
             ));
-            self.is_incomplete = true;
         }
         if let Some((count, values, were, first)) = remarks.stale.words() {
             self.note(format!(
@@ -306,8 +305,7 @@ impl Checked {
 
     /// Notes that it is not known of some values whether a row refers to them. `values` names them.
     pub(super) fn orphans_unknown(&mut self, values: &str, why: &str) {
-        self.note(format!("cannot tell whether rows refer to {values}: {why}"));
-        self.is_incomplete = true;
+        self.leave_out(format!("cannot tell whether rows refer to {values}: {why}"));
     }
 }
 

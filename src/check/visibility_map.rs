@@ -124,11 +124,9 @@ pub(super) fn map_of_file(target: &FileTarget<'_>) -> Result<VisibilityMap, File
     }
     let mut file = RelationFile::open_fork(&path, target.page_size)?;
     let mut map = VisibilityMap::new(target.page_size);
-    let mut page = vec![0; target.page_size.bytes()];
-    let pages = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-    for number in 0..pages {
-        if file.read(BlockNumber(number), &mut page)? {
-            map.enter(number, &page);
+    for number in 0..file.blocks() {
+        if let Some(page) = file.read(BlockNumber(number))? {
+            map.enter(number, page);
         }
     }
     Ok(map)
@@ -142,7 +140,7 @@ impl VisibilityMap {
         zeros: &[BlockNumber],
     ) -> Result<LostBlocks, FileError> {
         let heap = RelationFile::open(target.heap, target.page_size)?;
-        Ok(self.lost(zeros, u32::try_from(heap.blocks()).unwrap_or(u32::MAX)))
+        Ok(self.lost(zeros, heap.blocks()))
     }
 }
 

@@ -64,7 +64,7 @@ pub fn relation_file(
     let model = file_findings::model(target.desc, page_size);
     let sampling = if target.toast.is_none() { target.sampling } else { None };
     let heap = FileScan::open(target, target.heap, sampling)?;
-    let blocks = heap.file.blocks();
+    let blocks = u64::from(heap.file.blocks());
     // rows of values come without findings
     let look =
         rows.is_none().then(|| heap.spread(HeapPages::new(target.desc, target.flavor, &model)));
@@ -173,7 +173,7 @@ impl ToastScan {
         progress: &dyn Progress,
     ) -> Result<ToastScan, InspectError> {
         let file = FileScan::open(target, path, None)?;
-        let blocks = file.file.blocks();
+        let blocks = u64::from(file.file.blocks());
         let desc = TupleDesc::toast_relation(target.desc.id_type);
         let scan = Scan::new(scanned(target, path, &desc), ());
         let meter = file.spread(FileMeter::sample(Kind::Chunks, target.page_size, 100));
@@ -223,7 +223,7 @@ impl<'t> FileScan<'t> {
         sampling: Option<Sampling>,
     ) -> Result<FileScan<'t>, FileError> {
         let file = RelationFile::open(path, target.page_size)?;
-        let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+        let total = file.blocks();
         let sample = sampling.map_or_else(|| Sample::whole(total), |sampling| sampling.draw(total));
         Ok(FileScan { target, file, sample })
     }
@@ -273,7 +273,7 @@ pub(super) fn store<'t>(
 ) -> Result<Store<'t>, InspectError> {
     let Some(path) = target.toast else { return Ok(None) };
     let file = RelationFile::open(path, target.page_size)?;
-    match ToastFile::open(file, target.page_size, target.desc.id_type, target.xact) {
+    match ToastFile::open(file, target.desc.id_type, target.xact) {
         Ok(store) => Ok(Some(store)),
         Err(error) => {
             let place = Place::new(path.display().to_string());
@@ -312,17 +312,16 @@ pub fn value(
     let mut problems = Problems::default();
     let mut store = store(target, &mut problems)?;
     let mut file = RelationFile::open(target.heap, target.page_size)?;
-    let mut page = vec![0; target.page_size.bytes()];
-    if !file.read(ctid.block, &mut page)? {
+    let Some(page) = file.read(ctid.block)? else {
         return Err(missing(format!("there is no block {}", ctid.block)));
-    }
+    };
     let FileTarget { desc, flavor, .. } = *target;
     let wanted = DatumPlace { relation: &relation, desc, flavor, column, ctid };
     let found =
-        anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
+        anatomy::on_page(page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
     let mut anatomy = found.map_err(missing)?;
     if target.verifies_checksums()
-        && let Some(wrong) = wrong_checksum(ctid.block, &page)
+        && let Some(wrong) = wrong_checksum(ctid.block, page)
     {
         let place = Place { block: Some(ctid.block), ..Place::new(relation.as_str()) };
         anatomy.problems.push(format!("{place}: {wrong}"));

@@ -40,7 +40,7 @@ pub fn relation_file(
     let mut unread = None;
     if let Some(path) = target.toast {
         let file = RelationFile::open(path, page)?;
-        match ToastFile::open(file, page, target.desc.id_type, target.xact) {
+        match ToastFile::open(file, target.desc.id_type, target.xact) {
             Ok(toast) => store = Some(toast),
             Err(error) => {
                 let place = Place::new(path.display().to_string());
@@ -50,8 +50,7 @@ pub fn relation_file(
     }
     let chunks = store.as_ref().map_or(0, |toast| toast.values().map(|value| value.live).sum());
     let levels = ToastIndex::new(page, chunks).levels;
-    let total = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
-    let plan = SamplePlan::new(sample, seed, total, page.bytes() as f64);
+    let plan = SamplePlan::new(sample, seed, heap.blocks(), page.bytes() as f64);
     let named = chosen.into_iter();
     let named =
         named.filter_map(|(at, language)| Some((target.desc.attributes.get(at)?, language)));
@@ -73,23 +72,22 @@ pub fn relation_file(
         .add_some(unverified.map(|message| Problem { place: Place::new(name.as_str()), message }));
     progress.begin(&name, u64::from(plan.sample.chosen()));
     let started = Instant::now();
-    let mut bytes = vec![0; page.bytes()];
     for block in plan.blocks() {
         if plan.limit(&gathering.done).is_some() {
             break;
         }
         let place = || Place { block: Some(block), ..Place::new(name.as_str()) };
-        match heap.read(block, &mut bytes) {
-            Ok(true) => {
+        match heap.read(block) {
+            Ok(Some(bytes)) => {
                 if gathering.done.blocks == 0 {
-                    check_page_size(&bytes, &name)?;
+                    check_page_size(bytes, &name)?;
                 }
-                let wrong = checksums.then(|| wrong_checksum(block, &bytes)).flatten();
+                let wrong = checksums.then(|| wrong_checksum(block, bytes)).flatten();
                 let problem =
                     wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() });
                 gathering.problems.add_some(problem);
                 let problems = &mut gathering.problems;
-                let found = layout.documents(block, &bytes, &target.xact, problems);
+                let found = layout.documents(block, bytes, &target.xact, problems);
                 for document in &found {
                     if gathering.takes(document.ctid) {
                         gathering.stored(document, &mut store, &toasters);
@@ -97,18 +95,18 @@ pub fn relation_file(
                 }
                 gathering.end_block(found.iter().map(|d| (d.slot, d.stored)));
             }
-            Ok(false) => break,
+            Ok(None) => break,
             Err(error) => {
                 gathering.problems.add(Problem { place: place(), message: error.to_string() });
                 gathering.end_block([]);
             }
         }
-        gathering.done.read += bytes.len() as u64;
+        gathering.done.read += page.bytes() as u64;
         gathering.done.time = started.elapsed();
         progress.advance(1);
     }
     progress.end();
-    for error in heap.truncated() {
+    for (_, error) in heap.truncated() {
         let place = Place::new(name.as_str());
         gathering.problems.add(Problem { place, message: error.to_string() });
     }

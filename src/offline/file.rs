@@ -84,7 +84,12 @@ pub struct RelationFile {
     page_size: PageSize,
     /// The open segment, its index, and the block that can be read next without seeking.
     open: Option<(usize, File, u64)>,
+    /// The pages that were read last.
+    pages: Vec<(BlockNumber, Vec<u8>)>,
 }
+
+/// Pages of a file that are kept.
+const PAGES: usize = 8;
 
 impl RelationFile {
     /// Finds the file and its segments, and reads the first bytes, because another kind of file may have been named.
@@ -99,15 +104,15 @@ impl RelationFile {
     /// Finds the file and its segments, of whichever fork. Nothing is read yet.
     pub(crate) fn open_fork(path: &Path, page_size: PageSize) -> Result<RelationFile, FileError> {
         let mut segments = vec![segment(path.to_owned(), page_size)?];
-        for number in 1u32.. {
-            let next = numbered(path, number);
-            if !next.exists() {
-                let missing = has_later(path, number).then_some(next);
-                return Ok(RelationFile { segments, missing, page_size, open: None });
-            }
+        let mut number = 1;
+        let mut next = numbered(path, number);
+        while next.exists() {
             segments.push(segment(next, page_size)?);
+            number += 1;
+            next = numbered(path, number);
         }
-        Ok(RelationFile { segments, missing: None, page_size, open: None })
+        let missing = has_later(path, number).then_some(next);
+        Ok(RelationFile { segments, missing, page_size, open: None, pages: Vec::new() })
     }
 
     /// The path of the first segment, by which the relation is named.
@@ -116,17 +121,12 @@ impl RelationFile {
     }
 
     /// The number of whole blocks in all segments.
-    pub fn blocks(&self) -> u64 {
-        self.segments.iter().map(|s| s.blocks).sum()
+    pub fn blocks(&self) -> u32 {
+        block_number(self.segments.iter().map(|s| s.blocks).sum()).0
     }
 
-    /// Incomplete segments, as errors to report.
-    pub fn truncated(&self) -> Vec<FileError> {
-        self.truncated_blocks().into_iter().map(|(_, error)| error).collect()
-    }
-
-    /// Like [`RelationFile::truncated`], with the block that is incomplete or missing.
-    pub fn truncated_blocks(&self) -> Vec<(BlockNumber, FileError)> {
+    /// Incomplete segments, as errors to report, each with the block that is incomplete or missing.
+    pub fn truncated(&self) -> Vec<(BlockNumber, FileError)> {
         let mut first = 0;
         let mut errors = Vec::new();
         let full = self.segments.iter().map(|segment| segment.blocks).max().unwrap_or(0);
@@ -156,8 +156,28 @@ impl RelationFile {
         errors
     }
 
-    /// Reads one block into `page`, which must have the page size. Returns `false` after the last block.
-    pub fn read(&mut self, block: BlockNumber, page: &mut [u8]) -> Result<bool, FileError> {
+    /// A block; `None` after the last one.
+    pub fn read(&mut self, block: BlockNumber) -> Result<Option<&[u8]>, FileError> {
+        let kept = self.pages.iter().rposition(|(own, _)| *own == block);
+        let at = match kept {
+            Some(at) => at,
+            None => {
+                let mut page = if self.pages.len() < PAGES {
+                    vec![0; self.page_size.bytes()]
+                } else {
+                    self.pages.remove(0).1
+                };
+                if !self.read_into(block, &mut page)? {
+                    return Ok(None);
+                }
+                self.pages.push((block, page));
+                self.pages.len() - 1
+            }
+        };
+        Ok(self.pages.get(at).map(|(_, page)| page.as_slice()))
+    }
+
+    fn read_into(&mut self, block: BlockNumber, page: &mut [u8]) -> Result<bool, FileError> {
         let mut within = u64::from(block.0);
         let Some(index) = self.segments.iter().position(|segment| {
             let here = within < segment.blocks;
@@ -170,20 +190,14 @@ impl RelationFile {
         };
         let Some(segment) = self.segments.get(index) else { return Ok(false) };
         let io = |action| move |error| FileError::Io { action, path: segment.path.clone(), error };
-        let mut file = match self.open.take() {
-            Some((open, file, next)) if open == index && next == within => file,
-            Some((open, mut file, _)) if open == index => {
-                let at = within * self.page_size.bytes() as u64;
-                file.seek(SeekFrom::Start(at)).map_err(io("read"))?;
-                file
-            }
-            _ => {
-                let mut file = File::open(&segment.path).map_err(io("open"))?;
-                let at = within * self.page_size.bytes() as u64;
-                file.seek(SeekFrom::Start(at)).map_err(io("read"))?;
-                file
-            }
+        let (mut file, next) = match self.open.take() {
+            Some((open, file, next)) if open == index => (file, next),
+            _ => (File::open(&segment.path).map_err(io("open"))?, 0),
         };
+        if next != within {
+            let at = within * self.page_size.bytes() as u64;
+            file.seek(SeekFrom::Start(at)).map_err(io("read"))?;
+        }
         file.read_exact(page).map_err(io("read"))?;
         self.open = Some((index, file, within + 1));
         Ok(true)
@@ -238,11 +252,8 @@ fn block_number(block: u64) -> BlockNumber {
 }
 
 fn segment(path: PathBuf, page_size: PageSize) -> Result<Segment, FileError> {
-    let metadata = std::fs::metadata(&path).map_err(|error| FileError::Io {
-        action: "open",
-        path: path.clone(),
-        error,
-    })?;
+    let io = |error| FileError::Io { action: "open", path: path.clone(), error };
+    let metadata = std::fs::metadata(&path).map_err(io)?;
     if let Some(directory) = DirectoryKind::at(&path) {
         return Err(FileError::Other { path, kind: directory.name() });
     }
@@ -274,13 +285,12 @@ mod tests {
         write(dir.path(), "123.4.1", &[9], 0);
         let mut file = RelationFile::open(&path, PageSize::new(1024).unwrap()).unwrap();
         assert_eq!(file.blocks(), 5);
-        let mut page = [0; 1024];
         for (block, first) in [(0, 1), (1, 2), (2, 3), (4, 5), (0, 1), (3, 4), (2, 3)] {
-            assert!(file.read(BlockNumber(block), &mut page).unwrap());
-            assert_eq!(page, [first; 1024]);
+            assert_eq!(file.read(BlockNumber(block)).unwrap(), Some(&[first; 1024][..]));
+            file.pages.clear();
         }
-        assert!(!file.read(BlockNumber(5), &mut page).unwrap());
-        let errors: Vec<String> = file.truncated().iter().map(ToString::to_string).collect();
+        assert!(file.read(BlockNumber(5)).unwrap().is_none());
+        let errors: Vec<String> = file.truncated().iter().map(|(_, e)| e.to_string()).collect();
         let name = dir.path().join("123.2");
         assert_eq!(
             errors,
@@ -294,7 +304,7 @@ mod tests {
         let errors = |path: &Path| -> Vec<String> {
             let file = RelationFile::open(path, PageSize::new(1024).unwrap()).unwrap();
             let place = |error: String| error.replace(&dir.path().display().to_string(), "");
-            let errors = file.truncated_blocks().into_iter();
+            let errors = file.truncated().into_iter();
             errors
                 .map(|(block, error)| format!("{}: {}", block.0, place(error.to_string())))
                 .collect()

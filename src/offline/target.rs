@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::path::Path;
 
-use super::control::{Checksums, ControlFile, Ids};
+use super::control::{Checksums, ControlFile};
 use super::file::{FileError, RelationFile, open_regular};
 use super::toastfile::read_chunk;
 use super::xact::PgXact;
@@ -140,16 +140,19 @@ pub struct FileTarget<'a> {
 }
 
 impl FileTarget<'_> {
+    /// What the control file of its cluster says, if it is below one.
+    pub(crate) fn control(&self) -> ControlFile {
+        ControlFile::above(self.heap, self.page_size)
+    }
+
     /// Whether page checksums are verified.
     pub fn verifies_checksums(&self) -> bool {
-        self.checksums.unwrap_or_else(|| {
-            ControlFile::above(self.heap, self.page_size).checksums == Checksums::On
-        })
+        self.checksums.unwrap_or_else(|| self.control().checksums == Checksums::On)
     }
 
     /// Why page checksums are not verified although the pages may have some; `None` if it is known.
     pub(crate) fn checksums_unverified(&self) -> Option<String> {
-        match ControlFile::above(self.heap, self.page_size).checksums {
+        match self.control().checksums {
             Checksums::Unknown(why) if self.checksums.is_none() => {
                 Some(format!("page checksums were not verified: {why}"))
             }
@@ -157,25 +160,9 @@ impl FileTarget<'_> {
         }
     }
 
-    /// Whether nothing says that pages have no checksums, since it is a copy outside of a data directory.
-    pub(crate) fn may_have_checksums(&self) -> bool {
-        self.checksums.is_none()
-            && ControlFile::above(self.heap, self.page_size).checksums == Checksums::NoControlFile
-    }
-
-    /// Whether its server is newer than those with a known control file.
-    pub(crate) fn is_of_newer_server(&self) -> bool {
-        ControlFile::above(self.heap, self.page_size).is_newer
-    }
-
-    /// Whether the control file says that the server runs, or ended without a shutdown.
-    pub(crate) fn needs_recovery(&self) -> bool {
-        ControlFile::above(self.heap, self.page_size).needs_recovery
-    }
-
     /// Why WAL may replace any of its pages, if that is so.
     pub(crate) fn awaits_wal(&self) -> Option<&'static str> {
-        let control = ControlFile::above(self.heap, self.page_size);
+        let control = self.control();
         if control.is_backup {
             return Some("this is a base backup before recovery (backup_label)");
         }
@@ -183,13 +170,11 @@ impl FileTarget<'_> {
             return None;
         }
         let checkpoint = control.checkpoint?;
-        let mut bytes = vec![0; self.page_size.bytes()];
         for path in self.toast.into_iter().chain([self.heap]) {
             let Ok(mut file) = RelationFile::open(path, self.page_size) else { continue };
-            let mut block = BlockNumber(0);
-            while let Ok(true) = file.read(block, &mut bytes) {
-                block.0 += 1;
-                let Ok(PageState::Used(page)) = Page::parse(&bytes) else { continue };
+            for block in (0..file.blocks()).map(BlockNumber) {
+                let Ok(Some(bytes)) = file.read(block) else { break };
+                let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
                 let newer = page.header().lsn.saturating_sub(checkpoint);
                 if (1..PLAUSIBLE_WAL).contains(&newer) {
                     return Some(
@@ -202,17 +187,6 @@ impl FileTarget<'_> {
         None
     }
 
-    /// The transaction IDs that its tuples can have, if it is below the control file of a server that was shut down.
-    pub(crate) fn ids(&self) -> Option<Ids> {
-        ControlFile::above(self.heap, self.page_size).ids
-    }
-
-    /// The end of the WAL, if it is below the control file of a server that was shut down.
-    pub(crate) fn wal_end(&self) -> Option<u64> {
-        let control = ControlFile::above(self.heap, self.page_size);
-        control.ids.and(control.checkpoint)
-    }
-
     /// The pointers of rows that are not dead to values out of line, in blocks that are spread over the heap; `None` where
     /// pluggable toasters have some.
     ///
@@ -220,18 +194,14 @@ impl FileTarget<'_> {
     /// The file cannot be opened.
     pub(crate) fn some_pointers(&self) -> Result<Option<Vec<ToastPointer>>, FileError> {
         let mut file = RelationFile::open(self.heap, self.page_size)?;
-        let mut page = vec![0; self.page_size.bytes()];
         let mut pointers = Vec::new();
         // a server with pluggable TOAST has several TOAST relations
         let mut has_custom = false;
-        let blocks = file.blocks();
+        let blocks = u64::from(file.blocks());
         for number in 0..POINTER_BLOCKS.min(blocks) {
-            let block = number * blocks / POINTER_BLOCKS.min(blocks);
-            let block = BlockNumber(u32::try_from(block).unwrap_or(u32::MAX));
-            if !matches!(file.read(block, &mut page), Ok(true)) {
-                continue;
-            }
-            each_tuple(block, &page, &self.xact, |_, tuple, _, seen| {
+            let block = BlockNumber((number * blocks / POINTER_BLOCKS.min(blocks)) as u32);
+            let Ok(Some(page)) = file.read(block) else { continue };
+            each_tuple(block, page, &self.xact, |_, tuple, _, seen| {
                 if seen == Visibility::Dead {
                     return;
                 }
@@ -306,15 +276,11 @@ impl FileTarget<'_> {
     /// Reads rows that are not dead as rows of the columns, and as chunks, in blocks that are spread over a file.
     fn fit(&self, path: &Path) -> Option<ColumnFit> {
         let mut file = RelationFile::open(path, self.page_size).ok()?;
-        let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-        let mut page = vec![0; self.page_size.bytes()];
         let mut fit = ColumnFit::default();
-        let step = total.div_ceil(ATTRIBUTE_BLOCKS).max(1);
-        for block in (0..total).step_by(step as usize).map(BlockNumber) {
-            if !matches!(file.read(block, &mut page), Ok(true)) {
-                continue;
-            }
-            each_tuple(block, &page, &self.xact, |_, tuple, _, seen| {
+        let step = file.blocks().div_ceil(ATTRIBUTE_BLOCKS).max(1);
+        for block in (0..file.blocks()).step_by(step as usize).map(BlockNumber) {
+            let Ok(Some(page)) = file.read(block) else { continue };
+            each_tuple(block, page, &self.xact, |_, tuple, _, seen| {
                 // an aborted transaction may have added a column
                 if seen != Visibility::Dead {
                     fit.add(block, tuple, self.desc, self.flavor);
@@ -338,30 +304,29 @@ impl FileTarget<'_> {
     ) -> Result<(), FileError> {
         let name = file.path().display().to_string();
         let checksums = self.verifies_checksums();
-        let mut page = vec![0; self.page_size.bytes()];
         if let Some(message) = self.checksums_unverified() {
             visitor.problem(Problem { place: Place::new(name.as_str()), message });
         }
         progress.begin(&name, u64::from(blocks.chosen()));
         for (index, block) in blocks.enumerate() {
             let place = Place { block: Some(block), ..Place::new(name.as_str()) };
-            match file.read(block, &mut page) {
-                Ok(true) => {
+            match file.read(block) {
+                Ok(Some(page)) => {
                     if index == 0 {
-                        check_page_size(&page, &name)?;
+                        check_page_size(page, &name)?;
                     }
-                    if let Some(wrong) = checksums.then(|| wrong_checksum(block, &page)).flatten() {
+                    if let Some(wrong) = checksums.then(|| wrong_checksum(block, page)).flatten() {
                         visitor.problem(Problem { place, message: wrong.to_string() });
                     }
-                    visitor.page(block, &page, &self.xact);
+                    visitor.page(block, page, &self.xact);
                 }
-                Ok(false) => break,
+                Ok(None) => break,
                 Err(error) => visitor.problem(Problem { place, message: error.to_string() }),
             }
             progress.advance(1);
         }
         progress.end();
-        for error in file.truncated() {
+        for (_, error) in file.truncated() {
             let place = Place::new(name.as_str());
             visitor.problem(Problem { place, message: error.to_string() });
         }

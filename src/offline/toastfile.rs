@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::file::{FileError, RelationFile};
+use super::file::RelationFile;
 use toast_format::disk::page::LinePointerState;
 use toast_format::disk::tuple::infomask;
 use toast_format::disk::{
@@ -54,9 +54,6 @@ pub struct ToastFile<T> {
     /// The file's name, for the locations of problems.
     name: String,
     problems: Problems,
-    /// The page read last.
-    page: Vec<u8>,
-    block: Option<BlockNumber>,
 }
 
 impl<T: Transactions> ToastFile<T> {
@@ -64,22 +61,18 @@ impl<T: Transactions> ToastFile<T> {
     /// value IDs; `transactions` is used if there are no hint bits.
     pub fn open(
         file: RelationFile,
-        page_size: PageSize,
         id_type: ValueIdType,
         transactions: T,
     ) -> Result<ToastFile<T>, StoreError> {
         let mut store = ToastFile {
-            page: vec![0; page_size.bytes()],
             name: file.path().display().to_string(),
             file,
             id_type,
             transactions,
             index: Vec::new(),
             problems: Problems::default(),
-            block: None,
         };
-        let blocks = u32::try_from(store.file.blocks()).unwrap_or(u32::MAX);
-        for block in 0..blocks {
+        for block in 0..store.file.blocks() {
             store.learn(BlockNumber(block))?;
         }
         store.index.sort_unstable();
@@ -118,71 +111,48 @@ impl<T: Transactions> ToastFile<T> {
         })
     }
 
-    fn problem(&mut self, block: BlockNumber, item: Option<u16>, text: impl std::fmt::Display) {
-        let place = Place { block: Some(block), item, ..Place::new(self.name.as_str()) };
-        self.problems.add(Problem { place, message: text.to_string() });
-    }
-
-    fn read(&mut self, block: BlockNumber) -> Result<bool, StoreError> {
-        if self.block == Some(block) {
-            return Ok(true);
-        }
-        self.block = None;
-        let there = self
-            .file
-            .read(block, &mut self.page)
-            .map_err(|e: FileError| StoreError(e.to_string()))?;
-        self.block = there.then_some(block);
-        Ok(there)
-    }
-
     /// Adds the chunks of a block to the index.
     fn learn(&mut self, block: BlockNumber) -> Result<(), StoreError> {
-        if let Err(error) = self.read(block) {
-            self.problem(block, None, error);
-            return Ok(());
-        }
-        let mut found = Vec::new();
         let mut problems = Vec::new();
-        let id_type = self.id_type;
-        match Page::parse(&self.page) {
+        let page = self.file.read(block).map_err(|error| error.to_string());
+        match page.and_then(|page| Page::parse(page.unwrap_or_default()).map_err(|e| e.to_string()))
+        {
             Ok(PageState::New) => {}
             Ok(PageState::Used(page)) => {
                 for (tid, item) in scan::items(block, &page) {
-                    let number = tid.item;
-                    let read = match &item {
-                        Item::Tuple(tuple, _) => {
-                            read_chunk(tuple, id_type).map(|chunk| (tuple, chunk))
-                        }
-                        Item::Damaged(problem) => Err(problem.clone()),
+                    let tuple = match item {
+                        Item::Tuple(tuple, _) => Ok(tuple),
+                        Item::Damaged(problem) => Err(problem),
                         Item::Unused | Item::Redirect | Item::Dead => continue,
                     };
-                    match read {
+                    let chunk =
+                        tuple.and_then(|tuple| Ok((tuple, read_chunk(&tuple, self.id_type)?)));
+                    match chunk {
                         Ok((tuple, (value_id, _, data))) => {
-                            let live = visibility(tuple, &self.transactions) == Visibility::Live;
-                            found.push(ChunkLocation {
+                            let live = visibility(&tuple, &self.transactions) == Visibility::Live;
+                            self.index.push(ChunkLocation {
                                 value_id: value_id.0,
                                 block: block.0,
-                                item: number | if live { LIVE } else { 0 },
+                                item: tid.item | if live { LIVE } else { 0 },
                                 size: data_size(&data),
                             });
                         }
-                        Err(problem) => problems.push((Some(number), problem)),
+                        Err(problem) => problems.push((Some(tid.item), problem)),
                     }
                 }
             }
-            Err(error) => problems.push((None, error.to_string())),
+            Err(problem) => problems.push((None, problem)),
         }
-        for (item, problem) in problems {
-            self.problem(block, item, problem);
+        for (item, message) in problems {
+            let place = Place { block: Some(block), item, ..Place::new(self.name.as_str()) };
+            self.problems.add(Problem { place, message });
         }
-        if self.index.len() + found.len() > MAX_CHUNKS {
+        if self.index.len() > MAX_CHUNKS {
             return Err(StoreError(format!(
                 "toast relation has more than {MAX_CHUNKS} chunks, too many for a file without \
                  its index"
             )));
         }
-        self.index.extend(found);
         Ok(())
     }
 }
@@ -201,13 +171,9 @@ fn data_size(data: &Varlena<'_>) -> u16 {
 /// them end where their data does. `oid` if the file cannot be read.
 pub fn id_type(path: &Path, page_size: PageSize) -> ValueIdType {
     let Ok(mut file) = RelationFile::open(path, page_size) else { return ValueIdType::Oid };
-    let mut page = vec![0; page_size.bytes()];
-    let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-    for block in (0..blocks).map(BlockNumber) {
-        if !file.read(block, &mut page).is_ok_and(|is_there| is_there) {
-            continue;
-        }
-        let Ok(PageState::Used(used)) = Page::parse(&page) else { continue };
+    for block in (0..file.blocks()).map(BlockNumber) {
+        let Ok(Some(page)) = file.read(block) else { continue };
+        let Ok(PageState::Used(used)) = Page::parse(page) else { continue };
         let mut narrow = 0;
         let mut wide = 0;
         for (_, item) in scan::items(block, &used) {
@@ -267,25 +233,19 @@ impl<T: Transactions> ChunkStore for ToastFile<T> {
     fn chunks(&mut self, relation: Oid, value_id: ValueId) -> Result<Vec<Chunk>, StoreError> {
         let start = self.index.partition_point(|l| l.value_id < value_id.0);
         let end = self.index.partition_point(|l| l.value_id <= value_id.0);
-        let places: Vec<ItemPointer> = self
-            .index
-            .get(start..end)
-            .unwrap_or(&[])
-            .iter()
-            .map(|l| ItemPointer { block: BlockNumber(l.block), item: l.item & !LIVE })
-            .collect();
+        let places = self.index.get(start..end).unwrap_or_default().to_vec();
         let mut chunks = Vec::with_capacity(places.len());
-        for tid in places {
+        for ChunkLocation { block, item, .. } in places {
+            let tid = ItemPointer { block: BlockNumber(block), item: item & !LIVE };
             chunks.extend(self.chunk_at(relation, tid)?);
         }
         Ok(chunks)
     }
 
     fn chunk_at(&mut self, _relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
-        if !self.read(tid.block)? {
-            return Ok(None);
-        }
-        chunk_on_page(&self.page, tid, self.id_type, &self.transactions)
+        let page = self.file.read(tid.block).map_err(|error| StoreError(error.to_string()))?;
+        let Some(page) = page else { return Ok(None) };
+        chunk_on_page(page, tid, self.id_type, &self.transactions)
     }
 }
 

@@ -62,14 +62,12 @@ impl TableFiles {
     ) {
         let open = |path: &Path| RelationFile::open(path, PAGE).unwrap();
         let toast = open(&self.toast);
-        let mut store = ToastFile::open(toast, PAGE, ValueIdType::Oid, HintBits).unwrap();
+        let mut store = ToastFile::open(toast, ValueIdType::Oid, HintBits).unwrap();
         assert_eq!(store.problems().count(), 0);
         let mut heap = open(&self.heap);
-        let mut bytes = vec![0; PAGE.bytes()];
-        let mut block = 0;
-        while heap.read(BlockNumber(block), &mut bytes).unwrap() {
-            block += 1;
-            let PageState::Used(page) = Page::parse(&bytes).unwrap() else { continue };
+        for block in 0..heap.blocks() {
+            let bytes = heap.read(BlockNumber(block)).unwrap().unwrap();
+            let PageState::Used(page) = Page::parse(bytes).unwrap() else { continue };
             for (_, item) in page.line_pointers() {
                 if item.state != LinePointerState::Normal {
                     continue;
