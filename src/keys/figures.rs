@@ -1,12 +1,13 @@
 //! The figures of the whole table that follow from a sample's sums (pure).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use super::result::{
     Beginnings, Container, Contents, Different, Key, KeyBytes, KeyCosts, KeySizes, KeyUses, Looked,
     Others, Totals,
 };
+use super::sketch::DifferentValues;
 use super::tree::{LeastAndMost, Of, OwnStep, PathFigures, PathSums, THOUSAND, Tree};
 use toast_format::disk::jsonb_parts::JsonKind;
 use toast_format::model::estimate::Tally;
@@ -92,14 +93,17 @@ pub(super) struct Table<'t> {
 impl<'t> Table<'t> {
     pub(super) fn new(tree: &'t Tree, scope: &SampleScope) -> Table<'t> {
         let documents = scope.total(&scope.in_blocks.documents);
-        let sampled = tree.whole().map_or(0, |whole| whole.total.get(Of::Documents));
-        let factor =
-            if scope.looked.complete { 1.0 } else { documents.estimate / sampled.max(1) as f64 };
+        let sampled = tree.documents();
         let complete = scope.looked.complete;
+        let factor = if complete {
+            1.0
+        } else {
+            documents.estimate / sampled.total.get(Of::Documents).max(1) as f64
+        };
         let mut table = Table {
             tree,
             drawn: scope.drawn(),
-            all: tree.document_sums(),
+            all: sampled.sums,
             documents,
             stored: Interval::default(),
             raw: Interval::default(),
@@ -107,14 +111,13 @@ impl<'t> Table<'t> {
             factor,
             complete,
         };
-        let Some(whole) = tree.whole() else { return table };
-        table.raw = table.raw_bytes(whole);
-        table.stored = table.stored_part(whole);
+        table.raw = table.raw_bytes(sampled);
+        table.stored = table.stored_part(sampled);
         if !complete && !scope.in_blocks.is_unsized {
-            let sampled = table.stored;
-            table.stored = scope.total(&scope.in_blocks.stored);
+            let stored = scope.total(&scope.in_blocks.stored);
+            table.unseen = (1.0 - table.stored.high / stored.low.max(1.0)).max(0.0);
+            table.stored = stored;
             table.raw = scope.total(&scope.in_blocks.raw);
-            table.unseen = (1.0 - sampled.high / table.stored.low.max(1.0)).max(0.0);
         }
         table
     }
@@ -139,7 +142,7 @@ impl<'t> Table<'t> {
         let (keys, others) = self.keys(limit);
         Contents {
             map: self.is_map(),
-            different_paths: self.different(),
+            different_paths: self.tree.different().into(),
             uncounted_bytes: self.missed(),
             keys,
             others,
@@ -189,7 +192,7 @@ impl<'t> Table<'t> {
     }
 
     fn stored(&self, figures: &PathFigures) -> Interval {
-        let sampled = self.tree.whole().map_or(0.0, |whole| self.stored_part(whole).estimate);
+        let sampled = self.stored_part(self.tree.documents()).estimate;
         let part = self.stored_part(figures);
         if self.unseen > 0.0 {
             Interval { high: part.high + self.unseen * self.stored.high, ..part }
@@ -212,11 +215,6 @@ impl<'t> Table<'t> {
         }
     }
 
-    fn different(&self) -> Different {
-        let (estimate, exact) = self.tree.different();
-        Different { estimate, exact }
-    }
-
     /// Whether documents have few of very many different keys, or more than can be kept.
     fn is_map(&self) -> bool {
         if self.missed() > 0 {
@@ -230,7 +228,7 @@ impl<'t> Table<'t> {
                 had = had.saturating_add(figures.total.get(Of::Documents));
             }
         }
-        let documents = self.tree.whole().map_or(0, |whole| whole.total.get(Of::Documents));
+        let documents = self.tree.documents().total.get(Of::Documents);
         keys > MAP_KEYS && (had as f64) < MAP_PRESENCE * keys as f64 * documents as f64
     }
 
@@ -265,13 +263,18 @@ impl<'t> Table<'t> {
         if lost.get(Of::Values) == 0 {
             return None;
         }
-        let raw = self.tree.whole().map_or(0, |whole| whole.total.get(Of::Bytes));
+        let raw = self.tree.documents().total.get(Of::Bytes);
         let kept = self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0).count();
         let listed = (kept - left.len()) as u64;
         let bytes = lost.get(Of::Bytes) as f64;
         let stored_bytes = lost.get(Of::Stored) as f64 / THOUSAND;
         Some(Others {
-            paths: self.different().estimate.saturating_sub(listed).max(left.len().max(1) as u64),
+            paths: self
+                .tree
+                .different()
+                .estimate()
+                .saturating_sub(listed)
+                .max(left.len().max(1) as u64),
             bytes: (bytes * self.factor).round() as u64,
             stored_bytes: (stored_bytes * self.factor).round() as u64,
             share: round(bytes / raw.max(1) as f64),
@@ -287,8 +290,8 @@ impl<'t> Table<'t> {
         let own = |of: Of| -> Interval { self.per_own(figures, of).at_least_zero().ratio() };
         let in_array = steps.iter().any(|step| matches!(step, OwnStep::Element));
 
-        let commonest = JsonKind::ALL.iter().rev().max_by_key(|&&kind| count(figures, kind));
-        let counted = JsonKind::ALL.iter().map(|&kind| (kind.name(), count(figures, kind)));
+        let counted = JsonKind::ALL.map(|kind| (kind.name(), figures.kinds[kind as usize]));
+        let commonest = counted.iter().rev().max_by_key(|(_, count)| *count);
         let presence = self.per_document(figures, Of::Documents);
         let values = total.get(Of::Values);
         let bytes = self.total_bytes(figures);
@@ -298,13 +301,12 @@ impl<'t> Table<'t> {
         } else {
             bytes.scaled(own_part)
         };
-        let LeastAndMost { least, most } =
-            figures.offsets.unwrap_or(LeastAndMost { least: 0, most: 0 });
+        let LeastAndMost { least, most } = figures.offsets.unwrap_or_default();
         Key {
             path: path(steps),
             depth: steps.len(),
-            kind: commonest.map_or("null", |kind| kind.name()),
-            types: counted.filter(|&(_, count)| count > 0).collect::<BTreeMap<_, _>>(),
+            kind: commonest.map_or("null", |(name, _)| *name),
+            types: counted.into_iter().filter(|(_, count)| *count > 0).collect(),
             values: if self.complete {
                 Interval::exact(values)
             } else {
@@ -329,7 +331,7 @@ impl<'t> Table<'t> {
             }),
             distinct: Different {
                 estimate: figures.different.estimate().min(values),
-                exact: figures.different.is_exact(),
+                ..Different::from(&figures.different)
             },
             sampled_values: values,
             extracted_bytes: own(Of::Extracted),
@@ -352,8 +354,10 @@ impl<'t> Table<'t> {
     }
 }
 
-fn count(figures: &PathFigures, kind: JsonKind) -> u64 {
-    figures.kinds.get(kind as usize).copied().unwrap_or(0)
+impl<const MOST: usize> From<&DifferentValues<MOST>> for Different {
+    fn from(values: &DifferentValues<MOST>) -> Different {
+        Different { estimate: values.estimate(), exact: values.is_exact() }
+    }
 }
 
 fn round(part: f64) -> f64 {

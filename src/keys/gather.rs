@@ -6,7 +6,7 @@ use super::cost::{StoredDocument, TableTerms};
 use super::figures::{InBlocks, SampleScope, Table};
 use super::language::DocumentLanguage;
 use super::result::{KeysReport, Looked, Subject};
-use super::tree::{PathFigures, Tree};
+use super::tree::{Of, Tree};
 use crate::advise::plan::{Done, SamplePlan};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::{
@@ -190,7 +190,7 @@ impl Gathering {
 
     fn column_report(&self, column: &DocumentColumn, source: &'static str) -> KeysReport {
         let tree = &column.tree;
-        let documents = tree.whole().map_or(0, PathFigures::documents);
+        let documents = tree.documents().total.get(Of::Documents);
         let looked = Looked {
             blocks: self.done.blocks,
             total_blocks: self.total,

@@ -59,13 +59,12 @@ pub(super) struct Amounts([u64; COUNTED]);
 
 impl Amounts {
     pub(super) fn get(&self, of: Of) -> u64 {
-        self.0.get(of as usize).copied().unwrap_or(0)
+        self.0[of as usize]
     }
 
     pub(super) fn add(&mut self, of: Of, amount: u64) {
-        if let Some(sum) = self.0.get_mut(of as usize) {
-            *sum = sum.saturating_add(amount);
-        }
+        let sum = &mut self.0[of as usize];
+        *sum = sum.saturating_add(amount);
     }
 
     fn merge(&mut self, other: &Amounts) {
@@ -108,35 +107,33 @@ pub(super) struct PathSums {
 impl PathSums {
     /// Adds a block in which this path has `own` of the `all` of whole documents.
     fn block(&mut self, own: &Amounts, all: &Amounts) {
-        for (index, sums) in self.of.iter_mut().enumerate() {
-            let amount = own.0.get(index).copied().unwrap_or(0);
-            sums.add(amount);
-            let by_all =
-                all.get(if index == Of::Bytes as usize { Of::Bytes } else { Of::Documents });
-            let by_own = own.get(Of::below(index));
-            for (products, by) in [(&mut self.by_all, by_all), (&mut self.by_own, by_own)] {
-                if let Some(sum) = products.get_mut(index) {
-                    *sum = sum.saturating_add(u128::from(amount) * u128::from(by));
-                }
-            }
+        for (index, &amount) in own.0.iter().enumerate() {
+            self.of[index].add(amount);
+            let of_all = if index == Of::Bytes as usize { Of::Bytes } else { Of::Documents };
+            add_product(&mut self.by_all[index], amount, all.get(of_all));
+            add_product(&mut self.by_own[index], amount, own.get(Of::below(index)));
         }
     }
 
     pub(super) fn get(&self, of: Of) -> PowerSums {
-        self.of.get(of as usize).copied().unwrap_or_default()
+        self.of[of as usize]
     }
 
     pub(super) fn by_all(&self, of: Of) -> u128 {
-        self.by_all.get(of as usize).copied().unwrap_or(0)
+        self.by_all[of as usize]
     }
 
     pub(super) fn by_own(&self, of: Of) -> u128 {
-        self.by_own.get(of as usize).copied().unwrap_or(0)
+        self.by_own[of as usize]
     }
 }
 
+fn add_product(sum: &mut u128, amount: u64, by: u64) {
+    *sum = sum.saturating_add(u128::from(amount) * u128::from(by));
+}
+
 /// The least and the greatest of what was seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct LeastAndMost {
     pub(super) least: u64,
     pub(super) most: u64,
@@ -174,11 +171,6 @@ impl PathFigures {
         let block = std::mem::take(&mut self.block);
         self.total.merge(&block);
         self.sums.block(&block, all);
-    }
-
-    /// Documents of the sample that have it.
-    pub(super) fn documents(&self) -> u64 {
-        self.total.get(Of::Documents)
     }
 }
 
@@ -300,9 +292,7 @@ impl Tree {
         whole.add(Of::Values, 1);
         whole.add(Of::Bytes, content.len() as u64);
         whole.add(Of::Stored, (in_stored * content.len() as f64) as u64);
-        if let Some(document) = self.nodes.get_mut(DOCUMENT) {
-            document.figures.block.merge(&whole);
-        }
+        self.nodes[DOCUMENT].figures.block.merge(&whole);
         self.container.block.add(Of::Documents, 1);
         self.container.block.add(Of::Bytes, own);
         self.container.block.add(Of::Stored, (in_stored * own as f64) as u64);
@@ -320,26 +310,16 @@ impl Tree {
     /// Ends a block, also one without documents.
     pub(super) fn end_block(&mut self) {
         self.blocks += 1;
-        let all = self.nodes.get(DOCUMENT).map(|node| node.figures.block).unwrap_or_default();
+        let all = self.nodes[DOCUMENT].figures.block;
         self.container.end_block(&all);
-        for id in std::mem::take(&mut self.touched) {
-            if let Some(node) = self.nodes.get_mut(id) {
-                node.figures.end_block(&all);
-            }
-        }
-        if let Some(document) = self.nodes.get_mut(DOCUMENT) {
-            document.figures.end_block(&all);
+        for id in std::mem::take(&mut self.touched).into_iter().chain([DOCUMENT]) {
+            self.nodes[id].figures.end_block(&all);
         }
     }
 
     /// The documents as a whole.
-    pub(super) fn whole(&self) -> Option<&PathFigures> {
-        self.nodes.get(DOCUMENT).map(|node| &node.figures)
-    }
-
-    /// The sums of whole documents.
-    pub(super) fn document_sums(&self) -> PathSums {
-        self.whole().map(|figures| figures.sums).unwrap_or_default()
+    pub(super) fn documents(&self) -> &PathFigures {
+        &self.nodes[DOCUMENT].figures
     }
 
     /// What belongs to the documents' own containers.
@@ -352,9 +332,9 @@ impl Tree {
         (self.lost, self.missed)
     }
 
-    /// How many different paths there are.
-    pub(super) fn different(&self) -> (u64, bool) {
-        (self.different.estimate(), self.different.is_exact())
+    /// The different paths.
+    pub(super) fn different(&self) -> &DifferentValues<1024> {
+        &self.different
     }
 
     /// The paths that are kept, with their nodes' numbers.
@@ -375,15 +355,15 @@ impl Tree {
         steps
     }
 
-    /// The node of a step below another; `None` if it is not kept.
-    fn below(&mut self, inside: usize, step: PartStep<'_>) -> Option<usize> {
-        let node = self.nodes.get(inside)?;
+    /// The node of a step below another.
+    fn below(&mut self, inside: usize, step: PartStep<'_>) -> usize {
+        let node = &self.nodes[inside];
         let found = match step {
             PartStep::Key(key) => node.keys.get(key).copied(),
             PartStep::Element => node.element,
             PartStep::Scalar => node.scalar,
         };
-        if found.is_some() {
+        if let Some(found) = found {
             return found;
         }
         let own = match step {
@@ -401,7 +381,7 @@ impl Tree {
         let node = PathNode::new(inside, Some(own));
         let id = match self.free.pop() {
             Some(id) => {
-                *self.nodes.get_mut(id)? = node;
+                self.nodes[id] = node;
                 id
             }
             None => {
@@ -409,7 +389,7 @@ impl Tree {
                 self.nodes.len() - 1
             }
         };
-        let parent = self.nodes.get_mut(inside)?;
+        let parent = &mut self.nodes[inside];
         match step {
             PartStep::Key(key) => {
                 parent.keys.insert(key.into(), id);
@@ -417,14 +397,7 @@ impl Tree {
             PartStep::Element => parent.element = Some(id),
             PartStep::Scalar => parent.scalar = Some(id),
         }
-        Some(id)
-    }
-
-    /// Counts the bytes of a path that is dropped; those of the paths below it were counted before.
-    fn lose(&mut self, figures: &PathFigures) {
-        let mut all = figures.total;
-        all.merge(&figures.block);
-        self.lost.add_own(&all, figures.below);
+        id
     }
 
     /// Drops half of the paths that have none below them, those with the fewest bytes, but not the one being walked.
@@ -440,22 +413,23 @@ impl Tree {
         leaves.truncate(leaves.len().div_ceil(2));
         self.missed = self.missed.saturating_add(leaves.last().map_or(0, |&(bytes, _)| bytes));
         for (_, id) in leaves {
-            let Some(node) = self.nodes.get_mut(id) else { continue };
-            let node = std::mem::replace(node, PathNode::new(DOCUMENT, None));
-            self.lose(&node.figures);
-            if let Some(parent) = self.nodes.get_mut(node.parent) {
-                match node.step {
-                    Some(OwnStep::Key(key)) => {
-                        parent.keys.remove(&key);
-                    }
-                    Some(OwnStep::Scalar) => parent.scalar = None,
-                    _ => parent.element = None,
+            let node = std::mem::replace(&mut self.nodes[id], PathNode::new(DOCUMENT, None));
+            // the bytes of the paths below it were counted before
+            let mut all = node.figures.total;
+            all.merge(&node.figures.block);
+            self.lost.add_own(&all, node.figures.below);
+            let parent = &mut self.nodes[node.parent];
+            match node.step {
+                Some(OwnStep::Key(key)) => {
+                    parent.keys.remove(&key);
                 }
+                Some(OwnStep::Scalar) => parent.scalar = None,
+                _ => parent.element = None,
             }
             self.free.push(id);
         }
         let nodes = &self.nodes;
-        self.touched.retain(|&id| nodes.get(id).is_some_and(|node| node.step.is_some()));
+        self.touched.retain(|&id| nodes[id].step.is_some());
     }
 }
 
@@ -496,19 +470,11 @@ impl Visit for Adding<'_, '_> {
             }
             step => step,
         };
-        let Some(id) = tree.below(inside, step) else {
-            // what is dropped below a path counts as that path's own
-            if inside == DOCUMENT {
-                tree.lost.add(Of::Values, 1);
-                tree.lost.add(Of::Bytes, part.bytes);
-                tree.lost.add(Of::Stored, in_stored);
-            }
-            return None;
-        };
+        let id = tree.below(inside, step);
         if inside != DOCUMENT {
-            tree.nodes.get_mut(inside)?.figures.below += part.bytes;
+            tree.nodes[inside].figures.below += part.bytes;
         }
-        let node = tree.nodes.get_mut(id)?;
+        let node = &mut tree.nodes[id];
         if node.touched != block {
             node.touched = block;
             tree.touched.push(id);
@@ -531,9 +497,7 @@ impl Visit for Adding<'_, '_> {
             let cost = stored.extracted(part, &terms);
             amounts.add_cost(&cost, [Of::BuffersExtracted, Of::CpuExtracted, Of::WalExtracted]);
         }
-        if let Some(count) = figures.kinds.get_mut(part.kind as usize) {
-            *count += 1;
-        }
+        figures.kinds[part.kind as usize] += 1;
         figures.sizes.add(part.bytes);
         let mut hasher = DefaultHasher::new();
         (part.kind, part.value).hash(&mut hasher);
