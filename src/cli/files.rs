@@ -8,8 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::exit::Failure;
 use crate::message::capitalized;
-use crate::offline::directory::DirectoryKind;
-use crate::offline::file::RelationFile;
+use crate::offline::file::{DirectoryKind, RelationFile};
 use crate::offline::other_file::{BEGINNING, OtherFile, is_page};
 use crate::offline::saved::{SavedError, SavedProblem};
 use crate::offline::target::{FileTarget, Misfit, page_size};
@@ -375,9 +374,9 @@ fn text(path: &Path, mut source: Box<dyn Read>) -> Result<Box<dyn Read>, Failure
     let name = path.display().to_string();
     read.map_err(|error| unreadable(&name, &error))?;
     match OtherFile::recognize(&beginning) {
-        Some(kind) if kind != OtherFile::Text => Err(Failure::usage(format!(
+        Some(kind) if kind != OtherFile::TEXT => Err(Failure::usage(format!(
             "\"{name}\" is {}, not saved output of pageinspect",
-            kind.name()
+            kind.name
         ))),
         None if is_page(&beginning) => {
             let text = format!("\"{name}\" is a relation file, not saved output of pageinspect");

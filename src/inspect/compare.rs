@@ -74,7 +74,7 @@ impl EarlierRuns {
 /// Why these bytes are no JSON, as the continuation of "the file".
 fn why_no_json(bytes: &[u8], error: &serde_json::Error) -> String {
     match OtherFile::recognize(bytes.get(..BEGINNING).unwrap_or(bytes)) {
-        Some(kind) if kind != OtherFile::Text => format!("is {}", kind.name()),
+        Some(kind) if kind != OtherFile::TEXT => format!("is {}", kind.name),
         _ if error.is_eof() => format!("is cut (line {})", error.line()),
         _ => "was not written by toastctl inspect".to_owned(),
     }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::directory::DirectoryKind;
 use super::other_file::{BEGINNING, OtherFile};
 use toast_format::disk::{BlockNumber, PageSize};
 
@@ -96,7 +95,7 @@ impl RelationFile {
     pub fn open(path: &Path, page_size: PageSize) -> Result<RelationFile, FileError> {
         let file = RelationFile::open_fork(path, page_size)?;
         match other_kind(path) {
-            Some(kind) => Err(FileError::Other { path: path.to_owned(), kind: kind.name() }),
+            Some(kind) => Err(FileError::Other { path: path.to_owned(), kind: kind.name }),
             None => Ok(file),
         }
     }
@@ -224,7 +223,7 @@ fn other_kind(path: &Path) -> Option<OtherFile> {
     file.take(BEGINNING as u64).read_to_end(&mut beginning).ok()?;
     let kind = OtherFile::recognize(&beginning)?;
     // a damaged page may begin like anything, but its file still has the length of a relation file
-    (kind.has_pages() || !has_whole_pages).then_some(kind)
+    (kind.has_pages || !has_whole_pages).then_some(kind)
 }
 
 fn numbered(path: &Path, number: u32) -> PathBuf {
@@ -262,6 +261,40 @@ fn segment(path: PathBuf, page_size: PageSize) -> Result<Segment, FileError> {
     }
     let size = page_size.bytes() as u64;
     Ok(Segment { path, blocks: metadata.len() / size, rest: (metadata.len() % size) as usize })
+}
+
+/// What a directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirectoryKind {
+    /// That of a server.
+    Data,
+    /// That of a database, below `base` or a tablespace.
+    Database,
+    Other,
+}
+
+impl DirectoryKind {
+    /// What the path is; `None` if it is no directory that can be seen.
+    pub(crate) fn at(path: &Path) -> Option<DirectoryKind> {
+        if !path.is_dir() {
+            None
+        } else if !path.join("PG_VERSION").is_file() {
+            Some(DirectoryKind::Other)
+        } else if path.join("base").is_dir() || path.join("global").is_dir() {
+            Some(DirectoryKind::Data)
+        } else {
+            Some(DirectoryKind::Database)
+        }
+    }
+
+    /// What messages call it, with its article.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            DirectoryKind::Data => "a data directory",
+            DirectoryKind::Database => "the directory of a database",
+            DirectoryKind::Other => "a directory",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -335,5 +368,17 @@ mod tests {
             |path: &Path| RelationFile::open(path, PageSize::DEFAULT).err().unwrap().to_string();
         assert!(open(dir.path()).ends_with("is a directory, not a relation file"));
         assert!(open(&dir.path().join("none")).starts_with("could not open file"));
+    }
+
+    #[test]
+    fn a_data_directory_and_that_of_a_database_are_known_by_what_they_contain() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(DirectoryKind::at(dir.path()), Some(DirectoryKind::Other));
+        let version = dir.path().join("PG_VERSION");
+        std::fs::write(&version, "15\n").unwrap();
+        assert_eq!(DirectoryKind::at(dir.path()), Some(DirectoryKind::Database));
+        std::fs::create_dir(dir.path().join("base")).unwrap();
+        assert_eq!(DirectoryKind::at(dir.path()), Some(DirectoryKind::Data));
+        assert_eq!(DirectoryKind::at(&version), None);
     }
 }

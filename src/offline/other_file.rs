@@ -6,24 +6,11 @@ use toast_format::disk::PageSize;
 
 /// What a file is that is neither a relation file nor saved output of pageinspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OtherFile {
-    Wal,
-    ControlFile,
-    Tar,
-    Gzip,
-    Zstd,
-    Lz4,
-    Bzip2,
-    Xz,
-    Zip,
-    PgDump,
-    Program,
-    Text,
-    Index,
-    FreeSpaceMap,
-    VisibilityMap,
-    CommitStatus,
-    RelationMap,
+pub(crate) struct OtherFile {
+    /// What messages call it, with its article.
+    pub(crate) name: &'static str,
+    /// Whether it consists of pages of the server, or of blocks of that size.
+    pub(crate) has_pages: bool,
 }
 
 /// How much of a file is read to recognize it.
@@ -32,36 +19,46 @@ pub(crate) const BEGINNING: usize = 512;
 /// First bytes that say what a file is.
 const BEGINNINGS: [(&[u8], OtherFile); 9] = [
     // RELMAPPER_FILEMAGIC (relmapper.c)
-    (b"\x17\x27\x59\0", OtherFile::RelationMap),
-    (b"\x1f\x8b\x08", OtherFile::Gzip),
-    (b"\x28\xb5\x2f\xfd", OtherFile::Zstd),
-    (b"\x04\x22\x4d\x18", OtherFile::Lz4),
-    (b"BZh", OtherFile::Bzip2),
-    (b"\xfd7zXZ\0", OtherFile::Xz),
-    (b"PK\x03\x04", OtherFile::Zip),
-    (b"PGDMP", OtherFile::PgDump),
-    (b"\x7fELF", OtherFile::Program),
+    (b"\x17\x27\x59\0", with_pages("a relation map (pg_filenode.map)")),
+    (b"\x1f\x8b\x08", without_pages("compressed by gzip")),
+    (b"\x28\xb5\x2f\xfd", without_pages("compressed by zstd")),
+    (b"\x04\x22\x4d\x18", without_pages("compressed by lz4")),
+    (b"BZh", without_pages("compressed by bzip2")),
+    (b"\xfd7zXZ\0", without_pages("compressed by xz")),
+    (b"PK\x03\x04", without_pages("a zip archive")),
+    (b"PGDMP", without_pages("an archive of pg_dump")),
+    (b"\x7fELF", without_pages("a program")),
 ];
 
+const fn with_pages(name: &'static str) -> OtherFile {
+    OtherFile { name, has_pages: true }
+}
+
+const fn without_pages(name: &'static str) -> OtherFile {
+    OtherFile { name, has_pages: false }
+}
+
 impl OtherFile {
+    pub(crate) const TEXT: OtherFile = without_pages("text");
+
     /// Recognizes a file by its first 512 bytes, or all of it if it is shorter.
     pub(crate) fn recognize(beginning: &[u8]) -> Option<OtherFile> {
         if is_page(beginning) {
-            return is_btree(beginning).then_some(OtherFile::Index);
+            return is_btree(beginning).then_some(with_pages("an index"));
         }
         if let Some((_, kind)) = BEGINNINGS.iter().find(|(bytes, _)| beginning.starts_with(bytes)) {
             return Some(*kind);
         }
         if beginning.get(257..262) == Some(b"ustar") {
-            return Some(OtherFile::Tar);
+            return Some(without_pages("a tar archive"));
         }
         if is_wal(beginning) {
-            return Some(OtherFile::Wal);
+            return Some(with_pages("a WAL file"));
         }
         if is_control_file(beginning) {
-            return Some(OtherFile::ControlFile);
+            return Some(with_pages("a control file (pg_control)"));
         }
-        is_text(beginning).then_some(OtherFile::Text)
+        is_text(beginning).then_some(OtherFile::TEXT)
     }
 
     /// Recognizes a file of a relation or cluster that has no rows by its name and its directory's.
@@ -69,50 +66,13 @@ impl OtherFile {
         let directory = path.parent().and_then(Path::file_name);
         let name = path.file_name()?.to_str()?;
         if name.ends_with("_fsm") {
-            Some(OtherFile::FreeSpaceMap)
+            Some(with_pages("a free space map"))
         } else if name.ends_with("_vm") {
-            Some(OtherFile::VisibilityMap)
+            Some(with_pages("a visibility map"))
         } else if directory.is_some_and(|directory| directory == "pg_xact") {
-            Some(OtherFile::CommitStatus)
+            Some(with_pages("a file of pg_xact (--xact)"))
         } else {
             None
-        }
-    }
-
-    /// Whether it consists of pages of the server, or of blocks of that size.
-    pub(crate) fn has_pages(self) -> bool {
-        matches!(
-            self,
-            OtherFile::Wal
-                | OtherFile::ControlFile
-                | OtherFile::Index
-                | OtherFile::FreeSpaceMap
-                | OtherFile::VisibilityMap
-                | OtherFile::CommitStatus
-                | OtherFile::RelationMap
-        )
-    }
-
-    /// What messages call it, with its article.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            OtherFile::Wal => "a WAL file",
-            OtherFile::ControlFile => "a control file (pg_control)",
-            OtherFile::Tar => "a tar archive",
-            OtherFile::Gzip => "compressed by gzip",
-            OtherFile::Zstd => "compressed by zstd",
-            OtherFile::Lz4 => "compressed by lz4",
-            OtherFile::Bzip2 => "compressed by bzip2",
-            OtherFile::Xz => "compressed by xz",
-            OtherFile::Zip => "a zip archive",
-            OtherFile::PgDump => "an archive of pg_dump",
-            OtherFile::Program => "a program",
-            OtherFile::Text => "text",
-            OtherFile::Index => "an index",
-            OtherFile::FreeSpaceMap => "a free space map",
-            OtherFile::VisibilityMap => "a visibility map",
-            OtherFile::CommitStatus => "a file of pg_xact (--xact)",
-            OtherFile::RelationMap => "a relation map (pg_filenode.map)",
         }
     }
 }
@@ -182,16 +142,16 @@ mod tests {
         wal[32..36].copy_from_slice(&(16u32 << 20).to_le_bytes());
         wal[36..40].copy_from_slice(&8192u32.to_le_bytes());
         for (bytes, kind) in [
-            (&tar[..], Some(OtherFile::Tar)),
-            (&wal, Some(OtherFile::Wal)),
-            (b"root:x:0:0:root:/root:/bin/bash\n", Some(OtherFile::Text)),
-            ("caf\u{e9}".as_bytes(), Some(OtherFile::Text)),
-            (b"\x1f\x8b\x08\x00rest", Some(OtherFile::Gzip)),
+            (&tar[..], Some("a tar archive")),
+            (&wal, Some("a WAL file")),
+            (b"root:x:0:0:root:/root:/bin/bash\n", Some("text")),
+            ("caf\u{e9}".as_bytes(), Some("text")),
+            (b"\x1f\x8b\x08\x00rest", Some("compressed by gzip")),
             (b"", None),
             (&[0; 512], None),
             (&[0xff; 512], None),
         ] {
-            assert_eq!(OtherFile::recognize(bytes), kind, "{bytes:?}");
+            assert_eq!(OtherFile::recognize(bytes).map(|file| file.name), kind, "{bytes:?}");
         }
         // a page that holds a text like a tar archive's header
         tar[18..20].copy_from_slice(&[0x04, 0x20]);
