@@ -106,12 +106,10 @@ pub struct Anatomy {
 }
 
 /// Describes a value in detail.
-pub fn describe_value<S: ChunkStore>(
+fn describe_value<S: ChunkStore>(
     relation: &str,
     seen: &TupleValue<'_>,
-    store: &mut S,
-    toasters: &Toasters,
-    page: PageSize,
+    reassembler: &mut Reassembler<'_, S>,
 ) -> Anatomy {
     let stored = &seen.stored;
     let (cost_to_read, cost_to_append) = costs(stored);
@@ -129,10 +127,10 @@ pub fn describe_value<S: ChunkStore>(
         text_bytes: Vec::new(),
         problems: Vec::new(),
     };
-    if let Err(error) = anatomy.parts(seen, store, toasters, page) {
+    if let Err(error) = anatomy.parts(seen, reassembler) {
         anatomy.problems.push(error.to_string());
     }
-    if let Err(error) = anatomy.content(seen, store, toasters, page) {
+    if let Err(error) = anatomy.content(seen, reassembler) {
         let problem = error.to_string();
         if !anatomy.problems.contains(&problem) {
             anatomy.problems.push(problem);
@@ -193,7 +191,8 @@ pub fn on_page<S: ChunkStore>(
             let block_known = true;
             let column = attribute;
             let seen = TupleValue { ctid, block_known, index, column, datum, stored, order };
-            return Ok(describe_value(relation, &seen, store, toasters, page_size));
+            let mut reassembler = Reassembler { store, toasters, page: page_size, order };
+            return Ok(describe_value(relation, &seen, &mut reassembler));
         }
     }
     let names = desc.attributes.iter().filter(|attribute| !attribute.dropped);
@@ -218,10 +217,9 @@ impl Anatomy {
     fn parts<S: ChunkStore>(
         &mut self,
         seen: &TupleValue<'_>,
-        store: &mut S,
-        toasters: &Toasters,
-        page: PageSize,
+        reassembler: &mut Reassembler<'_, S>,
     ) -> Result<(), ToastError> {
+        let Reassembler { store, toasters, page, .. } = reassembler;
         let mut blocks = BTreeSet::new();
         match seen.datum {
             Datum::Varlena(Varlena::External(pointer)) => {
@@ -235,7 +233,7 @@ impl Anatomy {
             }
             Datum::Varlena(Varlena::Custom(pointer)) => {
                 self.pointer = Some(hex(pointer.datum));
-                let description = describe(&pointer, toasters, page)?;
+                let description = describe(&pointer, toasters, *page)?;
                 self.row.toaster = Some(description.toaster.name);
                 for part in description.parts {
                     let mut chunks = Vec::new();
@@ -300,9 +298,7 @@ impl Anatomy {
     fn content<S: ChunkStore>(
         &mut self,
         seen: &TupleValue<'_>,
-        store: &mut S,
-        toasters: &Toasters,
-        page: PageSize,
+        reassembler: &mut Reassembler<'_, S>,
     ) -> Result<(), ToastError> {
         let value = match seen.datum {
             Datum::Null | Datum::Missing => return Ok(()),
@@ -313,17 +309,15 @@ impl Anatomy {
             self.row.raw_size = Some(u64::from(tc_raw_size(tc_info)));
             self.row.method = tc_method(tc_info).map(Method::name);
         }
-        let mut reassembler = Reassembler { store, toasters, page, order: seen.order };
         let form = TextForm::of_type(seen.column.type_oid);
         let mut text = Md5Sink::default();
         if let Varlena::External(pointer) = &value
-            && put_pieces(&value, form, &mut reassembler, &mut text)?
+            && put_pieces(&value, form, reassembler, &mut text)?
         {
             self.row.raw_size = Some(u64::from(pointer.raw_size()));
             self.first_bytes = Some(first_hex(&text.first));
             if form.is_some() {
-                self.text_bytes.clone_from(&text.first);
-                self.set_first_text(&String::from_utf8_lossy(&text.first));
+                self.text(&text.first);
             }
             let (md5, _) = text.end();
             self.row.text_md5 = form.map(|_| md5.clone());
@@ -337,13 +331,17 @@ impl Anatomy {
             self.row.md5 = Some(md5_hex(content));
             self.first_bytes = Some(first_hex(content));
         }
-        if write_text(&logical, seen.column.type_oid, &mut reassembler, &mut text)?.is_some() {
+        if write_text(&logical, seen.column.type_oid, reassembler, &mut text)?.is_some() {
             self.first_bytes.get_or_insert_with(|| first_hex(&text.first));
-            self.text_bytes.clone_from(&text.first);
-            self.set_first_text(&String::from_utf8_lossy(&text.first));
+            self.text(&text.first);
             self.row.text_md5 = Some(text.end().0);
         }
         Ok(())
+    }
+
+    fn text(&mut self, beginning: &[u8]) {
+        self.text_bytes = beginning.to_vec();
+        self.set_first_text(&String::from_utf8_lossy(beginning));
     }
 }
 
