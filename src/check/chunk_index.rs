@@ -1,7 +1,7 @@
 //! Every chunk in a TOAST relation's file: whose it is, where it stands, how long it is.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::code::Code;
 use super::finding::Finding;
@@ -311,6 +311,9 @@ pub fn live_chunks(
         }
     });
 }
+
+/// Chunks of values, deleted ones too, by the values' IDs.
+pub(super) type ChunksByValue = HashMap<u64, Vec<ChunkTuple>>;
 
 /// A chunk of a value, deleted or not.
 #[derive(Debug, Clone, Copy)]

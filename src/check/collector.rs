@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use parking_lot::Mutex;
 
 use super::code::Code;
-use super::content::check_content;
 use super::finding::{CheckedAmounts, Finding, MAX_KNOWN, Remarks};
+use super::formats::check_content;
 use super::subject::{External, PageFindings, Subject};
 use super::tuple::at_value;
 use super::value::{ChunkSeen, Damage, external_content};

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::code::Code;
-use super::content::check_content;
 use super::finding::{self, Finding};
+use super::formats::check_content;
 use super::reading::ValueReading;
 use super::subject::{Depth, PageFindings, SeenPage, Subject};
 use super::value::{check_pointer, inline_content};

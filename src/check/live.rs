@@ -1,18 +1,17 @@
 //! A check of one table of a live server: batch by batch on all connections, each batch in a
 //! transaction of its own. What looks wrong is checked again in another one before it is reported.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::code::Code;
 use super::collector::{CheckedBlocks, Zeros};
 use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, without_rows, zeros};
-use super::live_batches::{BatchWorker, CheckedRange};
-use super::live_check::{About, BATCH, IGNORES_HOFF, LiveCheck};
+use super::live_check::{About, BATCH, IGNORES_HOFF, LOOKS, LiveCheck, TORN};
 use super::live_chunks::{self, InRelation};
 use super::live_evidence::MAX_REFUSED;
 use super::live_map::EndByIndex;
@@ -26,6 +25,7 @@ use crate::server::catalog::UNKNOWN_LAYOUT;
 use crate::server::checking::{self, Standing};
 use crate::server::{Connection, LiveError, Relation};
 use toast_format::disk::BlockNumber;
+use toast_format::disk::page::{WrongChecksum, wrong_checksum};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_qualified;
 
@@ -52,7 +52,7 @@ pub(super) async fn check_table(
     let name = relation.display_name();
     let mut first = LiveCheck::new(Arc::clone(leader), Arc::clone(about), Arc::clone(&relation));
     let begun: Result<_, LiveError> = first
-        .in_snapshot(async |check, start| Ok((start.clone(), check.toast_index().await?)))
+        .in_snapshot(async |check| Ok((check.standing.clone(), check.toast_index().await?)))
         .await;
     let Some((start, index)) = begun? else { return Ok(None) };
     if start.is_out_of_reach {
@@ -147,8 +147,7 @@ impl TableCheck<'_> {
         run.tell_lost(lost)?;
         self.lost_pointers().await?;
         // VACUUM shortens a table before it corrects the catalog, so that this alone proves nothing
-        let counted =
-            self.first.standing().await?.and_then(|now| Some((now.counted?.1, now.blocks)));
+        let counted = self.first.now().await?.and_then(|now| Some((now.counted?.1, now.blocks)));
         if let Some((pages, blocks)) = counted
             && i64::from(pages) > i64::from(blocks)
             && self.cut_off().await?
@@ -219,14 +218,24 @@ impl TableCheck<'_> {
         if !LACKS_CHUNKS.into_iter().any(|code| self.run.damage.has(code)) {
             return Ok(());
         }
+        let blocks = self.toast_zeros.in_front();
+        let Some(still) = self.still_zeros(Which::Toast, &blocks).await? else { return Ok(()) };
+        Ok(self.run.tell_all(zeros(&self.first.name(Which::Toast), &still, true))?)
+    }
+
+    /// Those of some blocks of zeros that still are; `None` if the table was dropped meanwhile.
+    async fn still_zeros(
+        &mut self,
+        which: Which,
+        blocks: &[BlockNumber],
+    ) -> Result<Option<Vec<BlockNumber>>, CheckError> {
         let mut still = Vec::new();
-        for blocks in self.toast_zeros.in_front().chunks(BATCH as usize) {
-            let Some(result) = self.first.check_blocks(Which::Toast, blocks, true).await? else {
-                return Ok(());
-            };
+        for some in blocks.chunks(BATCH as usize) {
+            let looked = self.first.check_blocks(which, some, true).await?;
+            let Some(result) = looked else { return Ok(None) };
             still.extend(result.zeros.blocks());
         }
-        Ok(self.run.tell_all(zeros(&self.first.name(Which::Toast), &still, true))?)
+        Ok(Some(still))
     }
 
     /// Saves what is left of damaged values, and values without a row where anything was found.
@@ -373,9 +382,8 @@ impl TableCheck<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        let mut ids: Vec<u64> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let ids: BTreeSet<u64> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
+        let ids = Vec::from_iter(ids);
         let there = live_chunks::chunks(&mut self.first, &ids).await?;
         let page = self.first.about.server.page_size;
         for (finding, value) in missing {
@@ -413,7 +421,7 @@ impl TableCheck<'_> {
         let check = &mut self.first;
         let mut found = None;
         for _ in 0..2 {
-            let Some(standing) = check.standing().await? else { return Ok(()) };
+            let Some(standing) = check.now().await? else { return Ok(()) };
             // a block of zeros in the table may never have had rows
             let counted = standing
                 .counted
@@ -479,19 +487,13 @@ impl TableCheck<'_> {
     /// many blocks leaves such blocks too. It is certain that rows stood there only if the TOAST relation was never
     /// rewritten, because VACUUM FULL and the like leave values without a row.
     async fn lost_rows(&mut self) -> Result<(), CheckError> {
-        let check = &mut self.first;
-        let standing = check.standing().await?;
+        let now = self.first.now().await?;
         // the file of a new relation has the number of its OID
-        let toast = check.relation.toast.as_ref().map(|toast| toast.oid.0);
-        let is_first = standing.is_some_and(|now| toast.is_some() && now.toast_file == toast);
-        let mut still = Vec::new();
-        for blocks in self.run.rows.zeros.in_front().chunks(BATCH as usize) {
-            let Some(result) = check.check_blocks(Which::Heap, blocks, true).await? else {
-                return Ok(());
-            };
-            still.extend(result.zeros.blocks());
-        }
-        let name = check.name(Which::Heap);
+        let toast = self.first.relation.toast.as_ref().map(|toast| toast.oid.0);
+        let is_first = now.is_some_and(|now| toast.is_some() && now.toast_file == toast);
+        let blocks = self.run.rows.zeros.in_front();
+        let Some(still) = self.still_zeros(Which::Heap, &blocks).await? else { return Ok(()) };
+        let name = self.first.name(Which::Heap);
         if is_first && !self.run.rows.zeros.has_used() && self.run.checked.errors == 0 {
             self.run.tell(without_rows(&name))?;
         }
@@ -525,5 +527,158 @@ impl TableCheck<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// The result of one batch.
+pub(super) struct CheckedRange {
+    pub(super) blocks: Range<u32>,
+    /// What two checks agree on.
+    pub(super) result: CheckedBlocks,
+}
+
+/// Checks batches on one connection until none is left.
+pub(super) struct BatchWorker {
+    pub(super) check: LiveCheck,
+    pub(super) which: Which,
+    pub(super) blocks: u32,
+    /// Blocks of one batch.
+    pub(super) batch: u32,
+    pub(super) next: Arc<AtomicU32>,
+    pub(super) done: Arc<AtomicBool>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl BatchWorker {
+    /// `false` if the table was dropped meanwhile.
+    pub(super) async fn run(
+        mut self,
+        sender: UnboundedSender<CheckedRange>,
+    ) -> Result<bool, LiveError> {
+        loop {
+            let first = self.next.fetch_add(self.batch, Ordering::Relaxed);
+            let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
+            if first >= self.blocks || ended {
+                return Ok(true);
+            }
+            let range = first..first.saturating_add(self.batch).min(self.blocks);
+            let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
+            let Some(mut result) = self.check.check_blocks(self.which, &blocks, false).await?
+            else {
+                return Ok(false);
+            };
+            self.confirm(&mut result).await?;
+            if self.check.about.storage.checksums {
+                self.checksums(range.clone(), &mut result).await?;
+            }
+            if sender.send(CheckedRange { blocks: range, result }).is_err() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Leaves of the findings only those that another look has too.
+    async fn confirm(&mut self, result: &mut CheckedBlocks) -> Result<(), LiveError> {
+        let mut findings = std::mem::take(&mut result.findings);
+        let mut missing = std::mem::take(&mut result.missing);
+        for _ in 0..LOOKS {
+            let own = self.check.name(self.which);
+            let places = findings.iter().chain(missing.iter().map(|(finding, _)| finding));
+            let places = places.filter(|finding| finding.place.source == own);
+            let mut blocks: Vec<BlockNumber> =
+                places.filter_map(|finding| finding.place.block).collect();
+            blocks.sort_unstable();
+            blocks.dedup();
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            let Some(mut again) = self.check.check_blocks(self.which, &blocks, true).await? else {
+                return Ok(());
+            };
+            let all = again.findings.len() + again.missing.len();
+            let seen = again.findings.clone();
+            let lost = again.missing.clone();
+            again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
+            again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
+            if again.findings.len() + again.missing.len() == all {
+                result.findings = again.findings;
+                result.missing = again.missing;
+                return Ok(());
+            }
+            // what is new is looked at once more
+            result.findings = again.findings;
+            result.missing = again.missing;
+            (findings, missing) = (seen, lost);
+        }
+        Ok(())
+    }
+
+    /// Verifies the checksums of blocks as they are on disk, for the server does so only with those
+    /// that it has to read.
+    async fn checksums(
+        &mut self,
+        range: Range<u32>,
+        result: &mut CheckedBlocks,
+    ) -> Result<(), LiveError> {
+        let size = self.check.about.server.page_size.bytes();
+        let name = self.check.name(self.which);
+        let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
+        for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
+            if wrong_checksum(BlockNumber(block), page).is_some() {
+                wrong.insert(block, page.to_vec());
+            }
+        }
+        let told: HashSet<u32> = result
+            .findings
+            .iter()
+            .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
+            .filter_map(|finding| finding.place.block.map(|block| block.0))
+            .collect();
+        wrong.retain(|block, _| !told.contains(block));
+        let mut blocks: Vec<u32> = wrong.keys().copied().collect();
+        blocks.sort_unstable();
+        for block in blocks {
+            // it may have been written just then, half of it
+            let mut before = wrong.remove(&block).unwrap_or_default();
+            let mut damage = None;
+            for _ in 0..LOOKS {
+                tokio::time::sleep(TORN).await;
+                let again = self.on_disk(block..block.saturating_add(1)).await?;
+                damage = if again.len() == size {
+                    wrong_checksum(BlockNumber(block), &again)
+                } else {
+                    None
+                };
+                if damage.is_none() || again == before {
+                    break;
+                }
+                before = again;
+                damage = None;
+            }
+            if let Some(WrongChecksum { right, got }) = damage {
+                let place = Place {
+                    block: Some(BlockNumber(block)),
+                    byte: Some(8),
+                    ..Place::new(name.as_str())
+                };
+                let right = format!("checksum 0x{right:04x}");
+                let got = format!("0x{got:04x}");
+                result.findings.push(Finding::new(Code::Checksum, place, right, got));
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_disk(&mut self, range: Range<u32>) -> Result<Vec<u8>, LiveError> {
+        let connection = &self.check.connection;
+        let relation = self.check.quoted(self.which);
+        let About { server, storage, .. } = &*self.check.about;
+        let read =
+            async || storage.on_disk(connection.client(), server, &relation, range.clone()).await;
+        match connection.reading(read).await {
+            // renamed, dropped or rewritten since
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => Ok(Vec::new()),
+            other => other,
+        }
     }
 }

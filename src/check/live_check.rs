@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
@@ -33,6 +34,10 @@ use toast_format::model::{HintBits, Toasters};
 
 /// At most so many blocks are checked together.
 pub(super) const BATCH: u32 = 512;
+/// How often what looks wrong is looked at again, at the most, until two looks agree.
+pub(super) const LOOKS: usize = 4;
+/// How long a page may be half written.
+pub(super) const TORN: Duration = Duration::from_millis(100);
 /// How often a table that changes meanwhile is described again before the check gives up.
 pub(super) const TRIES: u32 = 5;
 
@@ -67,6 +72,8 @@ pub struct LiveCheck {
     pub(super) has_wrong_toast: bool,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
+    /// The table in the current transaction.
+    pub(super) standing: Standing,
     types: Arc<Types>,
     /// The mode in which the table is locked.
     pub(super) lock_mode: &'static str,
@@ -90,6 +97,7 @@ impl LiveCheck {
             reads_rows: false,
             has_wrong_toast: false,
             fingerprint: None,
+            standing: Standing::default(),
             types: Arc::default(),
         }
     }
@@ -122,9 +130,7 @@ impl LiveCheck {
         let mut tries = 0;
         loop {
             tries += 1;
-            let looked = self
-                .in_snapshot(async |check, standing| check.inside(standing, which, blocks).await)
-                .await;
+            let looked = self.in_snapshot(async |check| check.inside(which, blocks).await).await;
             match looked {
                 Err(error) if tries < TRIES && is_passing(&error) => self.fingerprint = None,
                 looked => return looked,
@@ -135,25 +141,22 @@ impl LiveCheck {
     /// Does `work` in a transaction with the table described as it is in it; `None` if it is gone.
     pub(super) async fn in_snapshot<T, E: From<LiveError>>(
         &mut self,
-        work: impl AsyncFnOnce(&mut LiveCheck, &Standing) -> Result<T, E>,
+        work: impl AsyncFnOnce(&mut LiveCheck) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let connection = Arc::clone(&self.connection);
         snapshot::ended(connection.client(), async {
-            match self.begin().await? {
-                Some(standing) => work(self, &standing).await.map(Some),
-                None => Ok(None),
-            }
+            if self.begin().await? { work(self).await.map(Some) } else { Ok(None) }
         })
         .await
     }
 
     /// The table as it is now.
-    pub(super) async fn standing(&mut self) -> Result<Option<Standing>, LiveError> {
-        self.in_snapshot(async |_, standing| Ok(standing.clone())).await
+    pub(super) async fn now(&mut self) -> Result<Option<Standing>, LiveError> {
+        self.in_snapshot(async |check| Ok(check.standing.clone())).await
     }
 
-    /// Begins a transaction with the table described as it is in it; `None` if it is gone.
-    pub async fn begin(&mut self) -> Result<Option<Standing>, LiveError> {
+    /// Begins a transaction with the table described as it is in it; `false` if it is gone.
+    pub async fn begin(&mut self) -> Result<bool, LiveError> {
         let page = self.about.server.page_size;
         if self.about.server.has_toasters && self.lock_mode == owner_facts::ACCESS_SHARE {
             // values are compared with what SQL reads
@@ -164,12 +167,13 @@ impl LiveCheck {
             let begun = checking::begin(&self.connection, &self.relation, page, mode).await;
             match begun {
                 Ok(Some(standing)) if self.fingerprint.as_ref() == Some(&standing.fingerprint) => {
-                    return Ok(Some(standing));
+                    self.standing = standing;
+                    return Ok(true);
                 }
                 Ok(Some(standing)) => {
                     let client = self.connection.client();
                     let Some(relation) = catalog::describe(client, self.relation.oid).await? else {
-                        return Ok(None);
+                        return Ok(false);
                     };
                     let is_same = relation.quoted() == self.relation.quoted();
                     self.relation = Arc::new(relation);
@@ -178,7 +182,8 @@ impl LiveCheck {
                             self.types = Arc::new(checking::types(client, &self.relation).await?);
                         }
                         self.fingerprint = Some(standing.fingerprint.clone());
-                        return Ok(Some(standing));
+                        self.standing = standing;
+                        return Ok(true);
                     }
                 }
                 Ok(None) => {}
@@ -206,7 +211,7 @@ impl LiveCheck {
                 Some(relation) => self.relation = Arc::new(relation),
                 None => {
                     self.connection.begin("READ ONLY").await?;
-                    return Ok(None);
+                    return Ok(false);
                 }
             }
             self.fingerprint = None;
@@ -217,41 +222,35 @@ impl LiveCheck {
     /// Checks pages, then the values that they point to.
     async fn inside(
         &self,
-        standing: &Standing,
         which: Which,
         blocks: &[BlockNumber],
     ) -> Result<CheckedBlocks, LiveError> {
-        let (mut result, externals) = self.pages(standing, which, blocks).await?;
-        result.lsn = standing.lsn;
+        let (mut result, externals) = self.pages(which, blocks).await?;
+        result.lsn = self.standing.lsn;
         if which == Which::Heap && !externals.is_empty() {
             let name = self.name(which);
-            let subject = self.subject(standing, which, &name);
+            let subject = self.subject(which, &name);
             let mut collector = Collector::new(&subject, None);
             collector.blocks = result;
             self.values(externals, &mut collector).await?;
             result = collector.blocks;
         }
-        self.misread(standing, &mut result).await?;
+        self.misread(&mut result).await?;
         if which == Which::Heap {
             let missing = result.missing.iter_mut().map(|(finding, _)| finding);
-            self.name_rows(standing, result.findings.iter_mut().chain(missing).collect()).await?;
+            self.name_rows(result.findings.iter_mut().chain(missing).collect()).await?;
         }
         result.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
         Ok(result)
     }
 
-    pub(super) fn subject<'a>(
-        &'a self,
-        standing: &Standing,
-        which: Which,
-        name: &'a str,
-    ) -> Subject<'a> {
+    pub(super) fn subject<'a>(&'a self, which: Which, name: &'a str) -> Subject<'a> {
         let server = &self.about.server;
         let [frozen, multi] = match which {
-            Which::Heap => [standing.frozen, standing.multi],
-            Which::Toast => standing.toast,
+            Which::Heap => [self.standing.frozen, self.standing.multi],
+            Which::Toast => self.standing.toast,
         };
-        let next = TransactionId(standing.snapshot.next_xid() as u32);
+        let next = TransactionId(self.standing.snapshot.next_xid() as u32);
         Subject {
             source: name,
             desc: match which {
@@ -289,12 +288,11 @@ impl LiveCheck {
     /// As [`LiveCheck::subject`]; `is_read`: for pages that were read, of which none is read later in the transaction.
     pub(super) async fn subject_now<'a>(
         &'a self,
-        standing: &Standing,
         which: Which,
         name: &'a str,
         is_read: bool,
     ) -> Result<Subject<'a>, LiveError> {
-        let mut subject = self.subject(standing, which, name);
+        let mut subject = self.subject(which, name);
         if let Some(limits) = &mut subject.xids {
             let next = checking::next_written(self.connection.client()).await?;
             limits.next_multi = Some(next.multi);
@@ -302,32 +300,27 @@ impl LiveCheck {
                 limits.next = next.xid;
                 limits.is_exact = true;
                 // changes of others are not in it
-                subject.wal_end = standing.lsn.and(next.wal_end);
+                subject.wal_end = self.standing.lsn.and(next.wal_end);
             }
         }
         Ok(subject)
     }
 
     /// Reads pages in the snapshot of the look.
-    pub(super) async fn reader(
-        &self,
-        standing: &Standing,
-        which: Which,
-    ) -> Result<PageReader, LiveError> {
+    pub(super) async fn reader(&self, which: Which) -> Result<PageReader, LiveError> {
         let server = &self.about.server;
-        server.page_reader(&self.connection, self.quoted(which), &standing.snapshot).await
+        server.page_reader(&self.connection, self.quoted(which), &self.standing.snapshot).await
     }
 
     async fn pages(
         &self,
-        standing: &Standing,
         which: Which,
         blocks: &[BlockNumber],
     ) -> Result<(CheckedBlocks, Vec<External>), LiveError> {
         let name = self.name(which);
-        let mut reader = self.reader(standing, which).await?;
+        let mut reader = self.reader(which).await?;
         let end = match which {
-            Which::Heap => standing.blocks,
+            Which::Heap => self.standing.blocks,
             Which::Toast => reader.block_count().await?,
         };
         let there: Vec<BlockNumber> = blocks.iter().copied().filter(|b| b.0 < end).collect();
@@ -342,9 +335,9 @@ impl LiveCheck {
         for (xids, which) in [(aborted, snapshot::ANY), (committed, snapshot::ABORTED)] {
             snapshot::learn(client, &mut fates, &Vec::from_iter(xids), which).await?;
         }
-        let subject = self.subject_now(standing, which, &name, true).await?;
+        let subject = self.subject_now(which, &name, true).await?;
         let subject = Subject { commit_status: Some(&fates), map: Some(&map), ..subject };
-        let store = Mutex::new(self.chunk_store(standing));
+        let store = Mutex::new(self.chunk_store());
         let About { toasters, server, .. } = &*self.about;
         let customs = StoredCustoms { store: &store, toasters, page: server.page_size };
         let (mut result, externals) = {
@@ -376,27 +369,25 @@ impl LiveCheck {
     }
 
     /// Chunks for values of pluggable toasters, read in the look's transaction.
-    pub(super) fn chunk_store(&self, standing: &Standing) -> LiveChunks {
+    pub(super) fn chunk_store(&self) -> LiveChunks {
         let connection = Arc::clone(&self.connection);
         let Some(pageinspect) = self.about.server.pageinspect.clone() else {
             return LiveChunks::new(connection);
         };
         let page_size = self.about.server.page_size;
-        let snapshot = standing.snapshot.clone();
+        let snapshot = self.standing.snapshot.clone();
         let pages = ChunkPages { pageinspect, page_size, snapshot, dead: false };
         LiveChunks::with_pages(connection, pages)
     }
 
     /// The values that rows of `blocks` refer to, dead ones included, and whether these are all.
-    pub async fn references(
-        &self,
-        standing: &Standing,
-        blocks: &[BlockNumber],
-    ) -> Result<(Vec<u64>, bool), LiveError> {
+    pub async fn references(&self, blocks: &[BlockNumber]) -> Result<(Vec<u64>, bool), LiveError> {
         let depth = Depth { decompress: false, content: false, utf8: false };
         let about = Arc::new(About { depth, ..(*self.about).clone() });
-        let quick = LiveCheck::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
-        let result = quick.pages(standing, Which::Heap, blocks).await?.0;
+        let mut quick =
+            LiveCheck::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
+        quick.standing = self.standing.clone();
+        let result = quick.pages(Which::Heap, blocks).await?.0;
         let is_whole = !result.is_incomplete && result.remarks.by_address.count == 0;
         Ok((result.known, is_whole))
     }

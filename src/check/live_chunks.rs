@@ -8,7 +8,6 @@ use super::reading::seen_chunk;
 use super::subject::Which;
 use super::value::ChunkSeen;
 use crate::server::LiveError;
-use crate::server::checking::Standing;
 use crate::server::chunk_rows::{self, By};
 use toast_format::disk::ItemPointer;
 use toast_format::model::toaster::chunks::Fate;
@@ -26,14 +25,12 @@ pub(super) async fn chunks(
     check: &mut LiveCheck,
     ids: &[u64],
 ) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
-    let found =
-        check.in_snapshot(async |check, standing| inside(check, standing, ids).await).await?;
+    let found = check.in_snapshot(async |check| inside(check, ids).await).await?;
     Ok(found.unwrap_or_default())
 }
 
 async fn inside(
     check: &LiveCheck,
-    standing: &Standing,
     ids: &[u64],
 ) -> Result<HashMap<u64, Vec<InRelation>>, LiveError> {
     let client = check.connection.client();
@@ -52,7 +49,6 @@ async fn inside(
             let mut found = Vec::new();
             check
                 .each_chunk(
-                    standing,
                     None,
                     |id| ids.binary_search(&id).is_ok(),
                     |id, ChunkTuple { seen, is_refused, is_misread, .. }| {

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::chunk_index::ChunkTuple;
-use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
+use super::chunk_index::{ChunkTuple, ChunksByValue};
 use super::finding::CheckError;
 use super::live_check::{About, BATCH, LiveCheck};
 use super::live_repair::{misled, moved};
 use super::reading::{ValueReading, numbered_by_index};
 use super::salvage::{RowFindings, SavedChunk};
 use super::salvage_dir::{self, SalvageDir, SavedRelation};
-use super::salvage_rows::Salvage;
+use super::salvage_rows::{Blocks, Evidence, IndexedChunks, Salvage};
 use super::subject::{SeenPage, Which};
-use crate::server::checking::{self, Standing};
+use crate::server::checking;
 use crate::server::chunk_rows::{ChunkRow, ChunkRows};
 use crate::server::pages::Pages;
-use crate::server::{LiveError, owner_facts, snapshot};
+use crate::server::{LiveError, checking, owner_facts, snapshot};
 use toast_format::disk::{BlockNumber, ItemPointer, ToastPointer};
 use toast_format::model::sql::quote_identifier;
 use toast_format::model::{HintBits, Snapshot};
@@ -34,10 +33,8 @@ impl LiveCheck {
         if damaged.is_empty() {
             return Ok(());
         }
-        let saved = self.reading_rows(async |check, standing| {
-            check
-                .salvage(standing, known, async |salvage| salvage.save_rows(damaged, dir).await)
-                .await
+        let saved = self.reading_rows(async |check| {
+            check.salvage(known, async |salvage| salvage.save_rows(damaged, dir).await).await
         });
         saved.await.map(drop)
     }
@@ -51,9 +48,9 @@ impl LiveCheck {
         dir: &mut SalvageDir,
     ) -> Result<Option<String>, CheckError> {
         let toast = self.name(Which::Toast);
-        let saved = self.in_snapshot(async |check, standing| {
+        let saved = self.in_snapshot(async |check| {
             check
-                .salvage(standing, known, async |salvage| {
+                .salvage(known, async |salvage| {
                     salvage.save_without_row(&toast, |xmin| start.was_over(xmin), dir).await
                 })
                 .await
@@ -63,9 +60,8 @@ impl LiveCheck {
 
     async fn salvage<T>(
         &self,
-        standing: &Standing,
         known: &[u64],
-        work: impl AsyncFnOnce(&mut Salvage<'_, LiveEvidence<'_>>) -> Result<T, CheckError>,
+        work: impl AsyncFnOnce(&mut Salvage<'_, &LiveCheck>) -> Result<T, CheckError>,
     ) -> Result<T, CheckError> {
         let types = checking::types(self.connection.client(), &self.relation).await?;
         let relation = SavedRelation {
@@ -76,23 +72,22 @@ impl LiveCheck {
             types: &types,
             encoding: Some(&self.about.storage.encoding),
         };
-        let evidence = LiveEvidence { check: self, standing };
         let page_size = self.about.server.page_size;
-        work(&mut Salvage { evidence, relation, page_size, known }).await
+        work(&mut Salvage { evidence: self, relation, page_size, known }).await
     }
 
     /// Does `work` in a transaction in which rows may be read by SQL, unless code of the table's owner would run.
     pub(super) async fn reading_rows<T, E: From<LiveError>>(
         &mut self,
-        work: impl AsyncFnOnce(&mut LiveCheck, &Standing) -> Result<T, E>,
+        work: impl AsyncFnOnce(&mut LiveCheck) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let table = self.relation.oid;
         self.lock_mode = owner_facts::lock_mode(&self.connection, table).await?;
         let done = self
-            .in_snapshot(async |check, standing| {
+            .in_snapshot(async |check| {
                 let mode = check.lock_mode;
                 check.reads_rows = owner_facts::may_read(&check.connection, table, mode).await?;
-                work(check, standing).await
+                work(check).await
             })
             .await;
         self.lock_mode = owner_facts::ACCESS_SHARE;
@@ -102,20 +97,22 @@ impl LiveCheck {
     /// Calls `take` with the pages of these blocks, or of all. Returns the blocks that cannot be read.
     pub(super) async fn each_page(
         &self,
-        standing: &Standing,
         which: Which,
-        blocks: Option<Vec<BlockNumber>>,
+        blocks: Blocks,
         mut take: impl FnMut(&SeenPage<'_, Pages>),
-    ) -> Result<Vec<BlockNumber>, LiveError> {
-        let mut reader = self.reader(standing, which).await?;
+    ) -> Result<BTreeSet<BlockNumber>, LiveError> {
+        let mut lost = BTreeSet::new();
+        if blocks.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Ok(lost);
+        }
+        let mut reader = self.reader(which).await?;
         let end = reader.block_count().await?;
         let name = self.name(which);
-        let subject = self.subject_now(standing, which, &name, false).await?;
+        let subject = self.subject_now(which, &name, false).await?;
         let mut blocks: Box<dyn Iterator<Item = BlockNumber> + Send> = match blocks {
             Some(blocks) => Box::new(blocks.into_iter().filter(move |block| block.0 < end)),
             None => Box::new((0..end).map(BlockNumber)),
         };
-        let mut lost = Vec::new();
         loop {
             let some: Vec<BlockNumber> = blocks.by_ref().take(BATCH as usize).collect();
             if some.is_empty() {
@@ -134,13 +131,11 @@ impl LiveCheck {
     /// ones too. Returns the blocks that cannot be read.
     pub(super) async fn each_chunk(
         &self,
-        standing: &Standing,
-        blocks: Option<Vec<BlockNumber>>,
+        blocks: Blocks,
         is_asked: impl Fn(u64) -> bool,
         mut each: impl FnMut(u64, ChunkTuple),
-    ) -> Result<Vec<BlockNumber>, LiveError> {
-        self.each_page(standing, Which::Toast, blocks, |page| page.each_chunk(&is_asked, &mut each))
-            .await
+    ) -> Result<BTreeSet<BlockNumber>, LiveError> {
+        self.each_page(Which::Toast, blocks, |page| page.each_chunk(&is_asked, &mut each)).await
     }
 
     /// A page as its file has it; empty where the role may not read that.
@@ -160,37 +155,31 @@ impl LiveCheck {
     }
 }
 
-/// A table in a transaction.
-pub(super) struct LiveEvidence<'a> {
-    check: &'a LiveCheck,
-    standing: &'a Standing,
-}
-
-impl Evidence for LiveEvidence<'_> {
+impl Evidence for &LiveCheck {
     type Visible = Pages;
 
     async fn each_page(
         &mut self,
         which: Which,
-        blocks: Option<Vec<BlockNumber>>,
+        blocks: Blocks,
         take: impl FnMut(&SeenPage<'_, Pages>),
-    ) -> Result<Vec<BlockNumber>, CheckError> {
-        if which == Which::Toast && self.check.relation.toast.is_none() {
-            return Ok(Vec::new());
+    ) -> Result<BTreeSet<BlockNumber>, CheckError> {
+        if which == Which::Toast && self.relation.toast.is_none() {
+            return Ok(BTreeSet::new());
         }
-        Ok(self.check.each_page(self.standing, which, blocks, take).await?)
+        Ok(LiveCheck::each_page(self, which, blocks, take).await?)
     }
 
     async fn each_refused(
         &mut self,
         which: Which,
-        blocks: Vec<BlockNumber>,
+        blocks: BTreeSet<BlockNumber>,
         mut take: impl FnMut(&SeenPage<'_, HintBits>),
     ) -> Result<(), CheckError> {
-        let name = self.check.name(which);
-        let subject = self.check.subject(self.standing, which, &name);
+        let name = self.name(which);
+        let subject = self.subject(which, &name);
         for block in blocks.into_iter().take(MAX_REFUSED) {
-            let bytes = &self.check.on_disk(which, block).await?;
+            let bytes = &self.on_disk(which, block).await?;
             take(&SeenPage { subject: &subject, block, bytes, visible: &HintBits });
         }
         Ok(())
@@ -202,8 +191,7 @@ impl Evidence for LiveEvidence<'_> {
         column: &str,
         ctid: ItemPointer,
     ) -> Result<Option<Vec<u8>>, CheckError> {
-        let check = self.check;
-        if !check.reads_rows {
+        if !self.reads_rows {
             return Ok(None);
         }
         let column = quote_identifier(column);
@@ -212,9 +200,9 @@ impl Evidence for LiveEvidence<'_> {
             "SELECT CASE WHEN pg_catalog.num_nulls({column}) = 0 THEN pg_catalog.convert_to( \
                  pg_catalog.concat({column}), pg_catalog.getdatabaseencoding()) END \
              FROM ONLY {} WHERE ctid = '{ctid}'",
-            check.quoted(Which::Heap)
+            self.quoted(Which::Heap)
         );
-        let client = check.connection.client();
+        let client = self.connection.client();
         let read = snapshot::in_savepoint(client, async || Ok(client.value(&sql, &[]).await?));
         Ok(read.await?.unwrap_or_default().flatten())
     }
@@ -224,7 +212,7 @@ impl Evidence for LiveEvidence<'_> {
         pointer: &ToastPointer,
         chunks: &ChunksByValue,
     ) -> Result<Option<IndexedChunks>, CheckError> {
-        let LiveEvidence { check, standing } = *self;
+        let check = *self;
         let id = pointer.value_id.0;
         let size = check.about.server.page_size;
         if !check.by_index || !check.is_own(pointer) {
@@ -235,22 +223,13 @@ impl Evidence for LiveEvidence<'_> {
         let own = chunks.get(&id).map_or(&[][..], Vec::as_slice);
         let mut moved = moved(chunks);
         let strangers = led.iter().filter(|row| row.value_id.0 != id).map(|row| row.tid.block);
-        let blocks: BTreeSet<BlockNumber> = strangers.collect();
-        if !blocks.is_empty() {
-            let blocks = Some(blocks.into_iter().collect());
-            check
-                .each_chunk(
-                    standing,
-                    blocks,
-                    |_| true,
-                    |_, chunk| {
-                        if chunk.is_moved || chunk.is_misread {
-                            moved.insert(chunk.seen.tid);
-                        }
-                    },
-                )
-                .await?;
-        }
+        let of_strangers = Some(strangers.collect());
+        let take = |_, chunk: ChunkTuple| {
+            if chunk.is_moved || chunk.is_misread {
+                moved.insert(chunk.seen.tid);
+            }
+        };
+        LiveCheck::each_chunk(check, of_strangers, |_| true, take).await?;
         let misled = misled(id, led, &led_to, &moved);
         let reading = ValueReading::new(pointer, led, own, &misled, size);
         if !reading.is_open {

@@ -1,21 +1,20 @@
 //! The file of a live table and its visibility map: blocks that were lost, and the bits that pages are compared with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio_postgres::types::Type;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::live_batches::TORN;
-use super::live_check::{About, LiveCheck};
+use super::live_check::{About, LiveCheck, TORN};
 use super::subject::Which;
 use super::visibility_map::{LostBlocks, VisibilityMap};
 use crate::server::LiveError;
-use crate::server::checking::Standing;
 use crate::server::pages::{PageReader, Pages};
 use toast_format::disk::page::LinePointerState;
 use toast_format::disk::{BlockNumber, Page, PageState};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_literal, quote_qualified, shown_qualified};
-use tokio_postgres::types::Type;
 
 impl LiveCheck {
     /// A finding if the relation's file is missing, or ends inside a block; it may be extended meanwhile.
@@ -23,7 +22,7 @@ impl LiveCheck {
         let mut found = None;
         for _ in 0..2 {
             found =
-                self.in_snapshot(async |check, _| check.file_finding(which).await).await?.flatten();
+                self.in_snapshot(async |check| check.file_finding(which).await).await?.flatten();
             if found.is_none() {
                 break;
             }
@@ -70,29 +69,24 @@ impl LiveCheck {
         &mut self,
         zeros: &[BlockNumber],
     ) -> Result<LostBlocks, LiveError> {
-        let lost =
-            self.in_snapshot(async |check, standing| check.lost_in(standing, zeros).await).await?;
+        let lost = self.in_snapshot(async |check| check.lost_in(zeros).await).await?;
         Ok(lost.unwrap_or_default())
     }
 
     /// The map is read before the pages, and the lock keeps others from cutting off what has bits: a page that had one is
     /// not zeros afterwards.
-    async fn lost_in(
-        &self,
-        standing: &Standing,
-        zeros: &[BlockNumber],
-    ) -> Result<LostBlocks, LiveError> {
-        let end = standing.blocks;
+    async fn lost_in(&self, zeros: &[BlockNumber]) -> Result<LostBlocks, LiveError> {
+        let end = self.standing.blocks;
         let map = self.map_pages(Which::Heap, |map, pages| map.wanted(zeros, end, pages)).await?;
-        let lost = map.lost(zeros, standing.blocks);
+        let lost = map.lost(zeros, end);
         let mut still = Vec::new();
-        self.each_page(standing, Which::Heap, Some(lost.zeros), |page| {
+        self.each_page(Which::Heap, Some(BTreeSet::from_iter(lost.zeros)), |page| {
             if matches!(Page::parse(page.bytes), Ok(PageState::New)) {
                 still.push(page.block);
             }
         })
         .await?;
-        let end = self.reader(standing, Which::Heap).await?.block_count().await?;
+        let end = self.reader(Which::Heap).await?.block_count().await?;
         Ok(map.lost(&still, end))
     }
 
@@ -101,8 +95,7 @@ impl LiveCheck {
         let mut end = EndByIndex::Whole;
         // what VACUUM has cut off since its entries were read has none any more when they are read again
         for _ in 0..2 {
-            let looked =
-                self.in_snapshot(async |check, standing| check.led_behind(standing).await).await?;
+            let looked = self.in_snapshot(async |check| check.led_behind().await).await?;
             end = looked.unwrap_or(EndByIndex::Whole);
             if !matches!(end, EndByIndex::Cut(_)) {
                 break;
@@ -113,7 +106,7 @@ impl LiveCheck {
 
     /// An index entry never leads behind the end: rows are inserted before their entries, and VACUUM removes entries before
     /// it truncates the table.
-    async fn led_behind(&self, standing: &Standing) -> Result<EndByIndex, LiveError> {
+    async fn led_behind(&self) -> Result<EndByIndex, LiveError> {
         let Some(index) = self.smallest_index().await? else { return Ok(EndByIndex::Unknown) };
         let sql = format!("SELECT pg_catalog.max(e.block) FROM ({}) AS e", index.entries);
         let client = self.connection.client();
@@ -121,7 +114,7 @@ impl LiveCheck {
         let asked =
             self.attempt(async || Ok(client.value::<Option<i64>>(&sql, &[]).await?.flatten()));
         let Ok(last) = asked.await? else { return Ok(EndByIndex::Unknown) };
-        let end = self.reader(standing, Which::Heap).await?.block_count().await?;
+        let end = self.reader(Which::Heap).await?.block_count().await?;
         let Some(last) = last.filter(|last| *last >= i64::from(end)) else {
             return Ok(if index.has_all_rows { EndByIndex::Whole } else { EndByIndex::Unknown });
         };
@@ -197,9 +190,7 @@ impl LiveCheck {
         &mut self,
         blocks: &[BlockNumber],
     ) -> Result<Option<BTreeMap<BlockNumber, LostPointers>>, LiveError> {
-        let looked = self
-            .in_snapshot(async |check, standing| check.pointers_in(standing, blocks).await)
-            .await?;
+        let looked = self.in_snapshot(async |check| check.pointers_in(blocks).await).await?;
         Ok(looked.flatten())
     }
 
@@ -208,12 +199,12 @@ impl LiveCheck {
     /// was not changed in between, was not in use when they were.
     async fn pointers_in(
         &self,
-        standing: &Standing,
         blocks: &[BlockNumber],
     ) -> Result<Option<BTreeMap<BlockNumber, LostPointers>>, LiveError> {
         let Some(index) = self.smallest_index().await? else { return Ok(None) };
         let mut before: BTreeMap<BlockNumber, u64> = BTreeMap::new();
-        self.each_page(standing, Which::Heap, Some(blocks.to_vec()), |page| {
+        let blocks = blocks.iter().copied().collect();
+        self.each_page(Which::Heap, Some(blocks), |page| {
             if let Some(parsed) = page.parsed().filter(|parsed| parsed.lost_bytes() > 0) {
                 before.insert(page.block, parsed.header().lsn);
             }
@@ -236,7 +227,7 @@ impl LiveCheck {
         }
         let mut lost = BTreeMap::new();
         let again = Some(before.keys().copied().collect());
-        self.each_page(standing, Which::Heap, again, |page| {
+        self.each_page(Which::Heap, again, |page| {
             let Some(parsed) = page.parsed() else { return };
             if before.get(&page.block) != Some(&parsed.header().lsn) {
                 return;

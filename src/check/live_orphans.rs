@@ -13,7 +13,7 @@ use super::live_check::{BATCH, LiveCheck};
 use super::live_chunks::{self, InRelation};
 use super::subject::Which;
 use super::value::ChunkSeen;
-use crate::server::checking::{self, Standing};
+use crate::server::checking;
 use crate::server::{LiveError, snapshot};
 use toast_format::disk::{BlockNumber, ValueId};
 
@@ -119,15 +119,13 @@ async fn round(
     let began = Instant::now();
     let mut changed: u64 = 0;
     let mut first: u32 = 0;
-    let mut standing: Option<Standing> = None;
+    let mut has_begun = false;
     loop {
-        let now = match standing.take() {
-            Some(held) => held,
-            None => match check.begin().await? {
-                Some(now) => now,
-                None => return Ok(RoundEnd::Gone),
-            },
-        };
+        if !has_begun && !check.begin().await? {
+            return Ok(RoundEnd::Gone);
+        }
+        has_begun = holds;
+        let now = &check.standing;
         if now.file != marks.file {
             // rewritten meanwhile
             *marks = LsnMarks::new(now.file);
@@ -139,19 +137,20 @@ async fn round(
         }
         let lsn = marks.take(first);
         let seen = marks.end.clamp(first, end);
+        let log_end = now.lsn.unwrap_or(0);
         let mut blocks = changed_of(check, first..seen, lsn).await?;
         blocks.extend((seen..end).map(BlockNumber));
         if !blocks.is_empty() {
-            let (known, is_whole) = check.references(&now, &blocks).await?;
+            let (known, is_whole) = check.references(&blocks).await?;
             if !is_whole {
                 return Ok(RoundEnd::Lost(finding::UNREAD));
             }
-            known.iter().for_each(|id| {
-                left.remove(id);
-            });
+            for id in known {
+                left.remove(&id);
+            }
             changed += blocks.len() as u64;
         }
-        marks.note(&(first..end), now.lsn.unwrap_or(0));
+        marks.note(&(first..end), log_end);
         if left.is_empty() {
             return Ok(RoundEnd::Changed(changed));
         }
@@ -160,8 +159,6 @@ async fn round(
             snapshot::end(check.connection.client()).await?;
         } else if began.elapsed() > HELD {
             return Ok(RoundEnd::Lost(BUSY));
-        } else {
-            standing = Some(now);
         }
     }
 }

@@ -10,16 +10,14 @@ use super::damaged_row::{DamagedRow, DamagedValue, RewriteTarget, RowsByKey, val
 use super::live_check::{LiveCheck, is_unreadable};
 use super::reading::{ValueReading, is_read, is_sound};
 use super::relation_run::TableDamage;
-use super::repair::{RepairFacts, Unread, may_crash_at_pglz};
-use super::repair_comments::commented;
+use super::repair::{RepairFacts, Unread, commented, may_crash_at_pglz};
 use super::repair_script::{self, RepairScript};
 use super::salvage::RowFindings;
 use super::subject::Which;
 use super::value::{ChunkForm, uses_all};
-use crate::server::checking::{self, Standing};
 use crate::server::chunk_rows::{self, By, ChunkRow, ChunkRows, WantedData};
-use crate::server::{LiveError, snapshot};
-use toast_format::disk::{BlockNumber, ItemPointer};
+use crate::server::{LiveError, checking, snapshot};
+use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 
@@ -62,11 +60,8 @@ impl LiveCheck {
             let script = RepairScript::only(vec![commented(&why)]);
             return Ok(Repairs { script, risk: Some(why) });
         }
-        let repairs = self
-            .reading_rows(async |check, standing| {
-                check.script(standing, rows, referred, damage).await
-            })
-            .await?;
+        let repairs =
+            self.reading_rows(async |check| check.script(rows, referred, damage).await).await?;
         Ok(repairs.unwrap_or_default())
     }
 
@@ -78,7 +73,6 @@ impl LiveCheck {
 
     async fn script(
         &self,
-        standing: &Standing,
         rows: &[RowFindings],
         referred: &[u64],
         damage: &TableDamage,
@@ -102,24 +96,20 @@ impl LiveCheck {
             ..RepairFacts::default()
         };
         let [heap, toast] = damage.refused.clone();
-        facts.unread.heap_blocks =
-            self.each_page(standing, Which::Heap, Some(heap), |_| ()).await?;
+        facts.unread.heap_blocks = self.each_page(Which::Heap, Some(heap), |_| ()).await?;
         if facts.toast.is_some() {
-            facts.unread.toast_blocks =
-                self.each_page(standing, Which::Toast, Some(toast), |_| ()).await?;
+            facts.unread.toast_blocks = self.each_page(Which::Toast, Some(toast), |_| ()).await?;
         }
-        facts.unreadable_chunks =
-            self.unreadable_chunks(standing, &damage.unreadable_chunks).await?;
-        let mut rows = self.rows(standing, rows, &facts.columns.generated).await?;
+        facts.unreadable_chunks = self.unreadable_chunks(&damage.unreadable_chunks).await?;
+        let mut rows = self.rows(rows, &facts.columns.generated).await?;
         facts.statistics = self.statistics(&rows).await?;
         let mut ids = value_ids(&rows);
         let led_to = self.chunks_by_index(&ids).await?;
         ids.extend(led_to.keys());
         ids.sort_unstable();
         ids.dedup();
-        let by_key = self.rows_by_key(standing, &rows).await?;
-        let miscounted =
-            self.chunks_and_rows(standing, &ids, referred, &by_key, &mut facts).await?;
+        let by_key = self.rows_by_key(&rows).await?;
+        let miscounted = self.chunks_and_rows(&ids, referred, &by_key, &mut facts).await?;
         self.read_values(&mut rows, &led_to, &facts).await?;
         let mut readings = rows.iter().flat_map(|row| &row.values).flat_map(|v| &v.reading);
         let is_hidden = readings.any(|reading| reading.is_hidden);
@@ -145,14 +135,15 @@ impl LiveCheck {
             facts.unreadable_chunks.iter().filter(|chunk| chunk.is_live).map(|chunk| chunk.ctid);
         let removed: HashSet<ItemPointer> = removed.collect();
         let none = HashSet::new();
+        let no_blocks = BTreeSet::new();
         let is_zeroed = !facts.has_toasters && !facts.unread.wrong_checksums && !facts.is_catalog;
         damage.left_over(|code, place| {
             let (items, blocks) = if place.source == heap {
-                (&rows, facts.unread.heap_blocks.as_slice())
+                (&rows, &facts.unread.heap_blocks)
             } else if place.source == toast {
-                (&removed, facts.unread.toast_blocks.as_slice())
+                (&removed, &facts.unread.toast_blocks)
             } else {
-                (&none, &[][..])
+                (&none, &no_blocks)
             };
             let is_covered = match (place.block, place.item) {
                 (Some(block), Some(item)) => items.contains(&ItemPointer { block, item }),
@@ -188,7 +179,6 @@ impl LiveCheck {
     /// `referred`, in order, are the values that rows refer to.
     async fn chunks_and_rows(
         &self,
-        standing: &Standing,
         ids: &[u64],
         referred: &[u64],
         by_key: &RowsByKey,
@@ -203,7 +193,6 @@ impl LiveCheck {
             let all = &mut facts.chunks;
             facts.unread.toast_blocks = self
                 .each_chunk(
-                    standing,
                     None,
                     |_| true,
                     |id, chunk| {
@@ -227,7 +216,7 @@ impl LiveCheck {
         let unread = &mut facts.unread.rows;
         let twins = &mut facts.twins;
         let lost = self
-            .each_page(standing, Which::Heap, None, |page| {
+            .each_page(Which::Heap, None, |page| {
                 *unread |= !page.references(written, ids, all);
                 by_key.twins_on_page(page, |own, other| {
                     twins.insert(own, other);
@@ -252,17 +241,12 @@ impl LiveCheck {
     }
 
     /// Damaged rows by the unique keys of the table.
-    async fn rows_by_key(
-        &self,
-        standing: &Standing,
-        rows: &[DamagedRow],
-    ) -> Result<RowsByKey, LiveError> {
+    async fn rows_by_key(&self, rows: &[DamagedRow]) -> Result<RowsByKey, LiveError> {
         let keys = checking::unique_keys(self.connection.client(), self.relation.oid).await?;
         let keys = keys.into_iter().map(|key| key.columns).collect();
         let mut by_key = RowsByKey::new(keys);
-        let mut blocks: Vec<BlockNumber> = rows.iter().map(|row| row.ctid.block).collect();
-        blocks.dedup();
-        self.each_page(standing, Which::Heap, Some(blocks), |page| {
+        let blocks = rows.iter().map(|row| row.ctid.block).collect();
+        self.each_page(Which::Heap, Some(blocks), |page| {
             for row in rows.iter().filter(|row| row.ctid.block == page.block) {
                 by_key.enter(page, row.ctid);
             }
@@ -449,20 +433,11 @@ impl LiveCheck {
     }
 
     /// Those of these tuples of the TOAST relation of which the server reads nothing right.
-    async fn unreadable_chunks(
-        &self,
-        standing: &Standing,
-        tids: &[ItemPointer],
-    ) -> Result<Vec<DamagedRow>, LiveError> {
-        let mut blocks: Vec<BlockNumber> = tids.iter().map(|tid| tid.block).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
+    async fn unreadable_chunks(&self, tids: &[ItemPointer]) -> Result<Vec<DamagedRow>, LiveError> {
+        let blocks = tids.iter().map(|tid| tid.block).collect();
         let mut rows = Vec::new();
-        if blocks.is_empty() {
-            return Ok(rows);
-        }
         let none = HashSet::new();
-        self.each_page(standing, Which::Toast, Some(blocks), |page| {
+        self.each_page(Which::Toast, Some(blocks), |page| {
             let own = tids.iter().filter(|tid| tid.block == page.block);
             rows.extend(own.filter_map(|tid| page.damaged_row(*tid, &[], &none)));
         })
@@ -472,14 +447,12 @@ impl LiveCheck {
 
     async fn rows(
         &self,
-        standing: &Standing,
         damaged: &[RowFindings],
         generated: &HashSet<String>,
     ) -> Result<Vec<DamagedRow>, LiveError> {
-        let mut blocks: Vec<BlockNumber> = damaged.iter().map(|row| row.ctid.block).collect();
-        blocks.dedup();
+        let blocks = damaged.iter().map(|row| row.ctid.block).collect();
         let mut rows = Vec::new();
-        self.each_page(standing, Which::Heap, Some(blocks), |page| {
+        self.each_page(Which::Heap, Some(blocks), |page| {
             let own = damaged.iter().filter(|row| row.ctid.block == page.block);
             rows.extend(own.filter_map(|row| page.damaged_row(row.ctid, &row.columns, generated)));
         })

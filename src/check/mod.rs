@@ -2,28 +2,28 @@
 //!
 //! * [`code`]: the kinds of damage; [`finding`]: findings, and totals of what was checked, as they are reported.
 //! * [`subject`]: the relation whose pages are checked, and the trait that receives what is found on them.
-//! * `page`, `tuple`, `value`, `content`: the checks themselves, which are pure; `formats`: contents of types that
-//!   consist of parts.
+//! * `page`, `tuple`, `value`, `formats`: the checks themselves, which are pure, from pages to contents by their types.
 //! * `collector`: the results of some pages; `relation_run`: those of a relation, and the receiver of its findings;
 //!   `chunk_index`: the chunks of a TOAST relation.
-//! * [`files`]: relation files; `files_heap`: their blocks in several threads; `saved_pages`: saved pages.
-//! * `live_check`: some blocks of a live table; `live_batches`: batches of them, checked twice; `live`: all of a table;
+//! * [`files`]: relation files, also as a source of damaged values; `files_heap`: their blocks in several threads;
+//!   `saved_pages`: saved pages.
+//! * `live_check`: some blocks of a live table; `live`: all of a table, in batches that are checked twice;
 //!   `live_orphans`: its values without a row; `run`: all tables.
 //! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it; `live_chunks`: chunks without it.
 //! * `visibility_map`: blocks of a table that were lost; `live_map`: the map and the file of a live one, and what an index
-//!   says of its rows; `live_readings`: whether the server misreads values of pluggable toasters;
-//!   `live_rows`: rows that refer to values; `live_catalog`: what the catalog says.
-//! * `evidence`: what a source has of damaged values; `live_evidence` and `files_evidence`: the two sources.
-//! * `salvage_rows`: salvage of damaged rows and of values without a row, from either; `salvage`, `salvage_custom`: the
+//!   says of its rows; `live_rows`: rows that refer to values, and whether the server misreads values of pluggable toasters;
+//!   `live_catalog`: what the catalog says.
+//! * `salvage_rows`: salvage of damaged rows and of values without a row, from either of two sources, `files` and
+//!   `live_evidence`; `salvage`, `salvage_custom`: the
 //!   bytes that remain of a value (pure); [`salvage_dir`]: the files for them.
 //! * `damaged_row`: a damaged row as it is found again, with its damaged values; `reading`: how a value can be read;
-//!   `live_repair`: the facts about both; `repair`: the way to repair each value; `repair_script`, `repair_comments`: the SQL,
-//!   and why there is none (pure).
+//!   `live_repair`: the facts about both; `repair`: the way to repair each value, or why there is none; `repair_script`: the
+//!   SQL (pure).
 //! * `alarm`: conditions about what was found.
 //!
 //! # How damage is found
 //!
-//! `check::page`, `check::tuple`, `check::value` and `check::content` are pure: they take bytes and report
+//! `check::page`, `check::tuple`, `check::value` and `check::formats` are pure: they take bytes and report
 //! findings, from the page's header to the content of a value (`check::formats`; on a server, `disk::type_kind` has
 //! what the catalog says of the types). `check::subject` holds what they know of a relation, and the trait
 //! (`PageFindings`) to which they report findings. `check::files` reads a TOAST relation's file into `check::chunk_index`
@@ -44,30 +44,24 @@ pub(crate) mod alarm;
 mod chunk_index;
 pub mod code;
 mod collector;
-mod content;
 mod damaged_row;
-mod evidence;
 pub mod files;
-mod files_evidence;
 mod files_heap;
 pub mod finding;
 mod formats;
 mod live;
-mod live_batches;
 mod live_catalog;
 mod live_check;
 mod live_chunks;
 mod live_evidence;
 mod live_map;
 mod live_orphans;
-mod live_readings;
 mod live_repair;
 mod live_rows;
 mod page;
 mod reading;
 mod relation_run;
 mod repair;
-mod repair_comments;
 mod repair_script;
 pub(crate) mod run;
 mod salvage;

@@ -1,13 +1,12 @@
 //! What was found in one relation so far, and the receiver of its findings: the same for tables of a server and for files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::code::Code;
 use super::collector::CheckedBlocks;
 use super::finding::{Checked, Finding};
-use super::repair::ToastIndexState;
-use super::repair_comments::left_over;
+use super::repair::{ToastIndexState, left_over};
 use super::salvage::refuses_page;
 use super::salvage_dir::{SalvageDir, TableSalvage};
 use super::subject::Depth;
@@ -27,7 +26,7 @@ pub(super) struct TableDamage {
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
     /// Pages of the table and of its TOAST relation that the check could not judge; the server may read them.
-    pub(super) refused: [Vec<BlockNumber>; 2],
+    pub(super) refused: [BTreeSet<BlockNumber>; 2],
     /// Tuples of the TOAST relation that do not begin where they should, or their columns.
     pub(super) unreadable_chunks: Vec<ItemPointer>,
     /// Whether pg_class does not name the table's TOAST relation.
@@ -120,7 +119,7 @@ impl<'t> RelationRun<'t> {
             && refuses_page(finding.code)
         {
             let [heap, toast] = &mut damage.refused;
-            if is_of_table { heap } else { toast }.push(block);
+            if is_of_table { heap } else { toast }.insert(block);
         }
         if !is_of_table {
             let tid = finding.tid();

@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::chunk_index::ChunkTuple;
 use super::damaged_row::{DamagedRow, DamagedValue, Reference, where_row};
-use super::repair::{Remedies, Remedy, RepairFacts};
-use super::repair_comments::{commented, listed};
+use super::repair::{Remedies, Remedy, RepairFacts, commented, listed};
 use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::LINE_POINTER_SIZE;
 use toast_format::disk::page::line_pointer_offset;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::code::Code;
-use super::content::check_content;
 use super::finding::{Checked, Finding};
-use super::repair_comments::is_of_content;
+use super::formats::check_content;
+use super::repair::is_of_content;
 use super::repair_script::RepairScript;
 use super::salvage::{
     ByteRuns, Cell, RowFindings, SalvagedRow, SalvagedValue, StoredShape, damaged_row_of,

@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::chunk_index::{ChunkTuple, chunk_data};
-use super::content::check_content;
-use super::evidence::{ChunksByValue, Evidence, IndexedChunks};
+use super::chunk_index::{ChunkTuple, ChunksByValue, chunk_data};
 use super::finding::CheckError;
+use super::formats::check_content;
 use super::salvage::{
     self, Cell, ChunkDoubt, MAX_WITHOUT, Orphans, RowFindings, SalvagedRow, SalvagedValue,
     SavedChunk, on_page, refused_chunks,
@@ -19,6 +18,8 @@ use crate::server::chunks::in_parts_of;
 use toast_format::disk::{
     BlockNumber, ByteOrder, ItemPointer, PageSize, ToastPointer, TransactionId, ValueId,
 };
+use toast_format::heap::scan::Visible;
+use toast_format::model::HintBits;
 use toast_format::model::toaster::chunks::Fate;
 
 /// Chunks that values together have at the most whose places are kept at a time: 48 bytes each.
@@ -135,8 +136,7 @@ impl<E: Evidence> Salvage<'_, E> {
     }
 
     async fn rows(&mut self, damaged: &[RowFindings]) -> Result<Vec<RowToSave>, CheckError> {
-        let mut blocks: Vec<BlockNumber> = damaged.iter().map(|row| row.ctid.block).collect();
-        blocks.dedup();
+        let blocks = damaged.iter().map(|row| row.ctid.block).collect();
         let mut rows = Vec::new();
         let refused = self
             .evidence
@@ -219,7 +219,7 @@ impl<E: Evidence> Salvage<'_, E> {
         let RowFindings { ctid, columns: damaged } = found;
         let mut row = None;
         let mut sql_reads = false;
-        let block = Some(vec![ctid.block]);
+        let block = Some(BTreeSet::from([ctid.block]));
         let refused = self
             .evidence
             .each_page(Which::Heap, block, |page| {
@@ -337,9 +337,7 @@ impl<E: Evidence> Salvage<'_, E> {
     ) -> Result<Vec<SavedChunk>, CheckError> {
         let mut saved = Vec::new();
         let Some(chunks) = chunks else { return Ok(saved) };
-        let mut blocks: Vec<BlockNumber> =
-            chunks.iter().map(|chunk| chunk.seen.tid.block).collect();
-        blocks.dedup();
+        let blocks = chunks.iter().map(|chunk| chunk.seen.tid.block).collect();
         let mut rest = chunks.iter().peekable();
         let id_type = self.relation.desc.id_type;
         self.evidence
@@ -392,4 +390,64 @@ fn rows_on_page<V>(damaged: &[RowFindings], page: &SeenPage<'_, V>) -> Vec<RowTo
         }
     }
     rows
+}
+
+/// Blocks of a relation; `None` for all.
+pub(super) type Blocks = Option<BTreeSet<BlockNumber>>;
+
+/// The chunks to which the index leads for a value, where it does so in another way than their IDs and numbers say.
+pub(super) struct IndexedChunks {
+    /// `None` if the order of their numbers is as good.
+    pub(super) chunks: Option<Vec<SavedChunk>>,
+    /// Whether that order hangs on no damaged number.
+    pub(super) is_proven: bool,
+}
+
+/// A source of damaged values.
+pub(super) trait Evidence {
+    /// Tells which tuples are visible.
+    type Visible: Visible;
+
+    /// Calls `take` with the pages of these blocks, or of all, in order. Returns the blocks that are refused.
+    async fn each_page(
+        &mut self,
+        which: Which,
+        blocks: Blocks,
+        take: impl FnMut(&SeenPage<'_, Self::Visible>),
+    ) -> Result<BTreeSet<BlockNumber>, CheckError>;
+
+    /// Calls `take` with refused pages as their file has them, as far as it can be read.
+    async fn each_refused(
+        &mut self,
+        which: Which,
+        blocks: BTreeSet<BlockNumber>,
+        take: impl FnMut(&SeenPage<'_, HintBits>),
+    ) -> Result<(), CheckError>;
+
+    /// The text of a value, by SQL if there is a server that may be asked.
+    async fn text_of(
+        &mut self,
+        _column: &str,
+        _ctid: ItemPointer,
+    ) -> Result<Option<Vec<u8>>, CheckError> {
+        Ok(None)
+    }
+
+    /// The chunks of a value as the index leads to them, if that differs from what `chunks` say.
+    async fn by_index(
+        &mut self,
+        _pointer: &ToastPointer,
+        _chunks: &ChunksByValue,
+    ) -> Result<Option<IndexedChunks>, CheckError> {
+        Ok(None)
+    }
+
+    /// Calls `each` with every chunk whose value `is_asked` for, deleted ones too. Returns the blocks that are refused.
+    async fn each_chunk(
+        &mut self,
+        is_asked: impl Fn(u64) -> bool,
+        mut each: impl FnMut(u64, ChunkTuple),
+    ) -> Result<BTreeSet<BlockNumber>, CheckError> {
+        self.each_page(Which::Toast, None, |page| page.each_chunk(&is_asked, &mut each)).await
+    }
 }

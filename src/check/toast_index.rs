@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code::Code;
 use super::finding::Finding;
-use super::live_batches::LOOKS;
-use super::live_check::{LiveCheck, TRIES, is_passing};
+use super::live_check::{LOOKS, LiveCheck, TRIES, is_passing};
 use super::subject::Which;
-use crate::server::checking::Standing;
 use crate::server::pages::{AT_ONCE, PageReader};
 use crate::server::{LiveError, catalog};
 use toast_format::disk::btree::{ChunkKey, TreeNode, TreePage, tree_page};
@@ -27,6 +25,8 @@ pub(super) struct WrongPage {
     pub(super) block: BlockNumber,
     pub(super) expected: String,
     pub(super) found: String,
+    /// The other block that it is about.
+    to: Option<BlockNumber>,
 }
 
 /// The pages of an index that were read.
@@ -58,7 +58,7 @@ impl IndexTree {
     pub(super) fn refuse(&mut self, block: BlockNumber, expected: &str, found: String) {
         let expected = expected.to_owned();
         self.pages.remove(&block);
-        self.wrong.insert(block, WrongPage { block, expected, found });
+        self.wrong.insert(block, WrongPage { block, expected, found, to: None });
     }
 
     /// Reads pages and enters them.
@@ -76,14 +76,12 @@ impl IndexTree {
 
     /// What is wrong with the pages by themselves and with how they lead to each other. The blocks that each of these
     /// is about must be read again at one time before it is believed, since others change the tree.
-    pub(super) fn wrong(&self) -> Vec<(WrongPage, Vec<BlockNumber>)> {
-        let alone = self.wrong.values().map(|wrong| (wrong.clone(), vec![wrong.block]));
-        let mut all: Vec<_> = alone.collect();
+    pub(super) fn wrong(&self) -> Vec<WrongPage> {
+        let mut all: Vec<WrongPage> = self.wrong.values().cloned().collect();
         if !self.pages.contains_key(&BlockNumber(0)) && !self.wrong.contains_key(&BlockNumber(0)) {
-            let block = BlockNumber(0);
             let expected = "a metapage".to_owned();
-            let wrong = WrongPage { block, expected, found: "none".into() };
-            all.push((wrong, vec![block]));
+            let found = "none".to_owned();
+            all.push(WrongPage { block: BlockNumber(0), expected, found, to: None });
         }
         let is_cut = self.last_of_cut().is_some();
         for (&block, page) in &self.pages {
@@ -103,9 +101,7 @@ impl IndexTree {
                         all.extend(self.is_beside(block, node));
                     }
                     if !is_cut {
-                        all.extend(
-                            self.leads_behind(block, node).map(|wrong| (wrong, vec![block])),
-                        );
+                        all.extend(self.leads_behind(block, node));
                     }
                 }
                 TreePage::Deleted => {}
@@ -115,19 +111,14 @@ impl IndexTree {
     }
 
     /// Whether a page leads to one of this level.
-    fn leads_to(
-        &self,
-        block: BlockNumber,
-        to: BlockNumber,
-        level: u32,
-    ) -> Option<(WrongPage, Vec<BlockNumber>)> {
+    fn leads_to(&self, block: BlockNumber, to: BlockNumber, level: u32) -> Option<WrongPage> {
         let found = match self.pages.get(&to) {
             Some(TreePage::Node(node)) if node.level == level => return None,
             Some(TreePage::Node(node)) => format!("block {to}, of level {}", node.level),
             other => self.no_node(to, other)?,
         };
         let expected = format!("a page of level {level}");
-        Some((WrongPage { block, expected, found }, vec![block, to]))
+        Some(WrongPage { block, expected, found, to: Some(to) })
     }
 
     /// What is found in place of a node; `None` if that has a finding of its own.
@@ -177,15 +168,11 @@ impl IndexTree {
         let end = self.rows_end?;
         let expected = format!("entries that point to the {end} blocks of the TOAST relation");
         let found = format!("one that points to block {last}");
-        (last.0 >= end).then_some(WrongPage { block, expected, found })
+        (last.0 >= end).then_some(WrongPage { block, expected, found, to: None })
     }
 
     /// Whether the page to the right has this one to its left.
-    fn is_beside(
-        &self,
-        block: BlockNumber,
-        node: &TreeNode,
-    ) -> Option<(WrongPage, Vec<BlockNumber>)> {
+    fn is_beside(&self, block: BlockNumber, node: &TreeNode) -> Option<WrongPage> {
         let to = node.next;
         let found = match self.pages.get(&to) {
             Some(TreePage::Node(next)) if next.prev == block && next.level == node.level => {
@@ -197,7 +184,7 @@ impl IndexTree {
             other => self.no_node(to, other)?,
         };
         let expected = format!("a page of level {} to the right", node.level);
-        Some((WrongPage { block, expected, found }, vec![block, to]))
+        Some(WrongPage { block, expected, found, to: Some(to) })
     }
 }
 
@@ -254,9 +241,7 @@ impl LiveCheck {
         stop: &AtomicBool,
     ) -> Result<Vec<Finding>, LiveError> {
         for _ in 0..TRIES {
-            let read = self
-                .in_snapshot(async |check, standing| check.read_index(standing, index, stop).await)
-                .await;
+            let read = self.in_snapshot(async |check| check.read_index(index, stop).await).await;
             match read {
                 Ok(None) => return Ok(Vec::new()),
                 Ok(Some(Some((wrong, cut)))) => {
@@ -287,14 +272,13 @@ impl LiveCheck {
     /// cut off; `None` if the index was rebuilt meanwhile.
     async fn read_index(
         &self,
-        standing: &Standing,
         index: &str,
         stop: &AtomicBool,
     ) -> Result<Option<(Vec<WrongPage>, Option<(u32, BlockNumber)>)>, LiveError> {
         let server = &self.about.server;
         let Some(pageinspect) = &server.pageinspect else { return Ok(Some((Vec::new(), None))) };
         let quoted = quote_qualified("pg_toast", index);
-        let snapshot = standing.snapshot.clone();
+        let snapshot = self.standing.snapshot.clone();
         let connection = Arc::clone(&self.connection);
         let page = server.page_size;
         let file = self.index_file(&quoted).await?;
@@ -318,12 +302,12 @@ impl LiveCheck {
         let mut last = tree.last_of_cut();
         let mut is_cut = false;
         for _ in 0..LOOKS {
-            let about = wrong.iter().take(MAX_FINDINGS).flat_map(|(_, blocks)| blocks).copied();
+            let about =
+                wrong.iter().take(MAX_FINDINGS).flat_map(|w| [Some(w.block), w.to]).flatten();
             let end = reader.block_count().await?;
             let blocks: BTreeSet<BlockNumber> =
                 about.chain(tree.pages_behind()).filter(|block| block.0 < end).collect();
-            let blocks: Vec<BlockNumber> = blocks.into_iter().collect();
-            for some in blocks.chunks(AT_ONCE) {
+            for some in Vec::from_iter(blocks).chunks(AT_ONCE) {
                 tree.read(&reader, some).await?;
             }
             tree.rows_end = Some(catalog::blocks(client, &toast, page).await?);
@@ -335,9 +319,8 @@ impl LiveCheck {
             }
         }
         let is_same = self.index_file(&quoted).await? == file;
-        let last = if is_cut { last } else { None };
-        let cut = tree.rows_end.zip(last);
-        Ok(is_same.then(|| (wrong.into_iter().map(|(wrong, _)| wrong).collect(), cut)))
+        let cut = if is_cut { tree.rows_end.zip(last) } else { None };
+        Ok(is_same.then_some((wrong, cut)))
     }
 
     /// The file of an index, which changes when it is rebuilt.
@@ -421,9 +404,7 @@ mod tests {
             tree.enter(BlockNumber(number as u32), bytes);
         }
         let wrong = tree.wrong().into_iter();
-        wrong
-            .map(|(one, _)| format!("{}: {}, not {}", one.block, one.expected, one.found))
-            .collect()
+        wrong.map(|one| format!("{}: {}, not {}", one.block, one.expected, one.found)).collect()
     }
 
     #[test]
@@ -477,7 +458,7 @@ mod tests {
             tree.enter(BlockNumber(number as u32), bytes);
         }
         tree.enter(BlockNumber(1), &page(0, 7, 0, &[(9, 20, 0)]));
-        assert_eq!(tree.wrong()[0].1, [BlockNumber(1), BlockNumber(7)]);
+        assert_eq!(tree.wrong()[0].to, Some(BlockNumber(7)));
         tree.refuse(BlockNumber(1), "a page", "none".into());
         assert_eq!(tree.wrong().len(), 1);
         tree.enter(BlockNumber(1), &pages()[1]);

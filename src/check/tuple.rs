@@ -2,8 +2,8 @@
 //! `check_tuple_attribute` of `verify_heapam.c`).
 
 use super::code::Code;
-use super::content::{check_content, check_fixed};
 use super::finding::Finding;
+use super::formats::{check_content, check_fixed};
 use super::subject::{External, PageFindings, Subject};
 use super::value::{Damage, check_pointer, inline_content};
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;

@@ -17,7 +17,7 @@ use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_literal;
 
 /// The state of a table in the current transaction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Standing {
     /// The snapshot of the transaction.
     pub snapshot: Snapshot,
