@@ -142,8 +142,8 @@ impl<'t> Table<'t> {
         let (keys, others) = self.keys(limit);
         Contents {
             map: self.is_map(),
-            different_paths: self.tree.different().into(),
-            uncounted_bytes: self.missed(),
+            different_paths: Different::from(&self.tree.different),
+            uncounted_bytes: self.tree.missed,
             keys,
             others,
             container: self.container(),
@@ -207,7 +207,7 @@ impl<'t> Table<'t> {
     }
 
     fn container(&self) -> Container {
-        let figures = self.tree.container();
+        let figures = &self.tree.container;
         Container {
             bytes: self.total_bytes(figures).whole(),
             stored_bytes: self.stored(figures).whole(),
@@ -217,13 +217,13 @@ impl<'t> Table<'t> {
 
     /// Whether documents have few of very many different keys, or more than can be kept.
     fn is_map(&self) -> bool {
-        if self.missed() > 0 {
+        if self.tree.missed > 0 {
             return true;
         }
         let mut keys = 0u64;
         let mut had = 0u64;
-        for (id, figures) in self.tree.paths() {
-            if let [OwnStep::Key(_)] = self.tree.steps(id)[..] {
+        for (steps, figures) in self.tree.paths() {
+            if let [OwnStep::Key(_)] = steps[..] {
                 keys += 1;
                 had = had.saturating_add(figures.total.get(Of::Documents));
             }
@@ -234,44 +234,43 @@ impl<'t> Table<'t> {
 
     /// The paths with most bytes, each followed by what is below it, and what is left.
     fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
-        let mut paths: Vec<(usize, &PathFigures, Vec<&OwnStep>)> = Vec::new();
-        for (id, figures) in self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0) {
-            paths.push((id, figures, self.tree.steps(id)));
-        }
-        paths.sort_by_cached_key(|(_, figures, steps)| {
+        let mut paths: Vec<_> =
+            self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0).collect();
+        let kept = paths.len();
+        paths.sort_by_cached_key(|(steps, figures)| {
             (Reverse(figures.total.get(Of::Bytes)), steps.len(), path(steps))
         });
         let left = paths.split_off(paths.len().min(limit.unwrap_or(usize::MAX)));
         let mut rank: HashMap<Vec<&OwnStep>, usize> = HashMap::new();
-        for (at, (_, _, steps)) in paths.iter().enumerate() {
+        for (at, (steps, _)) in paths.iter().enumerate() {
             rank.insert(steps.clone(), at);
         }
         // a path follows the one that it continues
-        paths.sort_by_cached_key(|(_, _, steps)| {
+        paths.sort_by_cached_key(|(steps, _)| {
             let ends = 1..=steps.len();
             ends.filter_map(|end| rank.get(steps.get(..end)?).copied()).collect::<Vec<usize>>()
         });
-        let keys = paths.iter().map(|(_, figures, steps)| self.key(figures, steps)).collect();
-        (keys, self.others(&left))
+        let keys = paths.iter().map(|(steps, figures)| self.key(figures, steps)).collect();
+        (keys, self.others(kept, &left))
     }
 
-    fn others(&self, left: &[(usize, &PathFigures, Vec<&OwnStep>)]) -> Option<Others> {
-        let (mut lost, _) = self.tree.lost();
-        for (_, figures, _) in left {
+    /// What is left of the `kept` paths, and what was not kept of any.
+    fn others(&self, kept: usize, left: &[(Vec<&OwnStep>, &PathFigures)]) -> Option<Others> {
+        let mut lost = self.tree.lost;
+        for (_, figures) in left {
             lost.add_own(&figures.total, figures.below);
         }
         if lost.get(Of::Values) == 0 {
             return None;
         }
         let raw = self.tree.documents().total.get(Of::Bytes);
-        let kept = self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0).count();
         let listed = (kept - left.len()) as u64;
         let bytes = lost.get(Of::Bytes) as f64;
         let stored_bytes = lost.get(Of::Stored) as f64 / THOUSAND;
         Some(Others {
             paths: self
                 .tree
-                .different()
+                .different
                 .estimate()
                 .saturating_sub(listed)
                 .max(left.len().max(1) as u64),
@@ -346,11 +345,6 @@ impl<'t> Table<'t> {
             uses: KeyUses::default(),
             steps: steps.iter().map(|step| step.key()).collect(),
         }
-    }
-
-    /// How many bytes of one key of the sample may be counted among the other keys.
-    fn missed(&self) -> u64 {
-        self.tree.lost().1
     }
 }
 

@@ -32,8 +32,7 @@ pub fn relation_file(
     progress: &dyn Progress,
 ) -> Result<Vec<KeysReport>, AdviseError> {
     let name = target.heap.display().to_string();
-    let chosen = chosen(&name, target.desc, &languages(target.desc), columns)?;
-    let columns: Vec<usize> = chosen.iter().map(|&(at, _)| at).collect();
+    let columns = chosen(&name, target.desc, &languages(target.desc), columns)?;
     let page = target.page_size;
     let mut heap = RelationFile::open(target.heap, page)?;
     let mut store = None;
@@ -51,11 +50,9 @@ pub fn relation_file(
     let chunks = store.as_ref().map_or(0, |toast| toast.values().map(|value| value.live).sum());
     let levels = ToastIndex::new(page, chunks).levels;
     let plan = SamplePlan::new(sample, seed, heap.blocks(), page.bytes() as f64);
-    let named = chosen.into_iter();
-    let named =
-        named.filter_map(|(at, language)| Some((target.desc.attributes.get(at)?, language)));
     let terms = TableTerms { page, levels };
-    let mut gathering = Gathering::new(name.clone(), named, request, terms, &plan, seed);
+    let mut gathering =
+        Gathering::new(name.clone(), target.desc, &columns, request, terms, &plan, seed);
     gathering.problems.add_some(unread);
     let layout = DocumentLayout {
         name: &name,

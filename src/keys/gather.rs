@@ -10,8 +10,8 @@ use super::tree::{Of, Tree};
 use crate::advise::plan::{Done, SamplePlan};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::{
-    Attribute, BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, PageSize,
-    ToastPointer, TupleDesc, Varlena, Walk,
+    BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, PageSize, ToastPointer,
+    TupleDesc, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
@@ -54,24 +54,29 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// For a relation and its columns with documents.
-    pub(super) fn new<'c>(
+    /// For columns with documents of a relation, by their indexes.
+    pub(super) fn new(
         relation: String,
-        columns: impl Iterator<Item = (&'c Attribute, DocumentLanguage)>,
+        desc: &TupleDesc,
+        columns: &[(usize, DocumentLanguage)],
         request: KeyRequest,
         terms: TableTerms,
         plan: &SamplePlan,
         seed: u64,
     ) -> Gathering {
-        let columns = columns.map(|(column, language)| DocumentColumn {
-            name: column.name.clone(),
-            type_name: column.type_name.clone(),
-            tree: Tree::new(language, request.depth, terms),
-            in_blocks: InBlocks::default(),
-        });
+        let mut chosen = Vec::new();
+        for (index, language) in columns {
+            let column = &desc.attributes[*index];
+            chosen.push(DocumentColumn {
+                name: column.name.clone(),
+                type_name: column.type_name.clone(),
+                tree: Tree::new(language.clone(), request.depth, terms),
+                in_blocks: InBlocks::default(),
+            });
+        }
         Gathering {
             relation,
-            columns: columns.collect(),
+            columns: chosen,
             problems: Problems::default(),
             done: Done::default(),
             request,
@@ -260,8 +265,8 @@ impl SampledDocument<'_> {
 pub(super) struct DocumentLayout<'a> {
     pub(super) name: &'a str,
     pub(super) desc: &'a TupleDesc,
-    /// Indexes of the columns with documents.
-    pub(super) columns: &'a [usize],
+    /// The columns with documents, by their indexes.
+    pub(super) columns: &'a [(usize, DocumentLanguage)],
     pub(super) page: PageSize,
     pub(super) flavor: CustomFlavor,
 }
@@ -301,7 +306,7 @@ impl DocumentLayout<'_> {
                 let place = Place { column, byte: Some(error.byte), ..Place::default() };
                 Problem { place, message: error.to_string() }
             })?;
-            let Some(slot) = self.columns.iter().position(|&wanted| wanted == index) else {
+            let Some(slot) = self.columns.iter().position(|(wanted, _)| *wanted == index) else {
                 continue;
             };
             if let Datum::Varlena(varlena) = datum {

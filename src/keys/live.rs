@@ -80,8 +80,7 @@ impl Advisor {
             .reading(async || languages_of(self.client(), relation).await)
             .await
             .map_err(live)?;
-        let chosen = chosen(&name, &relation.desc, &languages, columns)?;
-        let (columns, languages) = chosen.into_iter().unzip();
+        let columns = chosen(&name, &relation.desc, &languages, columns)?;
         let reads_pages = match access {
             Access::Functions => false,
             Access::Pageinspect => true,
@@ -102,7 +101,7 @@ impl Advisor {
             Some(_) => snapshot::begin(&self.connection).await.map_err(live)?,
             None => begin_reading(&self.connection, relation, false).await.map_err(live)?,
         };
-        let reading = KeyReading { advisor: self, relation, columns, languages, request };
+        let reading = KeyReading { advisor: self, relation, columns, request };
         let reports = reading.read(pageinspect, &toasters, moment).await;
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
@@ -116,10 +115,8 @@ impl Advisor {
 struct KeyReading<'a> {
     advisor: &'a Advisor,
     relation: &'a Relation,
-    /// Indexes of the columns.
-    columns: Vec<usize>,
-    /// The language of each of these columns.
-    languages: Vec<DocumentLanguage>,
+    /// The columns, by their indexes.
+    columns: Vec<(usize, DocumentLanguage)>,
     request: KeyRequest,
 }
 
@@ -133,13 +130,11 @@ impl KeyReading<'_> {
     }
 
     fn gathering(&self, plan: &SamplePlan, levels: u32) -> Gathering {
-        let columns = self.columns.iter().zip(&self.languages).filter_map(|(&at, language)| {
-            Some((self.relation.desc.attributes.get(at)?, language.clone()))
-        });
         let terms = TableTerms { page: self.advisor.server.page_size, levels };
         let name = self.relation.display_name();
         let seed = self.advisor.options.seed;
-        Gathering::new(name, columns, self.request, terms, plan, seed)
+        let desc = &self.relation.desc;
+        Gathering::new(name, desc, &self.columns, self.request, terms, plan, seed)
     }
 
     fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
@@ -273,15 +268,11 @@ impl KeyReading<'_> {
         let table = self.relation.table(Method::Pglz, self.advisor.server.page_size);
         let rows = reader.rows(items, RowQuestion::Sizes).await?;
         let mut there = Vec::new();
-        for (slot, (&column, language)) in self.columns.iter().zip(&self.languages).enumerate() {
+        for (slot, &(column, ref language)) in self.columns.iter().enumerate() {
             let mut taken: Vec<(ItemPointer, u64)> = Vec::new();
             for row in &rows {
-                let value = row.values.get(column);
-                let Some((value, size)) =
-                    value.and_then(|value| Some((*value, value.stored_size?)))
-                else {
-                    continue;
-                };
+                let Some(&value) = row.values.get(column) else { continue };
+                let Some(size) = value.stored_size else { continue };
                 there.push((slot, value));
                 if gathering.takes(row.ctid) {
                     taken.push((row.ctid, size));

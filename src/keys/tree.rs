@@ -240,13 +240,13 @@ pub(super) struct Tree {
     documents: u64,
     blocks: u64,
     /// What belongs to the documents' own containers.
-    container: PathFigures,
+    pub(super) container: PathFigures,
     /// What is not kept of any path.
-    lost: Amounts,
+    pub(super) lost: Amounts,
     /// The most bytes of a kept path that can be counted among the other paths.
-    missed: u64,
+    pub(super) missed: u64,
     /// All paths that were ever kept.
-    different: DifferentValues<1024>,
+    pub(super) different: DifferentValues<1024>,
 }
 
 impl Tree {
@@ -322,29 +322,14 @@ impl Tree {
         &self.nodes[DOCUMENT].figures
     }
 
-    /// What belongs to the documents' own containers.
-    pub(super) fn container(&self) -> &PathFigures {
-        &self.container
-    }
-
-    /// What is not kept of any path, and how many bytes of a kept path can be among it.
-    pub(super) fn lost(&self) -> (Amounts, u64) {
-        (self.lost, self.missed)
-    }
-
-    /// The different paths.
-    pub(super) fn different(&self) -> &DifferentValues<1024> {
-        &self.different
-    }
-
-    /// The paths that are kept, with their nodes' numbers.
-    pub(super) fn paths(&self) -> impl Iterator<Item = (usize, &PathFigures)> {
-        let nodes = self.nodes.iter().enumerate();
-        nodes.filter(|(_, node)| node.step.is_some()).map(|(id, node)| (id, &node.figures))
+    /// The paths that are kept, by their steps.
+    pub(super) fn paths(&self) -> impl Iterator<Item = (Vec<&OwnStep>, &PathFigures)> {
+        let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.step.is_some());
+        nodes.map(|(id, node)| (self.steps(id), &node.figures))
     }
 
     /// The steps that lead to a node.
-    pub(super) fn steps(&self, mut id: usize) -> Vec<&OwnStep> {
+    fn steps(&self, mut id: usize) -> Vec<&OwnStep> {
         let mut steps = Vec::new();
         while let Some((node, step)) = self.nodes.get(id).and_then(|n| Some((n, n.step.as_ref()?)))
         {

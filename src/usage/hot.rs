@@ -4,14 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::keys::{KnownUses, Named, NamedIn};
-use crate::server::LiveError;
-use crate::server::about::Server;
-use crate::server::catalog::Relation;
-use crate::server::connect::Connection;
 use crate::server::owner_facts::begin_reading;
 use crate::server::probe::RowQuestion;
 use crate::server::sampled::RowReader;
-use crate::server::snapshot;
+use crate::server::{Connection, LiveError, Relation, Server, snapshot};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::jsonb_parts::{PartStep, Visit, VisitedPart, walk};
 use toast_format::disk::{BlockNumber, ByteOrder, ItemPointer, types};

@@ -6,9 +6,7 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::statements::{LONGEST_TEXT, MOST_TEXTS, Token, tokens};
-use crate::server::LiveError;
-use crate::server::catalog::Relation;
-use crate::server::connect::{Client, Connection};
+use crate::server::{Client, Connection, LiveError, Relation};
 
 /// Something in the catalog whose text names a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]

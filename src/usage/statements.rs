@@ -6,9 +6,8 @@
 
 use tokio_postgres::types::Type;
 
-use crate::server::LiveError;
-use crate::server::catalog::Relation;
-use crate::server::connect::{Client, OWN};
+use crate::server::connect::OWN;
+use crate::server::{Client, LiveError, Relation};
 use toast_format::model::sql::{quote_literal, quote_qualified};
 
 /// Statements that are read at the most, the most often run ones, and characters of each.

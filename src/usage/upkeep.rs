@@ -5,9 +5,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::workload::cluster_age;
-use crate::server::LiveError;
-use crate::server::catalog::{Relation, option};
-use crate::server::connect::Client;
+use crate::server::catalog::option;
+use crate::server::{Client, LiveError, Relation};
 use crate::testing;
 use toast_format::model::sql::quote_identifier;
 
@@ -137,7 +136,8 @@ impl Upkeep {
         let Some(row) = client.row(SQL, &about).await? else { return Ok(Upkeep::default()) };
         let mut vacuum = vacuum(&row)?;
         if let Some(vacuum) = &mut vacuum {
-            vacuum.age = match (tested_age(), row.try_get(10)?) {
+            // tests cannot wait for hours
+            vacuum.age = match (testing::setting("STATISTICS_AGE"), row.try_get(10)?) {
                 (Some(age), _) | (None, Some(age)) => age,
                 (None, None) => cluster_age(client).await?,
             };
@@ -150,11 +150,6 @@ impl Upkeep {
         let full_identity = instead.map(|instead| FullIdentity { instead, changed });
         Ok(Upkeep { vacuum, full_identity })
     }
-}
-
-/// The age of the statistics that tests have set: they cannot wait for hours.
-fn tested_age() -> Option<f64> {
-    testing::setting("STATISTICS_AGE")
 }
 
 /// Everything but the age; `None` if the TOAST relation was never vacuumed, or autovacuum leaves it alone.

@@ -12,10 +12,8 @@ use std::fmt;
 
 use tokio_postgres::types::Type;
 
-use crate::server::catalog::Relation;
-use crate::server::connect::Client;
-use crate::server::{LiveError, single_row};
-use toast_format::model::interval::Interval;
+use crate::server::{Client, LiveError, Relation, single_row};
+use toast_format::model::Interval;
 
 /// Minimum of reads per write for values that are mostly read: ten times what `advise-threshold` assumes where nothing
 /// is known.

@@ -10,22 +10,19 @@ use super::rows::ValueRow;
 use crate::server::catalog::VIRTUAL;
 use crate::server::similar::similar;
 use toast_format::codec::Method;
-use toast_format::disk::custom::CustomFlavor;
-use toast_format::disk::desc::TupleDesc;
-use toast_format::disk::layout::PageSize;
-use toast_format::disk::page::{LinePointerState, Page, PageState};
-use toast_format::disk::tuple::HeapTuple;
+use toast_format::disk::page::LinePointerState;
 use toast_format::disk::value_text::hex;
-use toast_format::disk::varlena::{Varlena, tc_method, tc_raw_size};
-use toast_format::disk::walk::{Datum, Walk};
-use toast_format::disk::{ItemPointer, Oid, ValueId};
+use toast_format::disk::varlena::{tc_method, tc_raw_size};
+use toast_format::disk::{
+    CustomFlavor, Datum, HeapTuple, ItemPointer, Oid, Page, PageSize, PageState, TupleDesc,
+    ValueId, Varlena, Walk,
+};
 use toast_format::heap::scan::TupleValue;
-use toast_format::model::stored::StoredValue;
-use toast_format::model::toaster::catalog::Toasters;
 use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use toast_format::model::toaster::describe::{PointerKind, describe};
 use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::Reassembler;
+use toast_format::model::{StoredValue, Toasters};
 
 /// Bytes of content that are shown.
 const FIRST_BYTES: usize = 64;

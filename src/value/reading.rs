@@ -6,11 +6,9 @@ use md5::Digest;
 
 use super::contents::{Md5Sink, TextForm, md5_hex, write_text};
 use crate::server::chunks::LiveChunks;
-use toast_format::disk::layout::PageSize;
 use toast_format::disk::value_text::hex;
-use toast_format::disk::varlena::Varlena;
-use toast_format::disk::{ByteOrder, Oid};
-use toast_format::model::toaster::catalog::Toasters;
+use toast_format::disk::{ByteOrder, Oid, PageSize, Varlena};
+use toast_format::model::Toasters;
 use toast_format::model::toaster::chunks::{ChunkStore, FetchedChunks, StoreError, WantedChunks};
 use toast_format::model::toaster::describe::describe;
 use toast_format::model::toaster::error::ToastError;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use toast_format::codec::Method;
 use toast_format::heap::scan::TupleValue;
-use toast_format::model::stored::StoredValue;
+use toast_format::model::StoredValue;
 use toast_format::model::toaster::catalog::Handler;
 
 /// A value as `value` prints it. Sizes are bytes.
