@@ -299,7 +299,8 @@ mod tests {
             lp_flags: Some(1),
             lp_len,
             t_data: Some(Vec::new()),
-            ..SavedItem::new(LineNumber(1))
+            line: LineNumber(1),
+            ..SavedItem::default()
         }
     }
 

@@ -25,11 +25,12 @@ mod table;
 mod text;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 
 use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
 
 pub use error::{SavedError, SavedProblem};
+pub use reader::read;
 
 /// A line number, from 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,13 +108,6 @@ pub struct SavedItem {
     pub t_attrs: Option<Vec<Option<Vec<u8>>>>,
 }
 
-impl SavedItem {
-    /// A row with no known fields.
-    pub(crate) fn new(line: LineNumber) -> SavedItem {
-        SavedItem { line, ..SavedItem::default() }
-    }
-}
-
 /// A row of `get_raw_page`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedPage {
@@ -139,18 +133,6 @@ pub struct SavedAttributes {
 /// The longest line outside JSON, expanded record, and JSON row: a page of 32 kB takes 64 kB, an array of bytea of the
 /// same size little more, and a row has few of these.
 const MOST: usize = 1 << 20;
-
-/// Reads all results of a text in UTF-8. A byte that is not UTF-8 becomes U+FFFD, which no value contains.
-///
-/// Memory use does not grow with the text: a row, or a line outside JSON, that is longer than any of pageinspect is an
-/// error and is skipped.
-///
-/// # Errors
-/// The text cannot be read at all, or has no output of pageinspect: the error is then [`SavedError`], the first of those
-/// that were passed to `sink`. If only a later part cannot be read, the error is passed to `sink`.
-pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
-    reader::read(text, sink)
-}
 
 /// A line without its line break, or a piece of a long one.
 struct TextLine<'a> {

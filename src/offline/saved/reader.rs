@@ -7,8 +7,15 @@ use super::{
     LineNumber, MOST, Next, SavedOutput, SavedSink, TextLine, expanded, json, rows, table, text,
 };
 
-/// Reads all results of a text; see [`super::read`].
-pub(crate) fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
+/// Reads all results of a text in UTF-8. A byte that is not UTF-8 becomes U+FFFD, which no value contains.
+///
+/// Memory use does not grow with the text: a row, or a line outside JSON, that is longer than any of pageinspect is an
+/// error and is skipped.
+///
+/// # Errors
+/// The text cannot be read at all, or has no output of pageinspect: the error is then [`SavedError`], the first of those
+/// that were passed to `sink`. If only a later part cannot be read, the error is passed to `sink`.
+pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
     let mut text = BufReader::new(text);
     let mut reader = Reader {
         open: OpenResult::Nothing,

@@ -86,7 +86,8 @@ impl SavedTable {
         ended: bool,
         out: &mut SavedOutput<'_>,
     ) -> Result<(), SavedError> {
-        let mut fields = Fields { item: SavedItem::new(line), page: None };
+        let item = SavedItem { line, ..SavedItem::default() };
+        let mut fields = Fields { item, page: None };
         for ((name, column), cell) in self.header.columns.iter().zip(cells) {
             let Some(column) = *column else { continue };
             let set = match cell {
@@ -202,23 +203,17 @@ fn page_is_whole(page: &[u8]) -> Result<bool, SavedProblem> {
         return Err(SavedProblem::PageSize { expected, got: page.len() });
     }
     // Size and layout version share one number; the byte order determines which half comes first.
-    let sizes = [(page[19], page[18]), (page[18], page[19])]
-        .into_iter()
+    let halves = [(page[19], page[18]), (page[18], page[19])].into_iter();
+    let stated: Vec<usize> = halves
         .filter(|(_, version)| (1..=4).contains(version))
         .map(|(size, _)| usize::from(size) << 8)
-        .filter(|&size| page_size_exists(size));
-    let mut stated = None;
-    for size in sizes {
-        if size == page.len() {
-            return Ok(true);
-        }
-        stated = stated.or(Some(size));
-    }
-    match stated {
-        Some(size) => {
+        .filter(|&size| page_size_exists(size))
+        .collect();
+    match stated.first() {
+        Some(size) if !stated.contains(&page.len()) => {
             Err(SavedProblem::PageSize { expected: size.to_string().into(), got: page.len() })
         }
-        None => Ok(false),
+        stated => Ok(stated.is_some()),
     }
 }
 

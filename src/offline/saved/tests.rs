@@ -6,6 +6,8 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
+use std::io::Read;
+
 use super::*;
 
 /// Everything found in a text.
