@@ -45,13 +45,13 @@ struct ChunkEntry {
 pub struct ChunkIndex {
     entries: Vec<ChunkEntry>,
     /// What is damaged in the TOAST relation itself.
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
     /// Findings beyond those that are kept.
-    more: u64,
+    pub(super) more: u64,
     /// Whether there are more chunks than fit.
-    is_full: bool,
+    pub(super) is_full: bool,
     /// Blocks whose chunks are not known.
-    lost: Vec<BlockNumber>,
+    pub(super) lost: Vec<BlockNumber>,
 }
 
 /// A value without rows that refer to it.
@@ -77,16 +77,10 @@ impl ChunkIndex {
     ) {
         let before = self.findings.len();
         toast.check_page(block, bytes, visible, &mut ToastPage(self));
-        let broken: HashSet<u16> = self
-            .findings
-            .get(before..)
-            .unwrap_or_default()
-            .iter()
-            .filter(|finding| LOST.contains(&finding.code))
-            .filter_map(|finding| finding.place.item)
-            .collect();
-        let whole = self.findings.get(before..).unwrap_or_default();
-        if whole.iter().any(|finding| finding.place.item.is_none()) {
+        let found = &self.findings[before..];
+        let lost = found.iter().filter(|finding| LOST.contains(&finding.code));
+        let broken: HashSet<u16> = lost.filter_map(|finding| finding.place.item).collect();
+        if found.iter().any(|finding| finding.place.item.is_none()) {
             self.lost.push(block);
             return;
         }
@@ -104,8 +98,8 @@ impl ChunkIndex {
         let (value_id, seq, form, size) = read_chunk(tuple, toast.desc.id_type);
         if form == ChunkForm::Null && fate == Fate::Committed {
             let place = Place { item: Some(tid.item), ..toast.page_place(tid.block) };
-            let got = "a NULL";
-            self.keep(Finding::new(Code::ChunkNull, place, "three columns without NULL", got));
+            let expected = "three columns without NULL";
+            self.keep(Finding::new(Code::ChunkNull, place, expected, "a NULL"));
         }
         let Some(value_id) = value_id else { return };
         if self.entries.len() >= MAX_CHUNKS {
@@ -123,25 +117,10 @@ impl ChunkIndex {
         });
     }
 
-    /// Notes that a block could not be read.
-    pub fn lose(&mut self, block: BlockNumber) {
-        self.lost.push(block);
-    }
-
-    /// Blocks whose chunks are not known.
-    pub fn lost(&self) -> &[BlockNumber] {
-        &self.lost
-    }
-
     /// To be called when all pages were learned.
     pub fn sort(&mut self) {
         self.entries
             .sort_unstable_by_key(|entry| (entry.value_id, entry.seq, entry.block, entry.item));
-    }
-
-    /// Whether there are more chunks than the index holds.
-    pub fn is_full(&self) -> bool {
-        self.is_full
     }
 
     /// Whether there are chunks, and all are known.
@@ -175,13 +154,12 @@ impl ChunkIndex {
     /// refers.
     pub fn undecided(&self, known: &[u64]) -> usize {
         let values = self.entries.chunk_by(|a, b| a.value_id == b.value_id);
-        values
-            .filter(|own| {
-                own.iter().all(|entry| entry.fate != Fate::Committed)
-                    && own.iter().any(|entry| entry.fate == Fate::Unknown)
-                    && own.first().is_some_and(|e| known.binary_search(&e.value_id).is_err())
-            })
-            .count()
+        let undecided = values.filter(|own| {
+            own.iter().all(|entry| entry.fate != Fate::Committed)
+                && own.iter().any(|entry| entry.fate == Fate::Unknown)
+                && known.binary_search(&own[0].value_id).is_err()
+        });
+        undecided.count()
     }
 
     /// The values of which a chunk is live and to which none of `known`, in order, refers.
@@ -201,11 +179,6 @@ impl ChunkIndex {
         })
     }
 
-    /// Findings about the TOAST relation itself, and the number of further ones that were not kept.
-    pub fn findings(&self) -> (&[Finding], u64) {
-        (&self.findings, self.more)
-    }
-
     fn keep(&mut self, finding: Finding) {
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
@@ -220,7 +193,7 @@ fn read_chunk(
     tuple: &HeapTuple<'_>,
     id_type: ValueIdType,
 ) -> (Option<ValueId>, i32, ChunkForm, usize) {
-    let order: ByteOrder = tuple.order;
+    let order = tuple.order;
     let id = order.value_id(tuple.data, 0, id_type);
     let seq = order.u32(tuple.data, id_type.size());
     if tuple.infomask & infomask::HASNULL != 0 {

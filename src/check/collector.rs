@@ -38,33 +38,22 @@ pub(super) trait Customs: Sync {
     ) -> Option<Result<u64, ToastError>>;
 }
 
-impl Customs for () {
-    fn reassemble(
-        &self,
-        _: &Varlena<'_>,
-        _: ByteOrder,
-        _: bool,
-    ) -> Option<Result<u64, ToastError>> {
-        None
-    }
-}
-
-/// Puts them together from the chunks of `store`.
+/// Puts them together from the chunks of `store`, if there is one.
 pub(super) struct StoredCustoms<'a, S> {
     pub(super) store: &'a Mutex<S>,
     pub(super) toasters: &'a Toasters,
     pub(super) page: PageSize,
 }
 
-impl<S: ChunkStore + Send> Customs for StoredCustoms<'_, S> {
+impl<S: ChunkStore + Send> Customs for Option<StoredCustoms<'_, S>> {
     fn reassemble(
         &self,
         value: &Varlena<'_>,
         order: ByteOrder,
         with_text: bool,
     ) -> Option<Result<u64, ToastError>> {
-        let StoredCustoms { toasters, page, .. } = *self;
-        let store = &mut *self.store.lock();
+        let StoredCustoms { store, toasters, page } = *self.as_ref()?;
+        let store = &mut *store.lock();
         let mut store = CountedChunks::new(store);
         let mut reassembler = Reassembler { store: &mut store, toasters, page, order };
         let read = reassembler.value(value).and_then(|logical| {

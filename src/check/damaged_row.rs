@@ -220,9 +220,8 @@ impl Unreadable {
     fn new(seen: &SeenPage<'_, impl Visible>) -> Unreadable {
         let SeenPage { subject, block, bytes, visible } = *seen;
         let mut unreadable = Unreadable::default();
-        let depth = Depth { decompress: false, content: false, utf8: false };
         // what a wrong checksum says is known, and the bytes are looked at all the same
-        let subject = Subject { depth, checksums: false, ..*subject };
+        let subject = Subject { depth: Depth::default(), checksums: false, ..*subject };
         subject.check_page(block, bytes, visible, &mut unreadable);
         unreadable
     }
@@ -373,13 +372,10 @@ impl<V: Visible> SeenPage<'_, V> {
                             let row = where_row(ctid, tuple.xmin.0, &guard);
                             format!("UPDATE ONLY {table} SET {name} = {value}\n{row};\n")
                         });
-                        let value_id = pointer.value_id.0;
-                        let pointer = Some(pointer);
-                        let column = attribute.name.clone();
                         all.push(Reference {
-                            column,
-                            value_id,
-                            pointer,
+                            column: attribute.name.clone(),
+                            value_id: pointer.value_id.0,
+                            pointer: Some(pointer),
                             rewrite,
                             ..version.clone()
                         });
@@ -482,21 +478,16 @@ fn enter_columns(
             continue;
         }
         left_out.push(index);
-        let pointer = match datum {
-            Datum::Varlena(Varlena::External(pointer)) => Some(pointer),
-            _ => None,
-        };
-        let column = attribute.name.clone();
-        let fresh = fresh_of(attribute);
-        let is_custom = matches!(datum, Datum::Varlena(Varlena::Custom(_)));
-        let is_compressed = matches!(datum, Datum::Varlena(Varlena::Compressed { .. }));
         row.values.push(DamagedValue {
-            column,
+            column: attribute.name.clone(),
             code,
-            pointer,
-            is_compressed,
-            is_custom,
-            fresh,
+            pointer: match datum {
+                Datum::Varlena(Varlena::External(pointer)) => Some(pointer),
+                _ => None,
+            },
+            is_compressed: matches!(datum, Datum::Varlena(Varlena::Compressed { .. })),
+            is_custom: matches!(datum, Datum::Varlena(Varlena::Custom(_))),
+            fresh: fresh_of(attribute),
             reading: None,
         });
     }
@@ -584,28 +575,25 @@ fn guard(
             continue;
         }
         let name = quote_identifier(&column.name);
-        match datum {
-            Datum::Null => conditions.push(format!("{name} IS NULL")),
-            Datum::Fixed(bytes) => {
-                if let Some(text) = fixed(column, bytes, tuple.order) {
-                    conditions.push(format!("{name}::text = {}", quote_literal(&text)));
-                }
+        let text = match datum {
+            Datum::Null => {
+                conditions.push(format!("{name} IS NULL"));
+                continue;
             }
-            Datum::Varlena(value) => {
-                let content =
-                    if is_text_like(column.type_oid) { value.inline_content() } else { None };
-                let text = content.and_then(|content| std::str::from_utf8(content).ok());
-                if let Some(text) = text.filter(|text| text.len() <= LONGEST_GUARD)
-                    && !text.contains('\0')
-                    && column.type_oid != BPCHAR
-                {
-                    conditions.push(format!("{name}::text = {}", quote_literal(text)));
-                }
-            }
-            Datum::Missing | Datum::CString(_) => {}
-        }
+            Datum::Fixed(bytes) => fixed(column, bytes, tuple.order),
+            Datum::Varlena(value) => short_text(column, &value),
+            Datum::Missing | Datum::CString(_) => None,
+        };
+        conditions.extend(text.map(|text| format!("{name}::text = {}", quote_literal(&text))));
     }
     conditions
+}
+
+/// The text of a short value in the row.
+fn short_text(column: &Attribute, value: &Varlena<'_>) -> Option<String> {
+    let text = String::from_utf8(value.inline_content()?.to_vec()).ok()?;
+    let is_text = is_text_like(column.type_oid) && column.type_oid != BPCHAR;
+    (is_text && text.len() <= LONGEST_GUARD && !text.contains('\0')).then_some(text)
 }
 
 /// A key that is longer is not shown.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use futures_util::FutureExt as _;
@@ -17,10 +18,10 @@ use super::relation_run::{RelationRun, Tell};
 use super::repair::commented;
 use super::repair_script::RepairScript;
 use super::salvage_dir::{SalvageDir, SavedRelation};
-use super::salvage_rows::{Blocks, Evidence, Salvage};
+use super::salvage_rows::{ChosenBlocks, Evidence, Salvage};
 use super::subject::{Depth, PageOwner, SeenPage, Subject, Which, XidLimits};
 use super::value::Toast;
-use super::visibility_map::{LostBlocks, VisibilityMap, map_of_file};
+use super::visibility_map::{VisibilityMap, map_of_file};
 use crate::offline::control::{Checksums, ControlFile};
 use crate::offline::file::RelationFile;
 use crate::offline::target::FileTarget;
@@ -160,13 +161,19 @@ fn check_heap_and_chunks(
     let scan = HeapScan {
         target,
         subject,
-        index: (target.toast.is_some() && !chunks.is_full()).then_some(&chunks),
+        index: (target.toast.is_some() && !chunks.is_full).then_some(&chunks),
         next: AtomicU32::new(0),
         stop: AtomicBool::new(false),
     };
     scan.run(threads, progress, out)?;
     let twice = out.end_rows();
-    let lost = lost_blocks(target, subject, out)?;
+    if let Some(left_out) = out.rows.zeros.left_out() {
+        out.checked.leave_out(left_out);
+    }
+    let blocks = u32::try_from(out.checked.looked.blocks).unwrap_or(u32::MAX);
+    let lost = subject.map.map(|map| map.lost(&out.rows.zeros.blocks(), blocks));
+    let lost = lost.unwrap_or_default();
+    out.tell_lost(lost.findings(name))?;
     if !twice.is_empty() {
         out.tell_all(FileEvidence::open(target, subject, &chunks)?.shared_values(&twice)?)?;
     }
@@ -182,29 +189,14 @@ fn check_heap_and_chunks(
     }
     out.tell_all(zeros(name, &front, is_lost))?;
     if let Some(path) = target.toast {
-        let (findings, more) = chunks.findings();
-        out.tell_all(findings.iter().cloned())?;
-        if more > 0 {
+        out.tell_all(chunks.findings.iter().cloned())?;
+        if chunks.more > 0 {
             let toast = path.display();
-            out.checked.leave_out(format!("{more} more findings in {toast} are not listed"));
+            let left_out = format!("{} more findings in {toast} are not listed", chunks.more);
+            out.checked.leave_out(left_out);
         }
     }
     save(FileEvidence::open(target, subject, &chunks)?, out)
-}
-
-/// Reports blocks that had rows, according to the visibility map.
-fn lost_blocks(
-    target: &FileTarget<'_>,
-    subject: &Subject<'_>,
-    out: &mut RelationRun<'_>,
-) -> Result<LostBlocks, CheckError> {
-    if let Some(left_out) = out.rows.zeros.left_out() {
-        out.checked.leave_out(left_out);
-    }
-    let Some(map) = subject.map else { return Ok(LostBlocks::default()) };
-    let lost = map.lost_in_file(target, &out.rows.zeros.blocks())?;
-    out.tell_lost(lost.findings(subject.source))?;
-    Ok(lost)
 }
 
 /// Whether the TOAST relation's file has the number of its OID, as that of a new one has. VACUUM FULL and CLUSTER, which
@@ -262,7 +254,7 @@ fn learn(
             Ok(Some(page)) => index.learn(&toast, block, page, &target.xact),
             Ok(None) => break,
             Err(error) => {
-                index.lose(block);
+                index.lost.push(block);
                 out.tell(unreadable(&name, block, &error.to_string()))?;
             }
         }
@@ -272,7 +264,7 @@ fn learn(
     out.checked.looked.toast_blocks += u64::from(blocks);
     out.tell_all(truncated_blocks(&name, &file))?;
     index.sort();
-    if index.is_full() {
+    if index.is_full {
         out.checked
             .leave_out(format!("{name} has more chunks than can be checked without its index"));
     }
@@ -286,8 +278,8 @@ fn orphans(
     chunks: &ChunkIndex,
     out: &mut RelationRun<'_>,
 ) -> Result<bool, CheckError> {
-    if out.rows.is_incomplete || chunks.is_full() {
-        let is_full = chunks.is_full() || out.rows.known.len() >= MAX_KNOWN;
+    if out.rows.is_incomplete || chunks.is_full {
+        let is_full = chunks.is_full || out.rows.known.len() >= MAX_KNOWN;
         out.checked.orphans_unseen(name, is_full);
         return Ok(false);
     }
@@ -395,13 +387,13 @@ impl<'a> Evidence for FileEvidence<'a> {
     async fn each_page(
         &mut self,
         which: Which,
-        blocks: Blocks,
+        blocks: ChosenBlocks,
         take: impl FnMut(&SeenPage<'_, Option<&'a PgXact>>),
     ) -> Result<BTreeSet<BlockNumber>, CheckError> {
         let file = if which == Which::Heap { Some(&self.heap) } else { self.toast.as_ref() };
         let end = file.map_or(0, RelationFile::blocks);
         let blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
-        let lost = if which == Which::Heap { &[] } else { self.chunks.lost() };
+        let lost = if which == Which::Heap { &[][..] } else { &self.chunks.lost };
         let (refused, blocks): (BTreeSet<BlockNumber>, BTreeSet<BlockNumber>) =
             blocks.into_iter().partition(|block| lost.binary_search(block).is_ok());
         let xact = self.xact;
@@ -436,16 +428,17 @@ pub(super) fn save(
 ) -> Result<(), CheckError> {
     let damaged = run.salvage.take_damaged(&mut run.checked);
     let Some(dir) = &mut run.salvage.dir else { return Ok(()) };
-    let Subject { source, desc, types, page_size, depth, .. } = *evidence.subject;
+    let Subject { source, desc, page_size, depth, .. } = *evidence.subject;
     let toast = evidence.toast_name();
     let relation = SavedRelation {
-        name: source,
-        quoted: TABLE,
-        copy: SAVED_ROWS,
+        name: source.to_owned(),
+        quoted: TABLE.to_owned(),
+        copy: SAVED_ROWS.to_owned(),
         desc,
-        types,
+        types: Types::default(),
         encoding: depth.utf8.then_some("UTF8"),
     };
+    let relation = Arc::new(relation);
     let mut salvage = Salvage { evidence, relation, page_size, known: &run.rows.known };
     at_once(salvage.save_rows(&damaged, dir))?;
     if let Some(toast) = toast

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::chunk_index::{ChunkIndex, append_chunk};
 use super::code::Code;
-use super::collector::{CheckedBlocks, Collector, Customs, StoredCustoms};
+use super::collector::{CheckedBlocks, Collector, StoredCustoms};
 use super::finding::{CheckError, Finding};
 use super::relation_run::RelationRun;
 use super::subject::{External, Subject};
@@ -156,9 +156,8 @@ impl<'w, 's, 't> RangeWorker<'w, 's, 't> {
         let toasters = Toasters::by_bytes();
         let page = target.page_size;
         let toast = self.toast.as_ref();
-        let stored = toast.map(|store| StoredCustoms { store, toasters: &toasters, page });
-        let customs = stored.as_ref().map_or(&() as &dyn Customs, |stored| stored);
-        let mut collector = Collector::new(subject, Some(customs));
+        let customs = toast.map(|store| StoredCustoms { store, toasters: &toasters, page });
+        let mut collector = Collector::new(subject, Some(&customs));
         let count = blocks.len() as u64;
         for block in blocks.map(BlockNumber) {
             match self.heap.read(block) {

@@ -1,7 +1,7 @@
 //! A check of one table of a live server: batch by batch on all connections, each batch in a
 //! transaction of its own. What looks wrong is checked again in another one before it is reported.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,6 +16,7 @@ use super::live_chunks::{self, InRelation};
 use super::live_evidence::MAX_REFUSED;
 use super::live_map::EndByIndex;
 use super::live_orphans::{self, Decided, LsnMarks};
+use super::page::checksum_finding;
 use super::relation_run::{RelationRun, Tell};
 use super::salvage_dir::SalvageDir;
 use super::subject::{External, Which};
@@ -141,8 +142,9 @@ impl TableCheck<'_> {
         if let Some(left_out) = run.rows.zeros.left_out() {
             run.checked.leave_out(left_out);
         }
-        let lost = self.first.lost_blocks(&run.rows.zeros.blocks()).await?;
-        run.tell_lost(lost.findings(&self.first.name(Which::Heap)))?;
+        let zeros = run.rows.zeros.blocks();
+        let lost = self.first.in_snapshot(async |check| check.lost_blocks(&zeros).await).await?;
+        run.tell_lost(lost.unwrap_or_default().findings(&self.first.name(Which::Heap)))?;
         let lost = self.first.lost_file(Which::Heap).await?;
         run.tell_lost(lost)?;
         self.lost_pointers().await?;
@@ -166,7 +168,10 @@ impl TableCheck<'_> {
         }
         self.missing().await?;
         let twice = self.run.end_rows();
-        self.run.tell_all(self.first.shared_values(&twice).await?)?;
+        if !twice.is_empty() {
+            let shared = self.first.in_snapshot(async |check| check.shared_values(&twice).await);
+            self.run.tell_all(shared.await?.unwrap_or_default())?;
+        }
         Ok(())
     }
 
@@ -205,8 +210,10 @@ impl TableCheck<'_> {
         self.lost_chunks().await?;
         let unreadable_chunks = &self.run.damage.unreadable_chunks;
         if reads_misread && !unreadable_chunks.is_empty() {
-            let findings = self.first.misread_values(unreadable_chunks).await?;
-            self.run.tell_all(findings)?;
+            let misread =
+                self.first.in_snapshot(async |check| check.misread_values(unreadable_chunks).await);
+            let findings = misread.await?;
+            self.run.tell_all(findings.unwrap_or_default())?;
         }
         self.orphans().await?;
         Ok(true)
@@ -622,33 +629,28 @@ impl BatchWorker {
     ) -> Result<(), LiveError> {
         let size = self.check.about.server.page_size.bytes();
         let name = self.check.name(self.which);
-        let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
-        for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
-            if wrong_checksum(BlockNumber(block), page).is_some() {
-                wrong.insert(block, page.to_vec());
-            }
-        }
         let told: HashSet<u32> = result
             .findings
             .iter()
             .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
             .filter_map(|finding| finding.place.block.map(|block| block.0))
             .collect();
-        wrong.retain(|block, _| !told.contains(block));
-        let mut blocks: Vec<u32> = wrong.keys().copied().collect();
-        blocks.sort_unstable();
-        for block in blocks {
+        let mut wrong: Vec<(u32, Vec<u8>)> = Vec::new();
+        for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
+            if wrong_checksum(BlockNumber(block), page).is_some() && !told.contains(&block) {
+                wrong.push((block, page.to_vec()));
+            }
+        }
+        for (block, mut before) in wrong {
             // it may have been written just then, half of it
-            let mut before = wrong.remove(&block).unwrap_or_default();
             let mut damage = None;
             for _ in 0..LOOKS {
                 tokio::time::sleep(TORN).await;
                 let again = self.on_disk(block..block.saturating_add(1)).await?;
-                damage = if again.len() == size {
-                    wrong_checksum(BlockNumber(block), &again)
-                } else {
-                    None
-                };
+                damage = None;
+                if again.len() == size {
+                    damage = wrong_checksum(BlockNumber(block), &again);
+                }
                 if damage.is_none() || again == before {
                     break;
                 }
@@ -656,14 +658,8 @@ impl BatchWorker {
                 damage = None;
             }
             if let Some(WrongChecksum { right, got }) = damage {
-                let place = Place {
-                    block: Some(BlockNumber(block)),
-                    byte: Some(8),
-                    ..Place::new(name.as_str())
-                };
-                let right = format!("checksum 0x{right:04x}");
-                let got = format!("0x{got:04x}");
-                result.findings.push(Finding::new(Code::Checksum, place, right, got));
+                let finding = checksum_finding(&name, BlockNumber(block), right, got);
+                result.findings.push(finding);
             }
         }
         Ok(())

@@ -125,7 +125,8 @@ impl LiveCheck {
             return Ok(None);
         };
         let [rule, trigger, publication] =
-            [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?].map(quoted_name);
+            [row.try_get::<_, Option<String>>(0)?, row.try_get(1)?, row.try_get(2)?]
+                .map(|name| name.as_deref().map(quote_identifier));
         let then = "check again, and restore that after the repair.";
         if let Some(name) = rule {
             return Ok(Some(format!(
@@ -160,26 +161,20 @@ impl LiveCheck {
         if self.about.server.has_toasters {
             return Ok(None);
         }
-        let depends = async || {
+        let found = async || {
             let sql = "SELECT d.objid, reltoastrelid FROM pg_catalog.pg_depend AS d \
                        JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
                        WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
                          AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
                          AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS t \
                            WHERE t.oid = d.objid AND t.relkind <> 't')";
-            let rows = self
-                .connection
-                .client()
-                .query_typed(sql, &[(&self.relation.oid.0, Type::OID)])
-                .await?;
-            let mut pairs: Vec<(u32, u32)> = Vec::new();
-            for row in &rows {
-                pairs.push((row.try_get(0)?, row.try_get(1)?));
-            }
-            Ok::<_, LiveError>(pairs)
+            let about = [(&self.relation.oid.0 as _, Type::OID)];
+            Ok::<_, LiveError>(self.connection.client().query_typed(sql, &about).await?)
         };
-        let found = self.connection.reading(depends).await?;
-        let [(depends, named)] = found.as_slice() else { return Ok(None) };
+        let rows = self.connection.reading(found).await?;
+        let [row] = rows.as_slice() else { return Ok(None) };
+        let depends: u32 = row.try_get(0)?;
+        let named: u32 = row.try_get(1)?;
         let place = Place::new(self.name(Which::Heap));
         let expected = format!("reltoastrelid {depends}, which depends on the table");
         let finding = Finding::new(Code::ToastCatalog, place, expected, named.to_string());
@@ -241,9 +236,4 @@ impl LiveCheck {
         let of = [(&pointer.toast_relation.0 as _, Type::OID)];
         Ok(!self.connection.client().query_typed(sql, &of).await?.is_empty())
     }
-}
-
-/// A name of the catalog, quoted for SQL.
-fn quoted_name(name: Option<String>) -> Option<String> {
-    name.map(|name| quote_identifier(&name))
 }

@@ -339,7 +339,7 @@ impl LiveCheck {
         let subject = Subject { commit_status: Some(&fates), map: Some(&map), ..subject };
         let store = Mutex::new(self.chunk_store());
         let About { toasters, server, .. } = &*self.about;
-        let customs = StoredCustoms { store: &store, toasters, page: server.page_size };
+        let customs = Some(StoredCustoms { store: &store, toasters, page: server.page_size });
         let (mut result, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
             let mut chunks = Vec::new();
@@ -381,9 +381,11 @@ impl LiveCheck {
     }
 
     /// The values that rows of `blocks` refer to, dead ones included, and whether these are all.
-    pub async fn references(&self, blocks: &[BlockNumber]) -> Result<(Vec<u64>, bool), LiveError> {
-        let depth = Depth { decompress: false, content: false, utf8: false };
-        let about = Arc::new(About { depth, ..(*self.about).clone() });
+    pub async fn referred_ids(
+        &self,
+        blocks: &[BlockNumber],
+    ) -> Result<(Vec<u64>, bool), LiveError> {
+        let about = Arc::new(About { depth: Depth::default(), ..(*self.about).clone() });
         let mut quick =
             LiveCheck::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
         quick.standing = self.standing.clone();

@@ -1,6 +1,7 @@
 //! What a server has of the damaged values of a table: pages, the text of values, and chunks by the TOAST index.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::chunk_index::{ChunkTuple, ChunksByValue};
 use super::finding::CheckError;
@@ -9,7 +10,7 @@ use super::live_repair::{misled, moved};
 use super::reading::{ValueReading, numbered_by_index};
 use super::salvage::{RowFindings, SavedChunk};
 use super::salvage_dir::{self, SalvageDir, SavedRelation};
-use super::salvage_rows::{Blocks, Evidence, IndexedChunks, Salvage};
+use super::salvage_rows::{ChosenBlocks, Evidence, IndexedChunks, Salvage};
 use super::subject::{SeenPage, Which};
 use crate::server::checking;
 use crate::server::chunk_rows::{ChunkRow, ChunkRows};
@@ -33,9 +34,8 @@ impl LiveCheck {
         if damaged.is_empty() {
             return Ok(());
         }
-        let saved = self.reading_rows(async |check| {
-            check.salvage(known, async |salvage| salvage.save_rows(damaged, dir).await).await
-        });
+        let saved = self
+            .reading_rows(async |check| check.salvage(known).await?.save_rows(damaged, dir).await);
         saved.await.map(drop)
     }
 
@@ -49,31 +49,26 @@ impl LiveCheck {
     ) -> Result<Option<String>, CheckError> {
         let toast = self.name(Which::Toast);
         let saved = self.in_snapshot(async |check| {
-            check
-                .salvage(known, async |salvage| {
-                    salvage.save_without_row(&toast, |xmin| start.was_over(xmin), dir).await
-                })
-                .await
+            let mut salvage = check.salvage(known).await?;
+            salvage.save_without_row(&toast, |xmin| start.was_over(xmin), dir).await
         });
         Ok(saved.await?.flatten())
     }
 
-    async fn salvage<T>(
-        &self,
-        known: &[u64],
-        work: impl AsyncFnOnce(&mut Salvage<'_, &LiveCheck>) -> Result<T, CheckError>,
-    ) -> Result<T, CheckError> {
-        let types = checking::types(self.connection.client(), &self.relation).await?;
+    async fn salvage<'a>(
+        &'a self,
+        known: &'a [u64],
+    ) -> Result<Salvage<'a, &'a LiveCheck>, LiveError> {
         let relation = SavedRelation {
-            name: &self.name(Which::Heap),
-            quoted: &self.quoted(Which::Heap),
-            copy: &salvage_dir::copy_of(&self.relation.schema, &self.relation.name),
+            name: self.name(Which::Heap),
+            quoted: self.quoted(Which::Heap),
+            copy: salvage_dir::copy_of(&self.relation.schema, &self.relation.name),
             desc: &self.relation.desc,
-            types: &types,
+            types: checking::types(self.connection.client(), &self.relation).await?,
             encoding: Some(&self.about.storage.encoding),
         };
         let page_size = self.about.server.page_size;
-        work(&mut Salvage { evidence: self, relation, page_size, known }).await
+        Ok(Salvage { evidence: self, relation: Arc::new(relation), page_size, known })
     }
 
     /// Does `work` in a transaction in which rows may be read by SQL, unless code of the table's owner would run.
@@ -98,7 +93,7 @@ impl LiveCheck {
     pub(super) async fn each_page(
         &self,
         which: Which,
-        blocks: Blocks,
+        blocks: ChosenBlocks,
         mut take: impl FnMut(&SeenPage<'_, Pages>),
     ) -> Result<BTreeSet<BlockNumber>, LiveError> {
         let mut lost = BTreeSet::new();
@@ -131,7 +126,7 @@ impl LiveCheck {
     /// ones too. Returns the blocks that cannot be read.
     pub(super) async fn each_chunk(
         &self,
-        blocks: Blocks,
+        blocks: ChosenBlocks,
         is_asked: impl Fn(u64) -> bool,
         mut each: impl FnMut(u64, ChunkTuple),
     ) -> Result<BTreeSet<BlockNumber>, LiveError> {
@@ -161,7 +156,7 @@ impl Evidence for &LiveCheck {
     async fn each_page(
         &mut self,
         which: Which,
-        blocks: Blocks,
+        blocks: ChosenBlocks,
         take: impl FnMut(&SeenPage<'_, Pages>),
     ) -> Result<BTreeSet<BlockNumber>, CheckError> {
         if which == Which::Toast && self.relation.toast.is_none() {

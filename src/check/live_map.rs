@@ -64,18 +64,10 @@ impl LiveCheck {
         Ok(tail.iter().any(|byte| *byte != 0).then_some(finding))
     }
 
-    /// Blocks of the table that had rows, by its visibility map. `zeros`, in order, are those that were zeros.
-    pub(super) async fn lost_blocks(
-        &mut self,
-        zeros: &[BlockNumber],
-    ) -> Result<LostBlocks, LiveError> {
-        let lost = self.in_snapshot(async |check| check.lost_in(zeros).await).await?;
-        Ok(lost.unwrap_or_default())
-    }
-
-    /// The map is read before the pages, and the lock keeps others from cutting off what has bits: a page that had one is
-    /// not zeros afterwards.
-    async fn lost_in(&self, zeros: &[BlockNumber]) -> Result<LostBlocks, LiveError> {
+    /// Blocks of the table that had rows, by its visibility map. `zeros`, in order, are those that were zeros. The map is
+    /// read before the pages, and the lock keeps others from cutting off what has bits: a page that had one is not zeros
+    /// afterwards.
+    pub(super) async fn lost_blocks(&self, zeros: &[BlockNumber]) -> Result<LostBlocks, LiveError> {
         let end = self.standing.blocks;
         let map = self.map_pages(Which::Heap, |map, pages| map.wanted(zeros, end, pages)).await?;
         let lost = map.lost(zeros, end);
@@ -167,14 +159,16 @@ impl LiveCheck {
         &mut self,
         blocks: &[BlockNumber],
     ) -> Result<Option<Vec<Finding>>, LiveError> {
-        let Some(first) = self.look_at_pointers(blocks).await? else { return Ok(None) };
+        let looked = self.in_snapshot(async |check| check.pointers_in(blocks).await).await?;
+        let Some(first) = looked.flatten() else { return Ok(None) };
         let mut findings = Vec::new();
         if first.is_empty() {
             return Ok(Some(findings));
         }
         tokio::time::sleep(TORN).await;
         let again: Vec<BlockNumber> = first.keys().copied().collect();
-        let Some(second) = self.look_at_pointers(&again).await? else { return Ok(None) };
+        let looked = self.in_snapshot(async |check| check.pointers_in(&again).await).await?;
+        let Some(second) = looked.flatten() else { return Ok(None) };
         let name = self.name(Which::Heap);
         for (block, mut lost) in first {
             let now = second.get(&block).map_or(&[][..], |now| now.items.as_slice());
@@ -184,14 +178,6 @@ impl LiveCheck {
             }
         }
         Ok(Some(findings))
-    }
-
-    async fn look_at_pointers(
-        &mut self,
-        blocks: &[BlockNumber],
-    ) -> Result<Option<BTreeMap<BlockNumber, LostPointers>>, LiveError> {
-        let looked = self.in_snapshot(async |check| check.pointers_in(blocks).await).await?;
-        Ok(looked.flatten())
     }
 
     /// An entry never leads to a line pointer that is not in use: rows are inserted before their entries, and VACUUM removes

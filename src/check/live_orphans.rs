@@ -141,7 +141,7 @@ async fn round(
         let mut blocks = changed_of(check, first..seen, lsn).await?;
         blocks.extend((seen..end).map(BlockNumber));
         if !blocks.is_empty() {
-            let (known, is_whole) = check.references(&blocks).await?;
+            let (known, is_whole) = check.referred_ids(&blocks).await?;
             if !is_whole {
                 return Ok(RoundEnd::Lost(finding::UNREAD));
             }

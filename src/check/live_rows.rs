@@ -24,48 +24,34 @@ impl LiveCheck {
     /// What is found of values that have one of these tuples of the TOAST relation as a chunk whose `t_hoff` is wrong. SQL
     /// reads the chunk, as of PostgreSQL 19, but not the value.
     pub(super) async fn misread_values(
-        &mut self,
+        &self,
         tids: &[ItemPointer],
     ) -> Result<Vec<Finding>, LiveError> {
-        let found = self.in_snapshot(async |check| check.values_of_misread(tids).await).await?;
-        Ok(found.unwrap_or_default())
-    }
-
-    async fn values_of_misread(&self, tids: &[ItemPointer]) -> Result<Vec<Finding>, LiveError> {
         let mut misread: BTreeMap<u64, ChunkSeen> = BTreeMap::new();
         let blocks = tids.iter().map(|tid| tid.block).collect();
         let tids = HashSet::<_>::from_iter(tids);
-        self.each_chunk(
-            Some(blocks),
-            |_| true,
-            |id, ChunkTuple { seen, is_misread, .. }| {
-                if is_misread && tids.contains(&seen.tid) {
-                    misread.entry(id).or_insert(seen);
-                }
-            },
-        )
-        .await?;
-        let ids: Vec<u64> = misread.keys().copied().collect();
-        self.reference_findings(&ids, |name, references| {
-            let mut findings = Vec::new();
-            for Reference { ctid, column, value_id, .. } in references {
-                let Some(ChunkSeen { seq, tid, .. }) = misread.get(&value_id) else { continue };
-                let place = Place { column: Some(column), ..place_at(name, ctid) };
-                let expected = format!("chunk {seq} of value {value_id}");
-                let found = format!("a tuple at {tid} whose t_hoff is wrong");
-                findings.push(Finding::new(Code::ChunkMissing, place, expected, found));
+        let take = |id, ChunkTuple { seen, is_misread, .. }: ChunkTuple| {
+            if is_misread && tids.contains(&seen.tid) {
+                misread.entry(id).or_insert(seen);
             }
-            findings
-        })
-        .await
+        };
+        self.each_chunk(Some(blocks), |_| true, take).await?;
+        let ids: Vec<u64> = misread.keys().copied().collect();
+        let name = self.name(Which::Heap);
+        let mut findings = Vec::new();
+        for Reference { ctid, column, value_id, .. } in self.references(&ids).await? {
+            let Some(ChunkSeen { seq, tid, .. }) = misread.get(&value_id) else { continue };
+            let place = Place { column: Some(column), ..place_at(&name, ctid) };
+            let expected = format!("chunk {seq} of value {value_id}");
+            let found = format!("a tuple at {tid} whose t_hoff is wrong");
+            findings.push(Finding::new(Code::ChunkMissing, place, expected, found));
+        }
+        self.name_rows(findings.iter_mut().collect()).await?;
+        Ok(findings)
     }
 
-    /// Applies `find` to the rows that refer to these values. `value_ids` is sorted.
-    async fn reference_findings(
-        &self,
-        value_ids: &[u64],
-        find: impl FnOnce(&str, Vec<Reference>) -> Vec<Finding>,
-    ) -> Result<Vec<Finding>, LiveError> {
+    /// The references of rows to these values, whose IDs are in order.
+    async fn references(&self, value_ids: &[u64]) -> Result<Vec<Reference>, LiveError> {
         let mut all = Vec::new();
         let generated = HashSet::new();
         let written = RewriteTarget { table: "", generated: &generated };
@@ -73,24 +59,15 @@ impl LiveCheck {
             page.references(written, value_ids, &mut all);
         })
         .await?;
-        let mut findings = find(&self.name(Which::Heap), all);
-        self.name_rows(findings.iter_mut().collect()).await?;
-        Ok(findings)
+        Ok(all)
     }
 
     /// A finding for each live row that has one of these values, whose IDs are in order, and is not the only one, in one
     /// snapshot: a row that is updated is live at two places in two.
-    pub(super) async fn shared_values(
-        &mut self,
-        value_ids: &[u64],
-    ) -> Result<Vec<Finding>, LiveError> {
-        if value_ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let found = self
-            .in_snapshot(async |check| check.reference_findings(value_ids, shared_values).await)
-            .await?;
-        Ok(found.unwrap_or_default())
+    pub(super) async fn shared_values(&self, ids: &[u64]) -> Result<Vec<Finding>, LiveError> {
+        let mut findings = shared_values(&self.name(Which::Heap), self.references(ids).await?);
+        self.name_rows(findings.iter_mut().collect()).await?;
+        Ok(findings)
     }
 
     /// Names the rows of findings in the table by their primary key.

@@ -48,12 +48,6 @@ impl Subject<'_> {
         bytes: &'p [u8],
         found: &mut impl PageFindings,
     ) -> Option<Page<'p>> {
-        let at = |byte| Place { byte: Some(byte), ..self.page_place(block) };
-        let mut invalid = |code, byte, expected: String, got: String| {
-            found.is_incomplete();
-            found.finding(Finding::new(code, at(byte), expected, got));
-        };
-        let header = Code::PageHeader;
         match Page::parse(bytes) {
             Ok(PageState::New) => {
                 found.page(block, false);
@@ -63,44 +57,53 @@ impl Subject<'_> {
                 found.page(block, true);
                 let wrong = if self.checksums { page.wrong_checksum(block) } else { None };
                 if let Some(WrongChecksum { right, got }) = wrong {
-                    let finding = Finding::new(
-                        Code::Checksum,
-                        at(CHECKSUM_AT),
-                        format!("checksum 0x{right:04x}"),
-                        format!("0x{got:04x}"),
-                    );
                     // what the bytes say is not to be believed
-                    found.finding(finding);
+                    found.finding(checksum_finding(self.source, block, right, got));
                     found.is_incomplete();
                     return None;
                 }
                 Some(page)
             }
-            Err(PageError::DirtyNew(byte)) => {
-                invalid(Code::NewPage, byte, "a page of zeros".into(), "another byte".into());
-                None
-            }
-            Err(PageError::Flags(got)) => {
-                invalid(header, FLAGS_AT, "pd_flags up to 0x0007".into(), format!("0x{got:04x}"));
-                None
-            }
-            Err(PageError::SizeWord { got, expected }) => {
-                let expected = format!("size and version 0x{expected:04x}");
-                invalid(header, SIZE_AT, expected, format!("0x{got:04x}"));
-                None
-            }
-            Err(PageError::Bounds { lower, upper, special, size }) => {
-                let expected = format!("24 <= pd_lower <= pd_upper <= pd_special <= {size}");
-                invalid(header, LOWER_AT, expected, format!("{lower}, {upper}, {special}"));
-                None
-            }
-            Err(PageError::Size(got)) => {
-                let code = Code::Unreadable;
-                invalid(code, 0, format!("{} bytes", self.page_size.bytes()), got.to_string());
+            Err(error) => {
+                found.is_incomplete();
+                found.finding(self.wrong_header(block, &error));
                 None
             }
         }
     }
+
+    /// The finding for a page whose header is invalid.
+    fn wrong_header(&self, block: BlockNumber, error: &PageError) -> Finding {
+        let (code, byte, expected, got) = match error {
+            PageError::DirtyNew(byte) => {
+                (Code::NewPage, *byte, "a page of zeros".to_owned(), "another byte".to_owned())
+            }
+            PageError::Flags(got) => {
+                let expected = "pd_flags up to 0x0007".to_owned();
+                (Code::PageHeader, FLAGS_AT, expected, format!("0x{got:04x}"))
+            }
+            PageError::SizeWord { got, expected } => {
+                let expected = format!("size and version 0x{expected:04x}");
+                (Code::PageHeader, SIZE_AT, expected, format!("0x{got:04x}"))
+            }
+            PageError::Bounds { lower, upper, special, size } => {
+                let expected = format!("24 <= pd_lower <= pd_upper <= pd_special <= {size}");
+                (Code::PageHeader, LOWER_AT, expected, format!("{lower}, {upper}, {special}"))
+            }
+            PageError::Size(got) => {
+                let expected = format!("{} bytes", self.page_size.bytes());
+                (Code::Unreadable, 0, expected, got.to_string())
+            }
+        };
+        Finding::new(code, Place { byte: Some(byte), ..self.page_place(block) }, expected, got)
+    }
+}
+
+/// The finding for a page of `source` with this checksum in place of the `right` one.
+pub(super) fn checksum_finding(source: &str, block: BlockNumber, right: u16, got: u16) -> Finding {
+    let place = Place { block: Some(block), byte: Some(CHECKSUM_AT), ..Place::new(source) };
+    let expected = format!("checksum 0x{right:04x}");
+    Finding::new(Code::Checksum, place, expected, format!("0x{got:04x}"))
 }
 
 /// The check of a page whose header is sound.
@@ -140,7 +143,7 @@ impl<F: PageFindings> PageCheck<'_, '_, F> {
             match pointer.state {
                 LinePointerState::Unused | LinePointerState::Dead => {}
                 LinePointerState::Redirect => {
-                    chains.redirect(item, pointer.offset);
+                    chains.redirects.push((item, pointer.offset));
                     self.check_redirect(item);
                 }
                 LinePointerState::Normal => {
@@ -259,20 +262,16 @@ impl<F: PageFindings> PageCheck<'_, '_, F> {
 
     fn check_redirect(&mut self, item: u16) {
         let page = self.page;
-        let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number);
-        let Some((_, pointer)) = find(item) else { return };
+        let Some(pointer) = page.line_pointer(item) else { return };
         let target = pointer.offset;
-        let got = match find(target) {
+        let got = match page.line_pointer(target) {
             None => format!("line pointer {target} of {}", page.line_pointer_count()),
-            Some((_, leads)) => match leads.state {
+            Some(leads) => match leads.state {
                 LinePointerState::Unused => format!("the unused line pointer {target}"),
                 LinePointerState::Dead => format!("the dead line pointer {target}"),
                 LinePointerState::Redirect => format!("the redirected line pointer {target}"),
                 LinePointerState::Normal => {
-                    let tuple = page.tuple_bytes(leads).ok();
-                    let tuple =
-                        tuple.and_then(|bytes| HeapTuple::parse(bytes, page.byte_order()).ok());
-                    if tuple.is_none_or(|tuple| tuple.heap_only()) {
+                    if tuple_at(&page, target).is_none_or(|tuple| tuple.heap_only()) {
                         return;
                     }
                     format!("tuple {target}, which is not heap-only")
@@ -580,10 +579,6 @@ struct Chains<'p> {
 }
 
 impl<'p> Chains<'p> {
-    fn redirect(&mut self, item: u16, target: u16) {
-        self.redirects.push((item, target));
-    }
-
     fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'p>, seen: Visibility) {
         if tuple.heap_only() || leads_to(ctid, tuple).is_some() {
             self.versions.push((ctid.item, *tuple, seen));

@@ -10,7 +10,7 @@ use super::code::Code;
 use super::damaged_row::{DamagedRow, DamagedValue, Reference};
 use super::reading::{ValueReading, is_sound};
 use super::value::{ChunkSeen, check_chunks};
-use crate::server::about::Pageinspect;
+use crate::server::Pageinspect;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid, PageSize, ToastPointer};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_literal};
@@ -186,6 +186,11 @@ pub(super) enum Remedy<'f> {
     None(String),
 }
 
+/// There is no statement.
+fn none<'f>(why: impl Into<String>) -> Remedy<'f> {
+    Remedy::None(why.into())
+}
+
 /// Damaged values, and what is known of their table.
 pub(super) struct Remedies<'f> {
     facts: &'f RepairFacts,
@@ -203,7 +208,7 @@ impl<'f> Remedies<'f> {
     pub(super) fn remedy(&self, row: &DamagedRow, value: &DamagedValue) -> Remedy<'f> {
         let facts = self.facts;
         if value.is_custom {
-            return Remedy::None("its toaster would follow the damaged pointer.".to_owned());
+            return none("its toaster would follow the damaged pointer.");
         }
         let reading = value.reading.clone().unwrap_or_default();
         let Some(pointer) = value.pointer else { return self.remedy_in_row(value, &reading) };
@@ -231,27 +236,24 @@ impl<'f> Remedies<'f> {
             return Remedy::GiveUp(OF_ORDER);
         }
         if reading.is_open && (reading.by_chunks || reading.harms) {
-            return Remedy::None(
+            return none(
                 "the TOAST index has its chunks in another order than their numbers and IDs, or leads to another \
                  value's. There is no way to know which is right, and UPDATE would delete chunks that may be another \
-                 value's. What the index leads to is saved."
-                    .to_owned(),
+                 value's. What the index leads to is saved.",
             );
         }
         if reading.harms {
-            return Remedy::None(
-                "the TOAST index leads to chunks that another value needs, and UPDATE would delete these."
-                    .to_owned(),
+            return none(
+                "the TOAST index leads to chunks that another value needs, and UPDATE would delete these.",
             );
         }
         if reading.by_sql.is_none() && !row.is_refused {
             return Remedy::None(self.not_tried());
         }
         if reading.by_index && row.is_refused {
-            return Remedy::None(
+            return none(
                 "SQL does not see the row, and could read the value if it did. Repair the row first: see its other \
-                 findings."
-                    .to_owned(),
+                 findings.",
             );
         }
         self.remedy_of_unread(row, value, &pointer)
@@ -269,7 +271,7 @@ impl<'f> Remedies<'f> {
         let sound: Vec<ChunkSeen> = chunks.iter().filter(|c| is_sound(c)).map(|c| c.seen).collect();
         let is_whole = check_chunks(pointer, &sound, facts.page_size).is_ok();
         if is_of_chunks(value.code) && is_whole {
-            return Remedy::None("all of its chunks are there now. Check again.".to_owned());
+            return none("all of its chunks are there now. Check again.");
         }
         if !is_whole && !facts.unread.toast_blocks.is_empty() {
             return Remedy::None(self.unreadable());
@@ -330,7 +332,7 @@ impl<'f> Remedies<'f> {
     fn remedy_in_row(&self, value: &DamagedValue, reading: &ValueReading) -> Remedy<'f> {
         match reading.by_sql {
             Some(true) if is_of_content(value.code) => Remedy::GiveUp(OF_CONTENT),
-            Some(true) => Remedy::None(in_part()),
+            Some(true) => none(IN_PART),
             Some(false) => Remedy::SetNull,
             None => Remedy::None(self.not_tried()),
         }
@@ -366,10 +368,9 @@ impl<'f> Remedies<'f> {
         let index = &self.facts.index;
         let is_shared = self.facts.unread.rows || self.others(row, value).next().is_some();
         if reading.harms || is_shared {
-            return Remedy::None(
+            return none(
                 "SQL reads it, by chunks that another value has too, or a row that could not be read may have: UPDATE would \
-                 delete these."
-                    .to_owned(),
+                 delete these.",
             );
         }
         if is_of_content(value.code) && !reading.is_open {
@@ -382,11 +383,9 @@ impl<'f> Remedies<'f> {
             return Remedy::AfterReindex;
         }
         if is_of_chunks(value.code) {
-            return Remedy::None(
-                "SQL reads it: what it reads is not removed. Check again.".to_owned(),
-            );
+            return none("SQL reads it: what it reads is not removed. Check again.");
         }
-        Remedy::None(in_part())
+        none(IN_PART)
     }
 
     /// Why it is not known whether SQL reads a value.
@@ -436,11 +435,8 @@ pub(super) fn listed(blocks: &BTreeSet<BlockNumber>) -> String {
 }
 
 /// Why a value that SQL reads is neither rewritten nor removed.
-pub(super) fn in_part() -> String {
-    "SQL reads it, but not all of its bytes are accounted for, so that it may be shorter than it was: it is neither removed \
-     nor stored for good as it reads now. Restore it from a backup, or compare what is saved with what SQL reads."
-        .to_owned()
-}
+const IN_PART: &str = "SQL reads it, but not all of its bytes are accounted for, so that it may be shorter than it was: it is neither \
+     removed nor stored for good as it reads now. Restore it from a backup, or compare what is saved with what SQL reads.";
 
 /// Whether something is wrong with a value's chunks, so that nothing is known of what they hold.
 pub(super) fn is_of_chunks(code: Code) -> bool {

@@ -39,13 +39,12 @@ pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Repa
         has_surgery: false,
         stored_anew: HashSet::new(),
         deleted: HashSet::new(),
-        nulls: 0,
-        out: Vec::new(),
+        script: RepairScript::default(),
     };
     script.begin(!rows.is_empty());
     if facts.is_catalog {
         script.catalog_rows(rows);
-        return script.ended();
+        return script.script;
     }
     script.revive(rows);
     // VACUUM may fail at rows that the server refuses
@@ -55,7 +54,7 @@ pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Repa
         script.row(row);
     }
     script.zero_pages();
-    script.ended()
+    script.script
 }
 
 /// The statements so far.
@@ -67,16 +66,10 @@ struct Script<'f> {
     /// Values whose sound rows store them anew, and values whose chunks were deleted.
     stored_anew: HashSet<u64>,
     deleted: HashSet<u64>,
-    /// Values that are set to NULL.
-    nulls: usize,
-    out: Vec<String>,
+    script: RepairScript,
 }
 
 impl<'f> Script<'f> {
-    fn ended(self) -> RepairScript {
-        RepairScript { statements: self.out, nulls: self.nulls }
-    }
-
     /// `has_rows`: whether rows follow that are damaged by themselves.
     fn begin(&mut self, has_rows: bool) {
         let RepairFacts { table, index, unread, .. } = self.facts;
@@ -215,7 +208,9 @@ impl<'f> Script<'f> {
             let at = where_row(row.ctid, row.xmin, &row.guard);
             self.explained(&why, &format!("DELETE FROM {}\n{at};\n", facts.table));
         }
-        self.out.extend(analyzed.into_iter().map(|table| format!("ANALYZE {table};\n")));
+        self.script
+            .statements
+            .extend(analyzed.into_iter().map(|table| format!("ANALYZE {table};\n")));
     }
 
     /// Why a DELETE of a row is not known to succeed and to remove its own chunks alone.
@@ -333,11 +328,13 @@ impl<'f> Script<'f> {
             self.freeze_row(row, "");
             xmin = FROZEN;
         }
-        self.nulls += columns.len();
+        self.script.nulls += columns.len();
         conditions.splice(0..0, row.guard.iter().cloned());
         let place = where_row(row.ctid, xmin, &conditions);
         let columns = columns.join(", ");
-        self.out.push(format!("UPDATE ONLY {} SET {columns}\n{place};\n", facts.table));
+        self.script
+            .statements
+            .push(format!("UPDATE ONLY {} SET {columns}\n{place};\n", facts.table));
     }
 
     /// Makes a row visible whose transaction IDs the server refuses.
@@ -622,7 +619,7 @@ impl<'f> Script<'f> {
             self.facts.surgery("heap_force_kill", table, row.ctid),
         );
         let surgery = self.surgery();
-        self.nulls += lost_names.len();
+        self.script.nulls += lost_names.len();
         let sql = format!(
             "{surgery}CREATE TABLE {copy} AS SELECT {copied} FROM ONLY {table}\n{place};\n\
              BEGIN ISOLATION LEVEL READ COMMITTED;\n\
@@ -641,7 +638,7 @@ impl<'f> Script<'f> {
 
     /// Adds statements, preceded by a comment that explains them.
     fn explained(&mut self, why: &str, sql: &str) {
-        self.out.push(format!("{}{sql}", commented(why)));
+        self.script.statements.push(format!("{}{sql}", commented(why)));
     }
 
     fn comment(&mut self, text: &str) {

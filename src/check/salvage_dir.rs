@@ -6,6 +6,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ use super::salvage::{
 use crate::value::contents::named;
 use toast_format::disk::type_kind::Types;
 use toast_format::disk::types::is_text_like;
-use toast_format::disk::{Attribute, ItemPointer, TupleDesc};
+use toast_format::disk::{Attribute, ByteOrder, ItemPointer, TupleDesc};
 use toast_format::model::sql::{LONGEST_NAME, quote_identifier, quote_qualified, truncated};
 
 /// Name and version of the manifest's lines.
@@ -82,18 +83,36 @@ struct ValuePlace<'a> {
 }
 
 /// A relation whose rows are saved.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct SavedRelation<'a> {
     /// Its name in findings.
-    pub(super) name: &'a str,
+    pub(super) name: String,
     /// The same quoted, as SQL.
-    pub(super) quoted: &'a str,
+    pub(super) quoted: String,
     /// The table that takes its saved rows, quoted too.
-    pub(super) copy: &'a str,
+    pub(super) copy: String,
     pub(super) desc: &'a TupleDesc,
     /// What its columns' types are made of.
-    pub(super) types: &'a Types,
+    pub(super) types: Types,
     pub(super) encoding: Option<&'a str>,
+}
+
+impl SavedRelation<'_> {
+    pub(super) fn is_utf8(&self) -> bool {
+        self.encoding == Some("UTF8")
+    }
+
+    /// Whether a value is whole, and one of its column's type.
+    pub(super) fn is_sound(
+        &self,
+        column: &Attribute,
+        saved: &SalvagedValue,
+        order: ByteOrder,
+    ) -> bool {
+        saved.content().is_some_and(|content| {
+            check_content(column, content, order, self.is_utf8(), &self.types).is_none()
+        })
+    }
 }
 
 /// What is to be saved of one table. A check that ends early takes its values with it: the next table has others at their
@@ -298,7 +317,7 @@ impl SalvageDir {
     }
 
     /// Takes the damaged rows of a relation.
-    pub(super) fn rows_of<'s>(&'s mut self, relation: SavedRelation<'s>) -> Saving<'s> {
+    pub(super) fn rows_of<'s>(&'s mut self, relation: Arc<SavedRelation<'s>>) -> Saving<'s> {
         Saving { dir: self, relation, has_begun: false }
     }
 
@@ -377,24 +396,22 @@ fn how_much(saved: &SalvagedValue) -> String {
 /// COPY.
 pub(super) struct Saving<'s> {
     dir: &'s mut SalvageDir,
-    relation: SavedRelation<'s>,
+    relation: Arc<SavedRelation<'s>>,
     has_begun: bool,
 }
 
 impl Saving<'_> {
     /// Writes a row, in which these columns are damaged.
     pub(super) fn row(&mut self, found: &RowFindings, row: &SalvagedRow) -> io::Result<()> {
-        let SavedRelation { desc, types, encoding, .. } = self.relation;
-        let utf8 = encoding == Some("UTF8");
+        let relation = &*self.relation;
+        let utf8 = relation.is_utf8();
         // COPY refuses others, and all rows with them
         let is_loaded = |column: &Attribute, cell: &Cell| match cell {
-            Cell::Inline(saved) => saved.content().is_some_and(|content| {
-                check_content(column, content, row.order, utf8, types).is_none()
-            }),
+            Cell::Inline(saved) => relation.is_sound(column, saved, row.order),
             _ => true,
         };
         let mut line = Vec::new();
-        let columns = desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped);
+        let columns = relation.desc.attributes.iter().enumerate().filter(|(_, c)| !c.dropped);
         for (number, (index, column)) in columns.enumerate() {
             let cell = row.cells.iter().find(|(own, _)| *own == index).map(|(_, cell)| cell);
             let loaded = cell.filter(|cell| is_loaded(column, cell));
@@ -404,8 +421,8 @@ impl Saving<'_> {
             // an assumption about a row is reported with each of its values
             let code = code.or(row.guess.map(|(code, _)| code));
             if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
-                let relation = self.relation.name;
-                let place = ValuePlace { relation, ctid: found.ctid, column: &column.name };
+                let ctid = found.ctid;
+                let place = ValuePlace { relation: &relation.name, ctid, column: &column.name };
                 let own = if !is_text_like(column.type_oid) { text.as_deref() } else { None };
                 let mut saved = saved.clone();
                 saved.is_whole &= !is_of_content(code);
@@ -430,7 +447,7 @@ impl Saving<'_> {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        let SavedRelation { quoted, copy, desc, encoding, .. } = self.relation;
+        let SavedRelation { quoted, copy, desc, encoding, .. } = &*self.relation;
         let columns = desc.attributes.iter().filter(|column| !column.dropped);
         let columns: Vec<String> = columns.map(|column| quote_identifier(&column.name)).collect();
         let columns = columns.join(", ");
@@ -595,13 +612,14 @@ mod tests {
         let dir = temp.path().join("left");
         let mut salvage = SalvageDir::create(&dir).unwrap();
         let desc = parse_list("note text, doc text").unwrap();
-        let name = "public.t";
-        let quoted = "\"public\".\"t\"";
-        let copy = "\"public\".\"t_salvaged\"";
-        let types = Types::default();
-        let desc = &desc;
-        let types = &types;
-        let relation = SavedRelation { name, quoted, copy, desc, types, encoding: Some("UTF8") };
+        let relation = Arc::new(SavedRelation {
+            name: "public.t".to_owned(),
+            quoted: "\"public\".\"t\"".to_owned(),
+            copy: "\"public\".\"t_salvaged\"".to_owned(),
+            desc: &desc,
+            types: Types::default(),
+            encoding: Some("UTF8"),
+        });
         let empty = SalvagedValue {
             content: vec![(0, Vec::new())],
             is_whole: true,
@@ -617,7 +635,7 @@ mod tests {
         let ctid = ItemPointer { block: BlockNumber(3), item: 1 };
         let found = RowFindings { ctid, columns: vec![("doc".to_owned(), Code::NoChunks)] };
         let mut save = || {
-            let mut saving = salvage.rows_of(relation);
+            let mut saving = salvage.rows_of(Arc::clone(&relation));
             let saved = saving.row(&found, &row);
             saving.end().unwrap();
             saved

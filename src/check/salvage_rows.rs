@@ -2,10 +2,10 @@
 //! once for as many values as have [`CHUNKS_AT_A_TIME`]; no index is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::chunk_index::{ChunkTuple, ChunksByValue, chunk_data};
 use super::finding::CheckError;
-use super::formats::check_content;
 use super::salvage::{
     self, Cell, ChunkDoubt, MAX_WITHOUT, Orphans, RowFindings, SalvagedRow, SalvagedValue,
     SavedChunk, on_page, refused_chunks,
@@ -61,7 +61,7 @@ struct ValueWithoutRow {
 /// Salvages from `evidence` what is left of `relation`.
 pub(super) struct Salvage<'a, E> {
     pub(super) evidence: E,
-    pub(super) relation: SavedRelation<'a>,
+    pub(super) relation: Arc<SavedRelation<'a>>,
     pub(super) page_size: PageSize,
     /// The values that rows refer to, in order.
     pub(super) known: &'a [u64],
@@ -74,7 +74,7 @@ impl<E: Evidence> Salvage<'_, E> {
         damaged: &[RowFindings],
         dir: &mut SalvageDir,
     ) -> Result<(), CheckError> {
-        let mut saving = dir.rows_of(self.relation);
+        let mut saving = dir.rows_of(Arc::clone(&self.relation));
         let rows = self.rows(damaged).await?;
         let size = self.page_size;
         for some in in_parts_of(&rows, usize::MAX, CHUNKS_AT_A_TIME, |row| row.chunks(size)) {
@@ -233,20 +233,17 @@ impl<E: Evidence> Salvage<'_, E> {
             })
             .await?;
         let Some(mut row) = row else { return Ok(None) };
-        let SavedRelation { desc, types, encoding, .. } = self.relation;
-        let utf8 = encoding == Some("UTF8");
+        let relation = Arc::clone(&self.relation);
         let order = row.order;
         for (index, cell) in &mut row.cells {
-            let Some(column) = desc.attributes.get(*index) else { continue };
+            let Some(column) = relation.desc.attributes.get(*index) else { continue };
             // the server's functions may crash on a damaged value
             let has_text = match &*cell {
                 Cell::Null | Cell::Text(_) | Cell::External(_) => false,
                 Cell::Custom(_) => damaged.iter().all(|(name, _)| *name != column.name),
                 Cell::Inline(saved) => {
-                    saved.text(column, order, utf8).is_none()
-                        && saved.content().is_some_and(|content| {
-                            check_content(column, content, order, utf8, types).is_none()
-                        })
+                    saved.text(column, order, relation.is_utf8()).is_none()
+                        && relation.is_sound(column, saved, order)
                 }
                 Cell::Unknown => true,
             };
@@ -392,8 +389,8 @@ fn rows_on_page<V>(damaged: &[RowFindings], page: &SeenPage<'_, V>) -> Vec<RowTo
     rows
 }
 
-/// Blocks of a relation; `None` for all.
-pub(super) type Blocks = Option<BTreeSet<BlockNumber>>;
+/// ChosenBlocks of a relation; `None` for all.
+pub(super) type ChosenBlocks = Option<BTreeSet<BlockNumber>>;
 
 /// The chunks to which the index leads for a value, where it does so in another way than their IDs and numbers say.
 pub(super) struct IndexedChunks {
@@ -412,7 +409,7 @@ pub(super) trait Evidence {
     async fn each_page(
         &mut self,
         which: Which,
-        blocks: Blocks,
+        blocks: ChosenBlocks,
         take: impl FnMut(&SeenPage<'_, Self::Visible>),
     ) -> Result<BTreeSet<BlockNumber>, CheckError>;
 

@@ -12,7 +12,7 @@ use toast_format::heap::problem::Place;
 use toast_format::model::visibility::Transactions;
 
 /// How far a check goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Depth {
     /// Whether compressed values are decompressed.
     pub decompress: bool,

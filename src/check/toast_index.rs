@@ -131,35 +131,21 @@ impl IndexTree {
         }
     }
 
-    /// The pages with entries that lead behind the end of the TOAST relation.
-    fn pages_behind(&self) -> Vec<BlockNumber> {
+    /// The pages with entries that lead behind the end of the TOAST relation, and the last block that each leads to.
+    fn behind(&self) -> impl Iterator<Item = (BlockNumber, &TreeNode, BlockNumber)> {
         let end = self.rows_end.unwrap_or(u32::MAX);
-        let mut behind = Vec::new();
-        for (block, page) in &self.pages {
-            if let TreePage::Node(TreeNode { last_row: Some(row), .. }) = page
-                && row.0 >= end
-            {
-                behind.push(*block);
-            }
-        }
-        behind
+        self.pages.iter().filter_map(move |(block, page)| match page {
+            TreePage::Node(node) => Some((*block, node, node.last_row.filter(|row| row.0 >= end)?)),
+            TreePage::Meta { .. } | TreePage::Deleted => None,
+        })
     }
 
     /// The last block of the TOAST relation to which entries lead, if its file was cut off: more than one entry, which may
     /// be damaged itself, leads behind its end.
     fn last_of_cut(&self) -> Option<BlockNumber> {
-        let end = self.rows_end?;
-        let mut last = None;
-        let mut entries = 0u32;
-        for page in self.pages.values() {
-            if let TreePage::Node(TreeNode { last_row: Some(row), last_rows, .. }) = page
-                && row.0 >= end
-            {
-                last = last.max(Some(*row));
-                entries = entries.saturating_add(*last_rows);
-            }
-        }
-        if entries > 1 || end == 0 { last } else { None }
+        let last = self.behind().map(|(_, _, row)| row).max();
+        let entries = self.behind().map(|(_, node, _)| u64::from(node.last_rows)).sum::<u64>();
+        if entries > 1 || self.rows_end == Some(0) { last } else { None }
     }
 
     /// Whether an entry leads behind the end of the TOAST relation.
@@ -305,8 +291,10 @@ impl LiveCheck {
             let about =
                 wrong.iter().take(MAX_FINDINGS).flat_map(|w| [Some(w.block), w.to]).flatten();
             let end = reader.block_count().await?;
-            let blocks: BTreeSet<BlockNumber> =
-                about.chain(tree.pages_behind()).filter(|block| block.0 < end).collect();
+            let blocks: BTreeSet<BlockNumber> = about
+                .chain(tree.behind().map(|(block, ..)| block))
+                .filter(|block| block.0 < end)
+                .collect();
             for some in Vec::from_iter(blocks).chunks(AT_ONCE) {
                 tree.read(&reader, some).await?;
             }

@@ -11,7 +11,7 @@ use toast_format::disk::tuple::{HOFF_AT, TupleError, infomask};
 use toast_format::disk::varlena::{COMPRESSED_HEADER_SIZE, VarlenaError};
 use toast_format::disk::walk::{WalkError, WalkErrorKind};
 use toast_format::disk::{
-    Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, TransactionId, Varlena, Walk, max_align,
+    ByteOrder, Datum, HeapTuple, ItemPointer, TransactionId, Varlena, Walk, max_align,
 };
 use toast_format::heap::problem::Place;
 use toast_format::model::Visibility;
@@ -126,7 +126,7 @@ impl<F: PageFindings> TupleCheck<'_, F> {
     /// The attributes of a tuple that is not known to be dead.
     pub(super) fn attributes(&mut self, tuple: &HeapTuple<'_>, visibility: Visibility) {
         let TupleCheck { subject, ctid, .. } = *self;
-        let Subject { desc, flavor, depth, .. } = *subject;
+        let Subject { desc, flavor, depth, types, .. } = *subject;
         let order = tuple.order;
         let is_live = visibility == Visibility::Live;
         let count = tuple.attribute_count();
@@ -154,19 +154,28 @@ impl<F: PageFindings> TupleCheck<'_, F> {
                 byte: Some(byte),
                 ..subject.tuple_place(ctid)
             };
+            let has_contents = depth.content && !column.dropped;
             let (damage, byte) = match datum {
-                Datum::Fixed(bytes) => (self.fixed_damage(column, bytes, order), end - bytes.len()),
-                Datum::Varlena(Varlena::Short { content } | Varlena::Plain { content }) => {
-                    (self.content_damage(column, content, order), end - content.len())
+                Datum::Fixed(bytes) if has_contents => {
+                    (check_fixed(column, bytes, order, types), end - bytes.len())
                 }
-                Datum::Varlena(Varlena::Compressed { tc_info, stream }) => {
-                    let damage = match depth.decompress.then(|| inline_content(tc_info, stream)) {
-                        Some(Ok(content)) => {
+                Datum::Varlena(Varlena::Short { content } | Varlena::Plain { content })
+                    if has_contents =>
+                {
+                    let damage = check_content(column, content, order, depth.utf8, types);
+                    (damage, end - content.len())
+                }
+                Datum::Varlena(Varlena::Compressed { tc_info, stream }) if depth.decompress => {
+                    let damage = match inline_content(tc_info, stream) {
+                        Ok(content) => {
                             self.found.decompressed(content.len());
-                            self.content_damage(column, &content, order)
+                            if has_contents {
+                                check_content(column, &content, order, depth.utf8, types)
+                            } else {
+                                None
+                            }
                         }
-                        Some(Err(damage)) => Some(damage),
-                        None => None,
+                        Err(damage) => Some(damage),
                     };
                     (damage, end - stream.len() - COMPRESSED_HEADER_SIZE as usize)
                 }
@@ -203,35 +212,13 @@ impl<F: PageFindings> TupleCheck<'_, F> {
                     // where the next attribute begins is not known
                     return;
                 }
-                Datum::Null | Datum::Missing | Datum::CString(_) => continue,
+                // values in the row whose contents are not checked, and NULL
+                _ => continue,
             };
             if let Some(damage) = damage {
                 self.found.finding(at_value(damage, place(byte)));
             }
         }
-    }
-
-    /// What is wrong with a value of fixed length, if contents are checked.
-    fn fixed_damage(&self, column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<Damage> {
-        let Subject { depth, types, .. } = *self.subject;
-        if !depth.content || column.dropped {
-            return None;
-        }
-        check_fixed(column, bytes, order, types)
-    }
-
-    /// What is wrong with the content of another value, if contents are checked.
-    fn content_damage(
-        &self,
-        column: &Attribute,
-        content: &[u8],
-        order: ByteOrder,
-    ) -> Option<Damage> {
-        let Subject { depth, types, .. } = *self.subject;
-        if !depth.content || column.dropped {
-            return None;
-        }
-        check_content(column, content, order, depth.utf8, types)
     }
 
     /// What the values of a dead tuple refer to; nothing is judged.

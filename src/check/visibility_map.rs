@@ -132,18 +132,6 @@ pub(super) fn map_of_file(target: &FileTarget<'_>) -> Result<VisibilityMap, File
     Ok(map)
 }
 
-impl VisibilityMap {
-    /// Blocks of a table's file that once had rows. `zeros`: the blocks of zeros, in order.
-    pub(super) fn lost_in_file(
-        &self,
-        target: &FileTarget<'_>,
-        zeros: &[BlockNumber],
-    ) -> Result<LostBlocks, FileError> {
-        let heap = RelationFile::open(target.heap, target.page_size)?;
-        Ok(self.lost(zeros, heap.blocks()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
