@@ -140,57 +140,54 @@ pub(super) fn chosen(
     languages: &[Option<DocumentLanguage>],
     names: &[String],
 ) -> Result<Vec<(usize, DocumentLanguage)>, AdviseError> {
-    let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
-    let language = |index: usize| languages.get(index).cloned().flatten();
-    let with = |(index, _)| Some((index, language(index)?));
-    if names.is_empty() {
-        let all: Vec<_> =
-            columns().filter_map(with).filter(|(_, language)| language.is_document()).collect();
-        return match all[..] {
-            [] => {
-                let others = columns().filter(|&(index, _)| language(index).is_some());
-                let names: Vec<&str> = others.map(|(_, column)| column.name.as_str()).collect();
-                let hint = match names.first() {
-                    Some(first) => format!(
-                        "\nHINT:  Arrays and composite types can be analyzed too: {}; for example -c {first}.",
-                        names.join(", ")
-                    ),
-                    None => String::new(),
-                };
-                Err(AdviseError::Unfit(format!(
-                    "relation \"{relation}\" has no column of type {TYPES}{hint}"
-                )))
-            }
-            _ => Ok(all),
-        };
-    }
-    let allowed = || {
-        let known = columns().filter(|&(index, _)| language(index).is_some());
-        let names: Vec<&str> = known.map(|(_, column)| column.name.as_str()).collect();
-        match names[..] {
-            [] => format!(
-                "It has no column of type {TYPES}, of an array type or of a composite type."
-            ),
-            _ => format!("Columns that can be analyzed: {}.", names.join(", ")),
+    let mut known: Vec<(usize, &Attribute, &DocumentLanguage)> = Vec::new();
+    for (index, (column, language)) in desc.attributes.iter().zip(languages).enumerate() {
+        if let (Some(language), false) = (language, column.dropped) {
+            known.push((index, column, language));
         }
+    }
+    let listed: Vec<&str> = known.iter().map(|(_, column, _)| column.name.as_str()).collect();
+    let listed = listed.join(", ");
+    if names.is_empty() {
+        let documents = known.iter().filter(|(_, _, language)| language.is_document());
+        let all: Vec<_> =
+            documents.map(|&(index, _, language)| (index, language.clone())).collect();
+        if !all.is_empty() {
+            return Ok(all);
+        }
+        let hint = known.first().map_or(String::new(), |(_, first, _)| {
+            format!(
+                "\nHINT:  Arrays and composite types can be analyzed too: {listed}; for example -c {}.",
+                first.name
+            )
+        });
+        return Err(AdviseError::Unfit(format!(
+            "relation \"{relation}\" has no column of type {TYPES}{hint}"
+        )));
+    }
+    let allowed = if known.is_empty() {
+        format!("It has no column of type {TYPES}, of an array type or of a composite type.")
+    } else {
+        format!("Columns that can be analyzed: {listed}.")
     };
     let mut found = Vec::with_capacity(names.len());
     for name in names {
-        let unfit = |why: &str| AdviseError::column(name, relation, why, &allowed());
-        let Some((index, attribute)) = columns().find(|(_, column)| column.name == *name) else {
+        let mut columns = desc.attributes.iter().filter(|column| !column.dropped);
+        let Some(column) = columns.find(|column| column.name == *name) else {
             let text = format!("column \"{name}\" of relation \"{relation}\" does not exist");
-            return Err(AdviseError::NoColumn(Message::error(text).hint(allowed())));
+            return Err(AdviseError::NoColumn(Message::error(text).hint(allowed)));
         };
-        if attribute.is_virtual {
-            return Err(unfit(VIRTUAL));
+        if column.is_virtual {
+            return Err(AdviseError::column(name, relation, VIRTUAL, &allowed));
         }
-        let Some(language) = language(index) else {
-            return Err(unfit(&format!(
+        let Some((index, _, language)) = known.iter().find(|(_, own, _)| own.name == *name) else {
+            let why = format!(
                 "is of type {}, which has no keys, elements or attributes that toastctl knows",
-                attribute.type_name
-            )));
+                column.type_name
+            );
+            return Err(AdviseError::column(name, relation, &why, &allowed));
         };
-        found.push((index, language));
+        found.push((*index, (*language).clone()));
     }
     Ok(found)
 }

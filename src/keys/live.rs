@@ -81,13 +81,9 @@ impl Advisor {
             .await
             .map_err(live)?;
         let columns = chosen(&name, &relation.desc, &languages, columns)?;
-        let reads_pages = match access {
-            Access::Functions => false,
-            Access::Pageinspect => true,
-            Access::Auto => self.why_no_pages().is_none(),
-        };
         let mut pageinspect = None;
-        if reads_pages {
+        if access == Access::Pageinspect || access == Access::Auto && self.why_no_pages().is_none()
+        {
             pageinspect = Some(self.pageinspect(relation)?);
         } else {
             Advisor::heap(relation)?;
