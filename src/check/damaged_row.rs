@@ -1,6 +1,6 @@
 //! A row with damaged values: how it is found again, and who else refers to its values (pure).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::code::Code;
 use super::finding::{self, Finding};
@@ -15,7 +15,7 @@ use toast_format::disk::types::is_text_like;
 use toast_format::disk::walk::WalkErrorKind;
 use toast_format::disk::{
     Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, Length, Oid, Page, PageState,
-    ToastPointer, TupleDesc, ValueId, Varlena, Walk, max_align, value_text,
+    ToastPointer, TupleDesc, Varlena, Walk, max_align, value_text,
 };
 use toast_format::heap::scan::{self, Item, Visible};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
@@ -197,13 +197,10 @@ fn fresh_of(column: &Attribute) -> String {
     if column.type_name.ends_with("[]") { fresh_array(&name) } else { fresh(&name) }
 }
 
-/// The IDs of the values out of line that rows have lost, in order.
-pub(super) fn value_ids(rows: &[DamagedRow]) -> Vec<u64> {
+/// The IDs of the values out of line that rows have lost.
+pub(super) fn value_ids(rows: &[DamagedRow]) -> BTreeSet<u64> {
     let values = rows.iter().flat_map(|row| &row.values);
-    let mut ids: Vec<u64> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    ids
+    values.filter_map(|value| Some(value.pointer?.value_id.0)).collect()
 }
 
 /// The tuples of a page whose columns cannot be told apart.
@@ -321,12 +318,12 @@ impl<V: Visible> SeenPage<'_, V> {
         (!row.values.is_empty() || row.broken.is_some()).then_some(row)
     }
 
-    /// Adds the pointers on a page to these values, whose IDs are in order, in rows that are not known to be dead;
+    /// Adds the pointers on a page to these values, in rows that are not known to be dead;
     /// `false` if rows could not be read, or what they refer to.
     pub(super) fn references(
         &self,
         written: RewriteTarget<'_>,
-        value_ids: &[u64],
+        value_ids: &BTreeSet<u64>,
         all: &mut Vec<Reference>,
     ) -> bool {
         let RewriteTarget { table, generated } = written;
@@ -336,7 +333,6 @@ impl<V: Visible> SeenPage<'_, V> {
             Ok(PageState::New) => return true,
             Err(_) => return false,
         };
-        let is_asked = |id: ValueId| value_ids.binary_search(&id.0).is_ok();
         let all_visible = visible.sees_all_of(&page);
         let unreadable = Unreadable::new(self);
         let mut is_whole = !unreadable.page && unreadable.items.is_empty();
@@ -363,7 +359,9 @@ impl<V: Visible> SeenPage<'_, V> {
                     break;
                 };
                 match datum {
-                    Datum::Varlena(Varlena::External(pointer)) if is_asked(pointer.value_id) => {
+                    Datum::Varlena(Varlena::External(pointer))
+                        if value_ids.contains(&pointer.value_id.0) =>
+                    {
                         let rewrite = (is_live && !attribute.dropped).then(|| {
                             let name = quote_identifier(&attribute.name);
                             let value = fresh_of(attribute);
@@ -384,7 +382,9 @@ impl<V: Visible> SeenPage<'_, V> {
                         match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
                             Ok(description) if description.toaster.handler != Handler::Unknown => {
                                 let values = description.parts.iter().filter_map(|part| part.value);
-                                for value in values.filter(|value| is_asked(value.value_id)) {
+                                for value in
+                                    values.filter(|value| value_ids.contains(&value.value_id.0))
+                                {
                                     let column = attribute.name.clone();
                                     let value_id = value.value_id.0;
                                     all.push(Reference { column, value_id, ..version.clone() });

@@ -340,8 +340,8 @@ impl<'a> FileEvidence<'a> {
         })
     }
 
-    /// A finding for each live row that has one of these values, whose IDs are in order, and is not the only one.
-    pub(super) fn shared_values(mut self, value_ids: &[u64]) -> Result<Vec<Finding>, CheckError> {
+    /// A finding for each live row that has one of these values and is not the only one.
+    fn shared_values(mut self, value_ids: &BTreeSet<u64>) -> Result<Vec<Finding>, CheckError> {
         let mut all = Vec::new();
         let generated = HashSet::new();
         let written = RewriteTarget { table: TABLE, generated: &generated };

@@ -607,15 +607,14 @@ impl BatchWorker {
             let lost = again.missing.clone();
             again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
             again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
-            if again.findings.len() + again.missing.len() == all {
-                result.findings = again.findings;
-                result.missing = again.missing;
+            result.findings = again.findings;
+            result.missing = again.missing;
+            if result.findings.len() + result.missing.len() == all {
                 return Ok(());
             }
             // what is new is looked at once more
-            result.findings = again.findings;
-            result.missing = again.missing;
-            (findings, missing) = (seen, lost);
+            findings = seen;
+            missing = lost;
         }
         Ok(())
     }

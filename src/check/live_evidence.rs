@@ -213,7 +213,7 @@ impl Evidence for &LiveCheck {
         if !check.by_index || !check.is_own(pointer) {
             return Ok(None);
         }
-        let led_to = check.chunks_by_index(&[id]).await?;
+        let led_to = check.chunks_by_index(BTreeSet::from([id])).await?;
         let Some(led) = led_to.get(&id) else { return Ok(None) };
         let own = chunks.get(&id).map_or(&[][..], Vec::as_slice);
         let mut moved = moved(chunks);

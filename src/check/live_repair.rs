@@ -104,10 +104,8 @@ impl LiveCheck {
         let mut rows = self.rows(rows, &facts.columns.generated).await?;
         facts.statistics = self.statistics(&rows).await?;
         let mut ids = value_ids(&rows);
-        let led_to = self.chunks_by_index(&ids).await?;
+        let led_to = self.chunks_by_index(ids.clone()).await?;
         ids.extend(led_to.keys());
-        ids.sort_unstable();
-        ids.dedup();
         let by_key = self.rows_by_key(&rows).await?;
         let miscounted = self.chunks_and_rows(&ids, referred, &by_key, &mut facts).await?;
         self.read_values(&mut rows, &led_to, &facts).await?;
@@ -155,12 +153,14 @@ impl LiveCheck {
     }
 
     /// The chunks that the index leads to for these values and for those whose chunks are among them.
-    pub(super) async fn chunks_by_index(&self, ids: &[u64]) -> Result<LedTo, LiveError> {
+    pub(super) async fn chunks_by_index(
+        &self,
+        mut asked: BTreeSet<u64>,
+    ) -> Result<LedTo, LiveError> {
         let mut led_to = LedTo::new();
         if !self.by_index || self.relation.toast.is_none() {
             return Ok(led_to);
         }
-        let mut asked: BTreeSet<u64> = ids.iter().copied().collect();
         for _ in 0..2 {
             let mut others = BTreeSet::new();
             for id in asked {
@@ -179,7 +179,7 @@ impl LiveCheck {
     /// `referred`, in order, are the values that rows refer to.
     async fn chunks_and_rows(
         &self,
-        ids: &[u64],
+        ids: &BTreeSet<u64>,
         referred: &[u64],
         by_key: &RowsByKey,
         facts: &mut RepairFacts,
@@ -196,7 +196,7 @@ impl LiveCheck {
                     None,
                     |_| true,
                     |id, chunk| {
-                        if !chunk.is_misread && ids.binary_search(&id).is_ok() {
+                        if !chunk.is_misread && ids.contains(&id) {
                             all.entry(id).or_default().push(chunk);
                         }
                         if chunk.seen.fate == Fate::Committed && !chunk.is_refused {

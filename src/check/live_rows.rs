@@ -36,7 +36,7 @@ impl LiveCheck {
             }
         };
         self.each_chunk(Some(blocks), |_| true, take).await?;
-        let ids: Vec<u64> = misread.keys().copied().collect();
+        let ids = misread.keys().copied().collect();
         let name = self.name(Which::Heap);
         let mut findings = Vec::new();
         for Reference { ctid, column, value_id, .. } in self.references(&ids).await? {
@@ -50,8 +50,8 @@ impl LiveCheck {
         Ok(findings)
     }
 
-    /// The references of rows to these values, whose IDs are in order.
-    async fn references(&self, value_ids: &[u64]) -> Result<Vec<Reference>, LiveError> {
+    /// The references of rows to these values.
+    async fn references(&self, value_ids: &BTreeSet<u64>) -> Result<Vec<Reference>, LiveError> {
         let mut all = Vec::new();
         let generated = HashSet::new();
         let written = RewriteTarget { table: "", generated: &generated };
@@ -62,9 +62,11 @@ impl LiveCheck {
         Ok(all)
     }
 
-    /// A finding for each live row that has one of these values, whose IDs are in order, and is not the only one, in one
-    /// snapshot: a row that is updated is live at two places in two.
-    pub(super) async fn shared_values(&self, ids: &[u64]) -> Result<Vec<Finding>, LiveError> {
+    /// A finding for each live row that has one of these values and is not the only one, in one snapshot: a row that is updated is live at two places in two.
+    pub(super) async fn shared_values(
+        &self,
+        ids: &BTreeSet<u64>,
+    ) -> Result<Vec<Finding>, LiveError> {
         let mut findings = shared_values(&self.name(Which::Heap), self.references(ids).await?);
         self.name_rows(findings.iter_mut().collect()).await?;
         Ok(findings)

@@ -184,13 +184,12 @@ impl<'t> RelationRun<'t> {
     }
 
     /// Ends the reading of the table's rows: the values that they refer to are in order then. Gives those that live rows have
-    /// twice, in order.
-    pub(super) fn end_rows(&mut self) -> Vec<u64> {
+    /// twice.
+    pub(super) fn end_rows(&mut self) -> BTreeSet<u64> {
         self.checked.remark(&self.rows.remarks);
         self.rows.known.sort_unstable();
         let mut live = std::mem::take(&mut self.rows.live);
         live.sort_unstable();
-        let same = live.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
-        same.filter_map(|same| same.first().copied()).collect()
+        live.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
     }
 }

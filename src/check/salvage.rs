@@ -1,6 +1,6 @@
 //! Salvages damaged values and their rows (pure).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -793,27 +793,29 @@ impl Orphans {
     }
 }
 
-/// Adds the chunks of these values, whose IDs are in order, that stand on a refused page of the TOAST relation.
+/// Adds the chunks of these values that stand on a refused page of the TOAST relation.
 pub(super) fn refused_chunks(
     page: &SeenPage<'_, HintBits>,
-    value_ids: &[u64],
+    value_ids: &BTreeSet<u64>,
     chunks: &mut HashMap<u64, Vec<SavedChunk>>,
 ) {
-    let is_asked = |id: u64| value_ids.binary_search(&id).is_ok();
     let fitting = with_fitting_header(page.bytes, page.block);
     let page = SeenPage { bytes: fitting.as_deref().unwrap_or(page.bytes), ..*page };
-    page.each_chunk(is_asked, |id, chunk| {
-        let ChunkSeen { tid, seq, .. } = chunk.seen;
-        let doubt = Some(ChunkDoubt::PageRefused);
-        if let Some((mut data, _)) = chunk_data(page.bytes, tid, page.subject.desc.id_type) {
-            // without its line pointer a tuple ends where the next one begins
-            let size = chunk.seen.size as usize;
-            if fitting.is_some() && (size..size + 8).contains(&data.len()) {
-                data.truncate(size);
+    page.each_chunk(
+        |id| value_ids.contains(&id),
+        |id, chunk| {
+            let ChunkSeen { tid, seq, .. } = chunk.seen;
+            let doubt = Some(ChunkDoubt::PageRefused);
+            if let Some((mut data, _)) = chunk_data(page.bytes, tid, page.subject.desc.id_type) {
+                // without its line pointer a tuple ends where the next one begins
+                let size = chunk.seen.size as usize;
+                if fitting.is_some() && (size..size + 8).contains(&data.len()) {
+                    data.truncate(size);
+                }
+                chunks.entry(id).or_default().push(SavedChunk { tid, seq, data, doubt });
             }
-            chunks.entry(id).or_default().push(SavedChunk { tid, seq, data, doubt });
-        }
-    });
+        },
+    );
 }
 
 /// What is said of values without a row that were too many to be saved.

@@ -163,13 +163,9 @@ impl<'d> TableSalvage<'d> {
     }
 }
 
-/// A directory that takes what is left of values.
-#[derive(Debug)]
-pub struct SalvageDir {
-    dir: PathBuf,
-    manifest: Appended,
-    rows: Appended,
-    sql: Appended,
+/// What a directory has been given.
+#[derive(Debug, Default)]
+struct Written {
     /// Values that something is left of, and all.
     saved: u64,
     all: u64,
@@ -184,6 +180,16 @@ pub struct SalvageDir {
     has_sql: bool,
     /// Whether there is either.
     has_script: bool,
+}
+
+/// A directory that takes what is left of values.
+#[derive(Debug)]
+pub struct SalvageDir {
+    dir: PathBuf,
+    manifest: Appended,
+    rows: Appended,
+    sql: Appended,
+    written: Written,
 }
 
 const REPAIR: &str = "-- Written by toastctl check --salvage, and never run by it.\n\
@@ -221,20 +227,7 @@ impl SalvageDir {
         let mut sql = Appended::create(dir.join("repair.sql"))?;
         sql.append(REPAIR.as_bytes())?;
         rows.append(ROWS.as_bytes())?;
-        Ok(SalvageDir {
-            dir: dir.to_owned(),
-            manifest,
-            rows,
-            sql,
-            saved: 0,
-            all: 0,
-            without_row: 0,
-            parts: Vec::new(),
-            shown: Vec::new(),
-            nulls: 0,
-            has_sql: false,
-            has_script: false,
-        })
+        Ok(SalvageDir { dir: dir.to_owned(), manifest, rows, sql, written: Written::default() })
     }
 
     /// Writes a value of the TOAST relation to which no row that could be read refers; its first chunk is at `first`.
@@ -246,7 +239,7 @@ impl SalvageDir {
     ) -> io::Result<()> {
         let place = ValuePlace { relation: toast, ctid: first, column: "chunk_data" };
         self.value(place, Code::Orphan, saved, None)?;
-        self.without_row += 1;
+        self.written.without_row += 1;
         Ok(())
     }
 
@@ -310,8 +303,8 @@ impl SalvageDir {
         let mut line = serde_json::to_vec(&line)?;
         line.push(b'\n');
         self.manifest.append(&line)?;
-        if self.parts.len() < MAX_SHOWN {
-            self.parts.push(format!("{relation} {ctid} {column}: {}", how_much(saved)));
+        if self.written.parts.len() < MAX_SHOWN {
+            self.written.parts.push(format!("{relation} {ctid} {column}: {}", how_much(saved)));
         }
         Ok(saved.content_bytes() > 0 || !saved.rest.is_empty())
     }
@@ -323,19 +316,19 @@ impl SalvageDir {
 
     /// Whether there is anything of values or rows.
     pub(super) fn has_values(&self) -> bool {
-        self.all > 0 || self.without_row > 0
+        self.written.all > 0 || self.written.without_row > 0
     }
 
     /// Writes the SQL that repairs a relation.
     pub(super) fn repair(&mut self, script: RepairScript) -> io::Result<()> {
-        self.nulls += script.nulls;
+        self.written.nulls += script.nulls;
         for statement in script.statements {
-            self.has_script = true;
-            self.has_sql |=
+            self.written.has_script = true;
+            self.written.has_sql |=
                 statement.lines().any(|line| !line.is_empty() && !line.starts_with("--"));
             self.sql.append(format!("{statement}\n").as_bytes())?;
-            if self.shown.len() < MAX_SHOWN {
-                self.shown.push(statement);
+            if self.written.shown.len() < MAX_SHOWN {
+                self.written.shown.push(statement);
             }
         }
         Ok(())
@@ -344,8 +337,9 @@ impl SalvageDir {
     /// Says what is in the files, and the first statements.
     pub fn finish(self) -> (String, Vec<String>) {
         let has_values = self.has_values();
-        let SalvageDir { dir, saved, all, without_row, parts, mut shown, nulls, .. } = self;
-        let SalvageDir { has_sql, has_script, .. } = self;
+        let SalvageDir { dir, written, .. } = self;
+        let Written { saved, all, without_row, parts, mut shown, nulls, has_sql, has_script } =
+            written;
         let sql = dir.join("repair.sql");
         if has_sql {
             let values = if nulls == 1 { "value" } else { "values" };
@@ -428,8 +422,8 @@ impl Saving<'_> {
                 saved.is_whole &= !is_of_content(code);
                 saved.guesses.extend(row.guess.map(|(_, guess)| guess.to_owned()));
                 let written = self.dir.value(place, code, &saved, own)?;
-                self.dir.all += 1;
-                self.dir.saved += u64::from(written);
+                self.dir.written.all += 1;
+                self.dir.written.saved += u64::from(written);
             }
             if number > 0 {
                 line.push(b'\t');

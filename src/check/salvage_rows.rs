@@ -123,8 +123,7 @@ impl<E: Evidence> Salvage<'_, E> {
         let orphans: Vec<(u64, ValueWithoutRow)> = all.into_iter().collect();
         for some in in_parts_of(&orphans, usize::MAX, CHUNKS_AT_A_TIME, |(_, orphan)| orphan.chunks)
         {
-            let ids: Vec<u64> = some.iter().map(|(id, _)| *id).collect();
-            let chunks = self.chunks_of(&ids).await?;
+            let chunks = self.chunks_of(&some.iter().map(|(id, _)| *id).collect()).await?;
             for (id, orphan) in some {
                 let pieces = self.read_chunks(chunks.get(id)).await?;
                 let id_type = self.relation.desc.id_type;
@@ -148,12 +147,12 @@ impl<E: Evidence> Salvage<'_, E> {
         Ok(rows)
     }
 
-    /// The chunks of values, whose IDs are in order, deleted ones too.
-    async fn chunks_of(&mut self, ids: &[u64]) -> Result<ChunksByValue, CheckError> {
+    /// The chunks of values, deleted ones too.
+    async fn chunks_of(&mut self, ids: &BTreeSet<u64>) -> Result<ChunksByValue, CheckError> {
         let mut chunks = ChunksByValue::new();
         self.evidence
             .each_chunk(
-                |id| ids.binary_search(&id).is_ok(),
+                |id| ids.contains(&id),
                 |id, chunk| chunks.entry(id).or_default().push(chunk),
             )
             .await?;
@@ -162,22 +161,19 @@ impl<E: Evidence> Salvage<'_, E> {
 
     async fn chunks_of_rows(&mut self, rows: &[RowToSave]) -> Result<FoundChunks, CheckError> {
         let mut chunks = FoundChunks::default();
-        let mut ids: Vec<u64> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
+        let ids: BTreeSet<u64> = rows.iter().flat_map(|row| &row.value_ids).copied().collect();
         if ids.is_empty() {
             return Ok(chunks);
         }
-        ids.sort_unstable();
-        ids.dedup();
         let mut orphans: HashMap<u64, (u64, u64)> = HashMap::new();
         let by_value = &mut chunks.by_value;
         let known = self.known;
-        let is_own = |id: u64| ids.binary_search(&id).is_ok();
         let refused = self
             .evidence
             .each_chunk(
-                |id| is_own(id) || known.binary_search(&id).is_err(),
+                |id| ids.contains(&id) || known.binary_search(&id).is_err(),
                 |id, chunk| {
-                    if is_own(id) {
+                    if ids.contains(&id) {
                         by_value.entry(id).or_default().push(chunk);
                     } else if chunk.seen.fate == Fate::Committed
                         && (orphans.len() < MAX_ORPHANS || orphans.contains_key(&id))
@@ -199,7 +195,6 @@ impl<E: Evidence> Salvage<'_, E> {
         let instead: BTreeSet<u64> =
             nowhere.filter_map(|p| chunks.orphans.instead_of(p, self.page_size)).collect();
         if !instead.is_empty() {
-            let instead: Vec<u64> = instead.into_iter().collect();
             chunks.by_value.extend(self.chunks_of(&instead).await?);
         }
         self.evidence
@@ -389,7 +384,7 @@ fn rows_on_page<V>(damaged: &[RowFindings], page: &SeenPage<'_, V>) -> Vec<RowTo
     rows
 }
 
-/// ChosenBlocks of a relation; `None` for all.
+/// Blocks of a relation that are read; `None` for all.
 pub(super) type ChosenBlocks = Option<BTreeSet<BlockNumber>>;
 
 /// The chunks to which the index leads for a value, where it does so in another way than their IDs and numbers say.
