@@ -1,4 +1,5 @@
-//! A check of relation files: the TOAST relation first, then the heap's blocks on several threads.
+//! A check of relation files: the TOAST relation first, then the heap's blocks on several threads; and the files as a source
+//! of damaged values.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;

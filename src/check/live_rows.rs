@@ -1,4 +1,5 @@
 //! Rows of a live table that findings are about: those that refer to some values, and the names of all by their primary key.
+//! Values of pluggable toasters are read by the server too, and compared with what their chunks hold by an md5.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

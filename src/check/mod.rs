@@ -14,8 +14,8 @@
 //!   says of its rows; `live_rows`: rows that refer to values, and whether the server misreads values of pluggable toasters;
 //!   `live_catalog`: what the catalog says.
 //! * `salvage_rows`: salvage of damaged rows and of values without a row, from either of two sources, `files` and
-//!   `live_evidence`; `salvage`, `salvage_custom`: the
-//!   bytes that remain of a value (pure); [`salvage_dir`]: the files for them.
+//!   `live_evidence`; `salvage`, `salvage_custom`: the bytes that remain of a value (pure); [`salvage_dir`]: the files for
+//!   them.
 //! * `damaged_row`: a damaged row as it is found again, with its damaged values; `reading`: how a value can be read;
 //!   `live_repair`: the facts about both; `repair`: the way to repair each value, or why there is none; `repair_script`: the
 //!   SQL (pure).

@@ -1,5 +1,5 @@
-//! The way to repair each damaged value (pure). UPDATE and DELETE remove every chunk that the TOAST index finds, even another
-//! value's. Before any statement is printed, check whether the index can be trusted, whether the chunks are lost at all,
+//! The way to repair each damaged value, or why there is none (pure). UPDATE and DELETE remove every chunk that the TOAST
+//! index finds, even another value's. Before any statement is printed, check whether the index can be trusted, whether the chunks are lost at all,
 //! whether another row's value shares them, and whether SQL reads the value. What SQL reads is rewritten where all of its
 //! bytes are accounted for, and never removed.
 

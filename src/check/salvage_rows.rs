@@ -1,5 +1,5 @@
-//! Salvages damaged rows with their values, and values without a row, from a server or from files. The TOAST relation is read
-//! once for as many values as have [`CHUNKS_AT_A_TIME`]; no index is needed.
+//! Salvages damaged rows with their values, and values without a row, from a server or from files ([`Evidence`]). The TOAST
+//! relation is read once for as many values as have [`CHUNKS_AT_A_TIME`]; no index is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

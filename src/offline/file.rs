@@ -1,4 +1,4 @@
-//! Relation files and their segments (`md.c`), read block by block.
+//! Relation files and their segments (`md.c`), read block by block, and what a directory in their place is.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
