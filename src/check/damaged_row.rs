@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::code::Code;
-use super::finding::{self, Finding};
+use super::finding::{Finding, place_at};
 use super::formats::check_content;
 use super::reading::ValueReading;
 use super::subject::{Depth, PageFindings, SeenPage, Subject};
@@ -17,6 +17,7 @@ use toast_format::disk::{
     Attribute, ByteOrder, Datum, HeapTuple, ItemPointer, Length, Oid, Page, PageState,
     ToastPointer, TupleDesc, Varlena, Walk, max_align, value_text,
 };
+use toast_format::heap::problem::Place;
 use toast_format::heap::scan::{self, Item, Visible};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use toast_format::model::toaster::catalog::Handler;
@@ -732,7 +733,8 @@ pub(super) fn shared_values(source: &str, mut pointing: Vec<Reference>) -> Vec<F
             };
             let Reference { value_id, column, ctid, .. } = other;
             let with = format!("value {value_id} of {column} in the row at {ctid}{version}");
-            findings.push(finding::shared(source, one.ctid, &one.column, &with));
+            let place = Place { column: Some(one.column.clone()), ..place_at(source, one.ctid) };
+            findings.push(Finding::new(Code::SharedValue, place, "a value of its own", with));
         }
     }
     findings

@@ -406,12 +406,6 @@ pub(super) fn place_at(source: &str, tid: ItemPointer) -> Place {
     Place { block: Some(tid.block), item: Some(tid.item), ..Place::new(source) }
 }
 
-/// The finding for a row that shares a value with another row.
-pub(super) fn shared(source: &str, ctid: ItemPointer, column: &str, with: &str) -> Finding {
-    let place = Place { column: Some(column.to_owned()), ..place_at(source, ctid) };
-    Finding::new(Code::SharedValue, place, "a value of its own", with)
-}
-
 /// The text of a finding for a value without a row.
 pub(super) fn chunks_without_row(chunks: u64, value_id: ValueId, bytes: u64) -> String {
     let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });

@@ -103,6 +103,11 @@ pub(super) struct SalvagedValue {
 }
 
 impl SalvagedValue {
+    /// Notes an assumption that nothing proves.
+    pub(super) fn guess(&mut self, guess: impl Into<String>) {
+        self.guesses.push(guess.into());
+    }
+
     /// Bytes of the content that could be read.
     pub(super) fn content_bytes(&self) -> u64 {
         self.content.iter().map(|(_, bytes)| bytes.len() as u64).sum()
@@ -199,9 +204,9 @@ pub(super) fn external(
         (piece.seq, piece.doubt, piece.data.len() != size_of(seq, stored_size) as usize, piece.tid)
     });
     if let Some(size) = size_by_chunks(&pieces, limit).filter(|size| *size != stored_size) {
-        let guess =
-            format!("{size} bytes are stored, as its chunks say: its pointer says {stored_size}");
-        saved.guesses.push(guess);
+        saved.guess(format!(
+            "{size} bytes are stored, as its chunks say: its pointer says {stored_size}"
+        ));
         stored_size = size;
     }
     let expected = stored_size.div_ceil(limit);
@@ -224,7 +229,7 @@ pub(super) fn external(
             let fits =
                 place.is_some_and(|seq| piece.data.len() == size_of(seq, stored_size) as usize);
             if piece.doubt.is_none() && fits && taken != Some(&piece.data) {
-                saved.guesses.push(format!("two chunks have the number {}", piece.seq));
+                saved.guess(format!("two chunks have the number {}", piece.seq));
                 is_sure = false;
             }
             saved.stray.push(piece);
@@ -294,7 +299,7 @@ pub(super) fn without_row(
             .map(|content| (method, content))
     });
     if let Some((method, content)) = content {
-        saved.guesses.push(format!("{} bytes are compressed by {}", content.len(), method.name()));
+        saved.guess(format!("{} bytes are compressed by {}", content.len(), method.name()));
         saved.shape.method = Some(method.name());
         saved.shape.raw_size = Some(content.len() as u64);
         saved.content = vec![(0, content)];
@@ -396,15 +401,14 @@ impl SalvagedValue {
         let mut fitting = (0..).zip(&self.stray).filter(|(_, piece)| fits(piece));
         let (Some((at, _)), None) = (fitting.next(), fitting.next()) else { return false };
         let piece = self.stray.remove(at);
-        self.guesses.push(format!("chunk {seq} is the one that has the number {}", piece.seq));
+        self.guess(format!("chunk {seq} is the one that has the number {}", piece.seq));
         self.stored.insert(seq as usize, (u64::from(seq) * u64::from(limit), piece.data));
         true
     }
 
     /// Says that its chunks are taken to be those of a value to which no row refers: nothing but the size tells that.
     pub(super) fn takes_instead(&mut self, value_id: u64) {
-        self.guesses
-            .push(format!("its chunks are those of value {value_id}, to which no row refers"));
+        self.guess(format!("its chunks are those of value {value_id}, to which no row refers"));
         self.is_whole = false;
     }
 
@@ -431,14 +435,12 @@ impl SalvagedValue {
         let header = (tc_method(info), tc_raw_size(info));
         self.decompress(stream, &[(method, pointer.raw_size()), header]);
         if !self.is_whole && has_all {
-            self.guesses
-                .push("the compressed data are damaged: from there on, it is wrong".to_owned());
+            self.guess("the compressed data are damaged: from there on, it is wrong");
         }
         if !self.is_whole && !pointer.is_compressed() {
             // pointer and chunks have different sizes: it may be longer or shorter than it was
             self.content = vec![(0, joined)];
-            self.guesses
-                .push("it is not compressed, and its raw size is that of its chunks".to_owned());
+            self.guess("it is not compressed, and its raw size is that of its chunks");
         }
     }
 
@@ -453,7 +455,7 @@ impl SalvagedValue {
                 continue;
             };
             if first != Some((Some(method), raw)) {
-                self.guesses.push(format!("{raw} bytes are compressed by {}", method.name()));
+                self.guess(format!("{raw} bytes are compressed by {}", method.name()));
             }
             self.content = vec![(0, content)];
             self.is_whole = true;
@@ -627,9 +629,7 @@ impl SalvagedRow {
         let (mut row, _) = SalvagedRow::from_tuple(&HeapTuple { data, ..longer }, subject);
         for (index, cell) in &mut row.cells {
             if let (Cell::Inline(saved), true) = (cell, *index >= broken) {
-                saved
-                    .guesses
-                    .push("it ends behind the tuple, as the line pointer has it".to_owned());
+                saved.guess("it ends behind the tuple, as the line pointer has it");
             }
         }
         Some(row)
@@ -817,19 +817,6 @@ pub(super) fn refused_chunks(
         },
     );
 }
-
-/// What is said of values without a row that were too many to be saved.
-pub(super) fn not_saved(toast: &str, values: u64) -> Option<String> {
-    (values > 0).then(|| {
-        format!("{values} values of {toast} to which no row refers were not saved, or only in part: there are too many")
-    })
-}
-
-/// What is said where the index, and not the chunks themselves, tells which chunks are a value's.
-pub(super) const BY_INDEX: &str = "its chunks are those that the index leads to";
-/// What is said where the index leads to the chunks in another order.
-pub(super) const BY_NUMBERS: &str =
-    "its chunks are in the order of their numbers, and the index leads to them in another way";
 
 #[cfg(test)]
 mod tests {

@@ -131,7 +131,12 @@ impl<E: Evidence> Salvage<'_, E> {
                 dir.without_row(toast, orphan.first.1, &saved)?;
             }
         }
-        Ok(salvage::not_saved(toast, left_out.len() as u64))
+        let values = left_out.len();
+        Ok((values > 0).then(|| {
+            format!(
+                "{values} values of {toast} to which no row refers were not saved, or only in part: there are too many"
+            )
+        }))
     }
 
     async fn rows(&mut self, damaged: &[RowFindings]) -> Result<Vec<RowToSave>, CheckError> {
@@ -272,7 +277,7 @@ impl<E: Evidence> Salvage<'_, E> {
         let is_disputed = by_index.is_some();
         if let Some(IndexedChunks { chunks: Some(pieces), is_proven }) = by_index {
             let mut saved = salvage::external(pointer, pieces, size, order);
-            saved.guesses.push(salvage::BY_INDEX.to_owned());
+            saved.guess("its chunks are those that the index leads to");
             saved.is_whole &= is_proven;
             return Ok(saved);
         }
@@ -289,7 +294,9 @@ impl<E: Evidence> Salvage<'_, E> {
             saved.takes_instead(id);
         }
         if is_disputed {
-            saved.guesses.push(salvage::BY_NUMBERS.to_owned());
+            saved.guess(
+                "its chunks are in the order of their numbers, and the index leads to them in another way",
+            );
             saved.is_whole = false;
         }
         Ok(saved)
