@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use crate::inspect::inspector::Inspector;
 use crate::inspect::result::{PolicyReport, RelationReport, Source};
 use crate::inspect::run::Compare;
-use crate::retoast::error::{self, RetoastError};
+use crate::retoast::error::{self, Result, RetoastError};
 use crate::retoast::pace::metrics;
 use crate::retoast::preflight::own_sessions;
 use crate::retoast::preflight::policy;
@@ -114,7 +114,7 @@ async fn shares(
     relation: Relation,
     pages: Option<&Pageinspect>,
     goal: PolicyGoal,
-) -> Result<Vec<(String, String, Share)>, RetoastError> {
+) -> Result<Vec<(String, String, Share)>> {
     if server.in_recovery {
         return error::refused(
             "the server is a standby, where toastctl cannot create a temporary table to compress values\n\

@@ -9,6 +9,9 @@ use crate::server::sqlstate::is_of_server;
 use crate::server::{Connection, LiveError};
 use toast_format::judge::pluggable::PlanError;
 
+/// What the work on tables returns.
+pub(crate) type Result<T, E = RetoastError> = std::result::Result<T, E>;
+
 /// Why work cannot continue. What was committed remains; the same command continues from there.
 #[derive(Debug, thiserror::Error)]
 pub enum RetoastError {
@@ -144,16 +147,16 @@ impl From<Failed> for RetoastError {
 }
 
 /// Returns an error that refuses the work, for a reason that does not depend on the table or whose text names it.
-pub(crate) fn refused<T>(text: impl Into<String>) -> Result<T, RetoastError> {
+pub(crate) fn refused<T>(text: impl Into<String>) -> Result<T> {
     Err(RetoastError::Refused(Message::error(text)))
 }
 
 /// Returns an error about rows that would not fit an index.
-pub(crate) fn unfit<T>(text: impl Into<String>) -> Result<T, RetoastError> {
+pub(crate) fn unfit<T>(text: impl Into<String>) -> Result<T> {
     Err(RetoastError::Unfit(Message::error(text)))
 }
 
 /// Returns an error that refuses this table.
-pub(crate) fn refused_table<T>(table: &str, text: impl Into<String>) -> Result<T, RetoastError> {
+pub(crate) fn refused_table<T>(table: &str, text: impl Into<String>) -> Result<T> {
     Err(RetoastError::Refused(Message::error(text).about(table)))
 }

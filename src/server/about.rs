@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::calibrate::identity;
 use super::connect::Client;
-use super::{LiveError, single_row};
+use super::{LiveError, LiveResult, single_row};
 use toast_format::codec::Method;
 use toast_format::disk::{Oid, PageSize};
 use toast_format::model::sql::quote_identifier;
@@ -84,7 +84,7 @@ impl Server {
 
 /// Identifies this server, whatever name it is reached by. Clones of a cluster have its system identifier,
 /// but were not started at the same moment.
-pub(crate) async fn instance(client: &Client) -> Result<String, LiveError> {
+pub(crate) async fn instance(client: &Client) -> LiveResult<String> {
     let started: Option<String> =
         client.value("SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text", &[]).await?;
     Ok(format!("{} {}", identity(client).await?, started.unwrap_or_default()))
@@ -94,13 +94,13 @@ pub(crate) async fn instance(client: &Client) -> Result<String, LiveError> {
 ///
 /// # Errors
 /// Any error of the server.
-pub(crate) async fn database(client: &Client) -> Result<String, LiveError> {
+pub(crate) async fn database(client: &Client) -> LiveResult<String> {
     let sql = "SELECT pg_catalog.current_database()::pg_catalog.text";
     Ok(client.value(sql, &[]).await?.unwrap_or_default())
 }
 
 /// The databases of the server that allow connections and are not templates, by name.
-pub(crate) async fn databases(client: &Client) -> Result<Vec<String>, LiveError> {
+pub(crate) async fn databases(client: &Client) -> LiveResult<Vec<String>> {
     // -2: its creation or removal was interrupted (17 and later)
     let sql = "SELECT datname::pg_catalog.text FROM pg_catalog.pg_database \
                WHERE datallowconn AND NOT datistemplate AND datconnlimit <> -2 ORDER BY datname";
@@ -210,7 +210,7 @@ impl Pageinspect {
     ///
     /// # Errors
     /// Any error of the server.
-    pub(crate) async fn index_levels(&self, client: &Client, toast: Oid) -> Result<u32, LiveError> {
+    pub(crate) async fn index_levels(&self, client: &Client, toast: Oid) -> LiveResult<u32> {
         let sql = format!(
             "SELECT m.fastlevel::pg_catalog.int8, m.fastroot::pg_catalog.int8 \
              FROM pg_catalog.pg_index AS i, \
@@ -252,7 +252,7 @@ pub struct Compression {
 
 impl Compression {
     /// Reads the compression methods of the server.
-    pub async fn ask(client: &Client) -> Result<Compression, LiveError> {
+    pub async fn ask(client: &Client) -> LiveResult<Compression> {
         let sql = "SELECT coalesce('lz4' = ANY (enumvals), false), setting = 'lz4' \
                    FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression'";
         let Some(row) = client.row(sql, &[]).await? else {
@@ -265,7 +265,7 @@ impl Compression {
 
 impl Server {
     /// Reads the facts about the server.
-    pub async fn ask(client: &Client) -> Result<Server, LiveError> {
+    pub async fn ask(client: &Client) -> LiveResult<Server> {
         let sql = "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
                           pg_catalog.current_setting('server_version'), \
                           pg_catalog.current_setting('block_size')::pg_catalog.int4, \

@@ -5,12 +5,12 @@ use std::error::Error;
 use bytes::BytesMut;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
 
-use super::LiveError;
 use super::catalog::Relation;
 use super::chunks::address;
 use super::connect::{Client, Connection};
 use super::owner_facts::begin_reading;
 use super::snapshot;
+use super::{LiveError, LiveResult};
 use toast_format::disk::ItemPointer;
 use toast_format::model::sql::quote_identifier;
 
@@ -172,7 +172,7 @@ async fn find(
     Ok(found)
 }
 
-async fn indexed(client: &Client, relation: &Relation) -> Result<Vec<IndexedColumn>, LiveError> {
+async fn indexed(client: &Client, relation: &Relation) -> LiveResult<Vec<IndexedColumn>> {
     let rows = client.query_typed(INDEXED, &[(&relation.oid.0, Type::OID)]).await?;
     let mut columns = Vec::with_capacity(rows.len());
     for row in &rows {

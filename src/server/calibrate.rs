@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::Client;
 use super::trial::{Copied, CopyTable, base_of, padding_text};
-use super::{LiveError, single_row};
+use super::{LiveError, LiveResult, single_row};
 use toast_format::codec::Method;
 use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier};
@@ -211,7 +211,7 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    fn check(&self) -> Result<(), LiveError> {
+    fn check(&self) -> LiveResult<()> {
         if self.started.elapsed() + STATEMENT_LIMIT < self.limit {
             Ok(())
         } else {
@@ -224,13 +224,13 @@ impl Clock<'_> {
         before == 0 || (before < RUNS && self.started.elapsed() < self.limit / 2)
     }
 
-    async fn execute(&self, sql: &str) -> Result<(), LiveError> {
+    async fn execute(&self, sql: &str) -> LiveResult<()> {
         self.check()?;
         Ok(self.client.batch_execute(sql).await?)
     }
 
     /// The time of a statement in nanoseconds.
-    async fn time(&self, sql: &str) -> Result<f64, LiveError> {
+    async fn time(&self, sql: &str) -> LiveResult<f64> {
         self.check()?;
         let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY ON) {sql}");
         for row in self.client.query_typed(&explain, &[]).await? {
@@ -248,7 +248,7 @@ pub(crate) async fn time(
     subject: &Subject<'_>,
     groups: &[Group],
     limit: Duration,
-) -> Result<Vec<Timed>, LiveError> {
+) -> LiveResult<Vec<Timed>> {
     let clock = Clock { client, started: Instant::now(), limit };
     let timeout = STATEMENT_LIMIT.as_millis();
     clock.execute(&format!("{SETTINGS}; SET LOCAL statement_timeout = {timeout}")).await?;
@@ -272,7 +272,7 @@ async fn fill(
     clock: &Clock<'_>,
     subject: &mut Subject<'_>,
     groups: &[Group],
-) -> Result<&'static str, LiveError> {
+) -> LiveResult<&'static str> {
     let client = clock.client;
     clock.execute(&subject.make_raw()).await?;
     let sql = "SELECT t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, \
@@ -320,7 +320,7 @@ async fn reads(
     forms: &[Stored],
     groups: &[Group],
     expression: &str,
-) -> Result<Vec<Timed>, LiveError> {
+) -> LiveResult<Vec<Timed>> {
     let mut least = vec![[f64::INFINITY; 2]; groups.len() * forms.len()];
     for _ in (0..RUNS).take_while(|&run| clock.runs_again(run)) {
         for (one, least) in combinations(forms, groups).zip(&mut least) {
@@ -354,7 +354,7 @@ async fn writes(
     subject: &Subject<'_>,
     forms: &[Stored],
     number: usize,
-) -> Result<Vec<f64>, LiveError> {
+) -> LiveResult<Vec<f64>> {
     // emptied again, so that temp_buffers suffice
     let all: Vec<(String, String)> = [None]
         .into_iter()
@@ -376,7 +376,7 @@ async fn writes(
 }
 
 /// Why no temporary table can be used on a primary, if so.
-pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError> {
+pub(crate) async fn refusal(client: &Client) -> LiveResult<Option<String>> {
     // toastctl sets the setting for its session, so that only the value behind it is the user's
     let sql = "SELECT current_user::pg_catalog.text, \
                       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY'), \
@@ -398,7 +398,7 @@ pub(crate) async fn refusal(client: &Client) -> Result<Option<String>, LiveError
 }
 
 /// Identifies this server: the system identifier, or its address if the user may not see that.
-pub(crate) async fn identity(client: &Client) -> Result<String, LiveError> {
+pub(crate) async fn identity(client: &Client) -> LiveResult<String> {
     let sql =
         "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')";
     let allowed: Option<bool> = client.value(sql, &[]).await?;

@@ -11,7 +11,7 @@ use super::about::Server;
 use super::connect::Client;
 use super::similar::similar;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, count_in, letter_in, numbers};
+use super::{LiveError, LiveResult, count_in, letter_in, numbers};
 use crate::command::table_words;
 use crate::message::Message;
 use toast_format::codec::Method;
@@ -322,16 +322,13 @@ const INDEXES: &str = "(SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
      WHERE i.indrelid = c.oid AND i.indisready AND x.relkind = 'i')";
 
 /// Describes the relation `oid`; `None` if it was dropped in the meantime.
-pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, LiveError> {
+pub async fn describe(client: &Client, oid: Oid) -> LiveResult<Option<Relation>> {
     Ok(describe_all(client, &[oid]).await?.pop())
 }
 
 /// Describes these relations, with the same number of queries for many as for one. Those that were dropped in the
 /// meantime are missing.
-pub(crate) async fn describe_all(
-    client: &Client,
-    oids: &[Oid],
-) -> Result<Vec<Relation>, LiveError> {
+pub(crate) async fn describe_all(client: &Client, oids: &[Oid]) -> LiveResult<Vec<Relation>> {
     let wanted = numbers(oids);
     let rows = client
         .query_typed(
@@ -382,7 +379,7 @@ pub(crate) async fn describe_all(
         let oid = Oid(row.try_get(14)?);
         relation(row, oid, columns.remove(&oid).unwrap_or_default())
     });
-    let mut relations: Vec<Relation> = relations.collect::<Result<_, LiveError>>()?;
+    let mut relations: Vec<Relation> = relations.collect::<LiveResult<_>>()?;
     let is_empty =
         |one: &Relation| one.bytes == 0 || one.toast.as_ref().is_some_and(|toast| toast.bytes == 0);
     if relations.iter().any(is_empty) {
@@ -407,7 +404,7 @@ pub(super) fn is_being_vacuumed(oid: &str) -> String {
 /// The files of these tables and of their TOAST relations that are missing or emptied, as far as this user may know. A file
 /// that is replaced at this moment has another name when it is looked for again. VACUUM cuts off all blocks before it
 /// corrects pg_class, and holds a lock until it has; a standby does not know that lock.
-async fn lost_files(client: &Client, tables: &[PgOid]) -> Result<HashMap<Oid, String>, LiveError> {
+async fn lost_files(client: &Client, tables: &[PgOid]) -> LiveResult<HashMap<Oid, String>> {
     const ALLOWED: &str = "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text, boolean)', 'EXECUTE')";
     let sql = format!(
         "SELECT c.oid, CASE WHEN s.size IS NULL THEN 'the file ' || f.path || ' is missing' \
@@ -444,7 +441,7 @@ async fn lost_files(client: &Client, tables: &[PgOid]) -> Result<HashMap<Oid, St
     Ok(lost)
 }
 
-fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError> {
+fn relation(row: &Row, oid: Oid, columns: Columns) -> LiveResult<Relation> {
     let access_method: String = row.try_get(3)?;
     let toast = match row.try_get::<_, Option<PgOid>>(8)? {
         None => None,
@@ -501,11 +498,7 @@ fn relation(row: &Row, oid: Oid, columns: Columns) -> Result<Relation, LiveError
 }
 
 /// The current number of blocks in the main fork of the relation with this quoted name.
-pub(crate) async fn blocks(
-    client: &Client,
-    relation: &str,
-    page: PageSize,
-) -> Result<u32, LiveError> {
+pub(crate) async fn blocks(client: &Client, relation: &str, page: PageSize) -> LiveResult<u32> {
     let name = quote_literal(relation);
     let sql = format!("SELECT pg_catalog.pg_relation_size({name}::pg_catalog.regclass)");
     let bytes: i64 = client.value(&sql, &[]).await?.unwrap_or(0);
@@ -533,7 +526,7 @@ const TRUSTED_TYPE: &str = "SELECT pg_catalog.format_type(t.oid, -1) FROM pg_cat
           WHERE f.attrelid = coalesce(nullif(e.typrelid, 0), t.typrelid) AND f.attnum > 0 AND NOT f.attisdropped \
           AND y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace))";
 
-async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns>, LiveError> {
+async fn columns(client: &Client, oids: &[PgOid]) -> LiveResult<HashMap<Oid, Columns>> {
     // The innermost base type of a domain determines whether octet_length accepts it.
     let sql = format!(
         "WITH RECURSIVE base (attrelid, attnum, type, depth) AS ( \
@@ -591,7 +584,7 @@ async fn columns(client: &Client, oids: &[PgOid]) -> Result<HashMap<Oid, Columns
     Ok(all)
 }
 
-fn attribute(row: &Row) -> Result<Attribute, LiveError> {
+fn attribute(row: &Row) -> LiveResult<Attribute> {
     let name: String = row.try_get(0)?;
     let dropped: bool = row.try_get(7)?;
     let unexpected = |field| LiveError::Unexpected(format!("{field} of column \"{name}\""));
@@ -633,7 +626,7 @@ async fn missing(
     text: &str,
     trusted_type: Option<&str>,
     length: Length,
-) -> Result<MissingValue, LiveError> {
+) -> LiveResult<MissingValue> {
     let element = format!("({}::pg_catalog.text[])[1]", quote_literal(text));
     let sql = format!(
         "SELECT pg_catalog.convert_to({element}, \

@@ -7,7 +7,7 @@ use super::catalog::{Relation, RelationKind};
 use super::connect::{Client, Connection};
 use super::owner_facts::lock_unplanned;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, catalog, single_row, snapshot};
+use super::{LiveResult, catalog, single_row, snapshot};
 use toast_format::disk::type_kind::{Made, Type as TypeOnDisk, Types};
 use toast_format::disk::{
     Align, Attribute, BlockNumber, Length, Oid, PageSize, Storage as AttributeStorage,
@@ -51,7 +51,7 @@ pub async fn begin(
     relation: &Relation,
     page: PageSize,
     mode: &str,
-) -> Result<Option<Standing>, LiveError> {
+) -> LiveResult<Option<Standing>> {
     const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
     let quoted = relation.quoted();
     let begin = format!("{}{}", connection.begin_sql(MODE), snapshot::BY_KEY);
@@ -108,12 +108,12 @@ pub async fn begin(
 }
 
 /// A transaction ID or MultiXact ID, which was cast to `int8`.
-fn xid_in(row: &tokio_postgres::Row, column: usize) -> Result<TransactionId, LiveError> {
+fn xid_in(row: &tokio_postgres::Row, column: usize) -> LiveResult<TransactionId> {
     Ok(TransactionId(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(0)))
 }
 
 /// Whether a VACUUM or the like is at work on a relation.
-pub async fn is_being_vacuumed(client: &Client, relation: Oid) -> Result<bool, LiveError> {
+pub async fn is_being_vacuumed(client: &Client, relation: Oid) -> LiveResult<bool> {
     let sql = format!("SELECT {}", catalog::is_being_vacuumed("$1"));
     Ok(client.value(&sql, &[(&relation.0, Type::OID)]).await?.unwrap_or(true))
 }
@@ -127,7 +127,7 @@ pub struct UniqueKey {
 }
 
 /// The unique keys of a relation.
-pub async fn unique_keys(client: &Client, relation: Oid) -> Result<Vec<UniqueKey>, LiveError> {
+pub async fn unique_keys(client: &Client, relation: Oid) -> LiveResult<Vec<UniqueKey>> {
     let sql = "SELECT i.indisprimary, ARRAY(SELECT k.attnum \
                    FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k (attnum, at) \
                    WHERE k.at <= i.indnkeyatts ORDER BY k.at) \
@@ -145,7 +145,7 @@ pub async fn unique_keys(client: &Client, relation: Oid) -> Result<Vec<UniqueKey
 }
 
 /// The types of a relation's columns, and the types of which they consist, recursively.
-pub async fn types(client: &Client, relation: &Relation) -> Result<Types, LiveError> {
+pub async fn types(client: &Client, relation: &Relation) -> LiveResult<Types> {
     const IS_ARRAY: &str = "t.typlen = -1 AND t.typelem <> 0 \
         AND t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc";
     const RANGE_OF: &str =
@@ -235,7 +235,7 @@ pub async fn changed_since(
     relation: &str,
     blocks: std::ops::Range<u32>,
     lsn: u64,
-) -> Result<Vec<BlockNumber>, LiveError> {
+) -> LiveResult<Vec<BlockNumber>> {
     let Some(pageinspect) = &server.pageinspect else {
         return Ok(blocks.map(BlockNumber).collect());
     };
@@ -252,7 +252,7 @@ pub async fn changed_since(
     );
     let rows = client.query_typed(&sql, &[]).await?;
     rows.iter()
-        .map(|row| -> Result<BlockNumber, LiveError> {
+        .map(|row| -> LiveResult<BlockNumber> {
             Ok(BlockNumber(u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX)))
         })
         .collect()
@@ -269,7 +269,7 @@ pub struct NextWritten {
 }
 
 /// Asks the server what it will write next.
-pub async fn next_written(client: &Client) -> Result<NextWritten, LiveError> {
+pub async fn next_written(client: &Client) -> LiveResult<NextWritten> {
     // IDs whose age is queried.
     const XID: u32 = 3;
     const MULTI: u32 = 1;
@@ -299,7 +299,7 @@ pub struct StorageTraits {
 
 impl StorageTraits {
     /// Reads these facts from the server.
-    pub async fn ask(client: &Client) -> Result<StorageTraits, LiveError> {
+    pub async fn ask(client: &Client) -> LiveResult<StorageTraits> {
         let sql = "SELECT pg_catalog.current_setting('data_checksums') = 'on', \
                           pg_catalog.current_setting('server_encoding'), \
                           setting::pg_catalog.int8 \
@@ -322,7 +322,7 @@ impl StorageTraits {
         server: &Server,
         relation: &str,
         blocks: std::ops::Range<u32>,
-    ) -> Result<Vec<u8>, LiveError> {
+    ) -> LiveResult<Vec<u8>> {
         let size = server.page_size.bytes() as u64;
         let first = u64::from(blocks.start) * size;
         let end = u64::from(blocks.end) * size;

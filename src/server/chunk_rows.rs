@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use super::chunks::{id_list, value_id};
 use super::connect::Client;
-use super::{LiveError, single_row, snapshot};
+use super::{LiveError, LiveResult, single_row, snapshot};
 use toast_format::disk::{BlockNumber, ItemPointer, PageSize, ValueId, ValueIdType};
 
 /// A chunk found by the index of the TOAST relation.
@@ -61,7 +61,7 @@ pub async fn chunks(
     value_ids: &[u64],
     by: By,
     data: Option<WantedData>,
-) -> Result<ChunkRows, LiveError> {
+) -> LiveResult<ChunkRows> {
     // A damaged length must not make the server read beyond the chunk.
     let wanted = data.map_or("NULL::pg_catalog.bytea".to_owned(), |data| {
         let most = data.page.toast_max_chunk_size();
@@ -113,7 +113,7 @@ pub async fn visible(
     client: &Client,
     relation: &str,
     places: &[ItemPointer],
-) -> Result<HashSet<ItemPointer>, LiveError> {
+) -> LiveResult<HashSet<ItemPointer>> {
     let list: Vec<String> = places.iter().map(|tid| format!("\"{tid}\"")).collect();
     let sql = format!(
         "COPY (SELECT ctid FROM {relation} WHERE ctid = ANY ('{{{}}}'::pg_catalog.tid[])) \
@@ -169,7 +169,7 @@ pub async fn outlines(
     client: &Client,
     relation: (&str, ValueIdType),
     value_ids: &[u64],
-) -> Result<Option<Vec<ChunkOutline>>, LiveError> {
+) -> LiveResult<Option<Vec<ChunkOutline>>> {
     let id_type = relation.1;
     let sql = format!(
         "SELECT {}, {}, {}, {} {}",
@@ -210,16 +210,16 @@ fn sent_by_all(send: &str, expression: &str) -> String {
     format!("pg_catalog.string_agg(pg_catalog.{send}({expression}), ''::pg_catalog.bytea)")
 }
 
-fn bytes_in(row: &Row, column: usize) -> Result<&[u8], LiveError> {
+fn bytes_in(row: &Row, column: usize) -> LiveResult<&[u8]> {
     Ok(row.try_get::<_, Option<&[u8]>>(column)?.unwrap_or_default())
 }
 
-fn words_in(row: &Row, column: usize) -> Result<&[[u8; 4]], LiveError> {
+fn words_in(row: &Row, column: usize) -> LiveResult<&[[u8; 4]]> {
     Ok(bytes_in(row, column)?.as_chunks().0)
 }
 
 /// Decodes the output of `tid_send`: block and line pointer, most significant byte first.
-fn tid(bytes: &[u8]) -> Result<ItemPointer, LiveError> {
+fn tid(bytes: &[u8]) -> LiveResult<ItemPointer> {
     match bytes {
         &[a, b, c, d, e, f] => Ok(ItemPointer {
             block: BlockNumber(u32::from_be_bytes([a, b, c, d])),

@@ -13,7 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::about::Pageinspect;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
-use super::{LiveError, count_in, snapshot};
+use super::{LiveError, LiveResult, count_in, snapshot};
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 use toast_format::disk::{
     BlockNumber, ItemPointer, Oid, PageSize, ToastPointer, ValueId, ValueIdType,
@@ -36,7 +36,7 @@ pub async fn each_value(
     client: &Client,
     relation: &str,
     mut each: impl FnMut(ValueId, u64, u64),
-) -> Result<(), LiveError> {
+) -> LiveResult<()> {
     let sql = format!(
         "SELECT chunk_id::pg_catalog.int8, pg_catalog.count(*), \
                 pg_catalog.sum(pg_catalog.pg_column_size(chunk_data) - 4)::pg_catalog.int8 \
@@ -294,7 +294,7 @@ impl LiveChunks {
 
         self.savepoint().await?;
         match self.connection.query_again(&sql, parameters).await {
-            Ok(rows) => Ok(rows.iter().map(chunk).collect::<Result<_, LiveError>>()?),
+            Ok(rows) => Ok(rows.iter().map(chunk).collect::<LiveResult<_>>()?),
             Err(error) => Err(self.undone(error).await),
         }
     }
@@ -396,11 +396,11 @@ impl From<LiveError> for StoreError {
     }
 }
 
-fn names(row: &Row) -> Result<(String, String, bool), LiveError> {
+fn names(row: &Row) -> LiveResult<(String, String, bool)> {
     Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 
-fn chunk(row: &Row) -> Result<Chunk, LiveError> {
+fn chunk(row: &Row) -> LiveResult<Chunk> {
     let data: Vec<u8> = row.try_get(3)?;
     // of a compressed chunk, which the server returns decompressed, including its headers
     let stored = u64::from(row.try_get::<_, i32>(4)?.unsigned_abs());
@@ -426,12 +426,12 @@ pub fn parse_tid(text: &str) -> Option<ItemPointer> {
 }
 
 /// Parses a row's address as printed by the server.
-pub(crate) fn address(text: &str) -> Result<ItemPointer, LiveError> {
+pub(crate) fn address(text: &str) -> LiveResult<ItemPointer> {
     parse_tid(text).ok_or_else(|| LiveError::Unexpected(format!("row address \"{text}\"")))
 }
 
 /// Parses a transaction ID, or its low 32 bits, as printed by the server.
-pub(crate) fn transaction(text: &str) -> Result<u32, LiveError> {
+pub(crate) fn transaction(text: &str) -> LiveResult<u32> {
     text.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{text}\"")))
 }
 
@@ -505,7 +505,7 @@ pub async fn values(
     client: &Client,
     toast_relation: &str,
     pointers: &[ToastPointer],
-) -> Result<HashMap<u64, Vec<u8>>, LiveError> {
+) -> LiveResult<HashMap<u64, Vec<u8>>> {
     let sql = format!(
         "SELECT chunk_id::pg_catalog.int8, chunk_data FROM {} WHERE chunk_id = ANY ({}) \
          ORDER BY chunk_id, chunk_seq",

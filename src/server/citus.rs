@@ -11,7 +11,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{CHANGES_SHARDS, Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
-use super::{LiveError, count_in, locks, numbers};
+use super::{LiveResult, count_in, locks, numbers};
 use crate::command::{TableName, shell_quoted};
 use crate::message::{Message, listed};
 use toast_format::disk::Oid;
@@ -59,7 +59,7 @@ impl CitusKind {
 }
 
 /// The tables of Citus; empty if it is not installed in this database. They have no rows of their own.
-pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, LiveError> {
+pub(super) async fn tables(client: &Client) -> LiveResult<HashMap<Oid, CitusKind>> {
     if !is_here(client).await? {
         return Ok(HashMap::new());
     }
@@ -77,7 +77,7 @@ pub(super) async fn tables(client: &Client) -> Result<HashMap<Oid, CitusKind>, L
 
 /// Whether the catalog of Citus exists. The statement has no operator and every name is qualified, so that it may be
 /// sent before `search_path` is set.
-pub(crate) async fn is_here(client: &Client) -> Result<bool, LiveError> {
+pub(crate) async fn is_here(client: &Client) -> LiveResult<bool> {
     let tables = ["partition", "shard", "placement", "node", "local_group"]
         .map(|name| format!("pg_catalog.to_regclass('pg_catalog.pg_dist_{name}') IS NOT NULL"));
     let sql = format!("SELECT {}", tables.join(" AND "));
@@ -107,7 +107,7 @@ impl Shards {
 }
 
 /// The shards of these tables, according to the metadata.
-pub(super) async fn shards(client: &Client, tables: &[Oid]) -> Result<Shards, LiveError> {
+pub(super) async fn shards(client: &Client, tables: &[Oid]) -> LiveResult<Shards> {
     let sql = "SELECT pg_catalog.count(DISTINCT s.shardid), coalesce(pg_catalog.array_agg(DISTINCT \
                    pg_catalog.concat(n.nodename, ':', n.nodeport)) FILTER (WHERE n.nodename IS NOT NULL), '{}') \
                FROM pg_catalog.pg_dist_shard AS s \
@@ -187,7 +187,7 @@ impl ShardLine {
 }
 
 /// The shards of these tables, by node. Partitioned tables have none; their partitions do.
-pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, LiveError> {
+pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> LiveResult<Vec<Node>> {
     let sql = "SELECT coalesce(n.nodename, ''), coalesce(n.nodeport, 0), p.groupid = l.groupid, s.shardid, \
                    sn.nspname::pg_catalog.text, q.parts[pg_catalog.array_upper(q.parts, 1)], \
                    t.relname::pg_catalog.text, rn.nspname::pg_catalog.text, r.relname::pg_catalog.text, q.name, \
@@ -242,7 +242,7 @@ pub(crate) async fn nodes(client: &Client, tables: &[Oid]) -> Result<Vec<Node>, 
 
 /// Identifies the cluster that this database is a node of: the nodes and shards in its metadata. `None` if it has no other
 /// node.
-pub(crate) async fn cluster(client: &Client) -> Result<Option<String>, LiveError> {
+pub(crate) async fn cluster(client: &Client) -> LiveResult<Option<String>> {
     let sql = "SELECT pg_catalog.concat(pg_catalog.current_database(), ' ', pg_catalog.md5(pg_catalog.concat( \
                    (SELECT pg_catalog.string_agg(pg_catalog.concat(n.groupid, ' ', n.nodename, ':', n.nodeport), ',' \
                         ORDER BY n.groupid, n.nodename, n.nodeport) FROM pg_catalog.pg_dist_node AS n), ';', \
@@ -257,7 +257,7 @@ pub(crate) async fn cluster(client: &Client) -> Result<Option<String>, LiveError
 pub(crate) async fn all_nodes(
     client: &Client,
     tables: &[Oid],
-) -> Result<(Vec<Node>, Vec<String>), LiveError> {
+) -> LiveResult<(Vec<Node>, Vec<String>)> {
     let mut all = nodes(client, tables).await?;
     let sql = "SELECT n.nodename, n.nodeport, n.groupid = l.groupid FROM pg_catalog.pg_dist_node AS n \
                CROSS JOIN pg_catalog.pg_dist_local_group AS l \
@@ -330,7 +330,7 @@ impl Node {
         let sql = "SELECT pg_catalog.concat(n.nodename, ':', n.nodeport) FROM pg_catalog.pg_dist_local_group AS l \
                    JOIN pg_catalog.pg_dist_node AS n ON n.groupid = l.groupid \
                      AND n.noderole::pg_catalog.text = 'primary'";
-        let ask = async || -> Result<Option<String>, LiveError> {
+        let ask = async || -> LiveResult<Option<String>> {
             if is_here(connection.client()).await? {
                 Ok(connection.client().value(sql, &[]).await?)
             } else {
@@ -442,7 +442,7 @@ impl NotShown {
 }
 
 /// The shards of these tables on this node that the session does not see.
-pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShown, LiveError> {
+pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> LiveResult<NotShown> {
     let locked: Vec<PgOid> = locks::exclusive(client).await?.iter().map(|oid| oid.0).collect();
     // Names of relations are resolved whether or not pg_class shows them. shard_name leaves out the schema public.
     // The condition that Citus adds belongs to the query whose FROM has pg_class, so that an outer join would lose the
@@ -471,10 +471,7 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> Result<NotShow
 }
 
 /// The relations of these names, as SQL takes them, in the same order; `None` where there is none.
-pub(crate) async fn resolve(
-    client: &Client,
-    names: &[&str],
-) -> Result<Vec<Option<Oid>>, LiveError> {
+pub(crate) async fn resolve(client: &Client, names: &[&str]) -> LiveResult<Vec<Option<Oid>>> {
     let sql = "SELECT pg_catalog.to_regclass(name)::pg_catalog.oid \
                FROM ROWS FROM (pg_catalog.unnest($1)) WITH ORDINALITY AS n (name, place) ORDER BY place";
     let rows = client.query_typed(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
@@ -482,7 +479,7 @@ pub(crate) async fn resolve(
 }
 
 /// Whether queries of `pg_class` show shards to this session.
-pub(super) async fn shows_shards(client: &Client) -> Result<bool, LiveError> {
+pub(super) async fn shows_shards(client: &Client) -> LiveResult<bool> {
     let sql = "SELECT coalesce(pg_catalog.current_setting($1, true), 'off') = 'off'";
     Ok(client.value(sql, &[(&HIDES_SHARDS, Type::TEXT)]).await?.unwrap_or(true))
 }
@@ -499,7 +496,7 @@ pub(crate) struct Shard {
 pub(crate) async fn shards_among(
     client: &Client,
     relations: &[Oid],
-) -> Result<HashMap<Oid, Shard>, LiveError> {
+) -> LiveResult<HashMap<Oid, Shard>> {
     if !is_here(client).await? {
         return Ok(HashMap::new());
     }
@@ -523,7 +520,7 @@ pub(crate) async fn shards_among(
 }
 
 /// Whether this name ends in the number of a shard, so that it may be that of a hidden one.
-pub(super) async fn may_be_shard(client: &Client, name: &str) -> Result<bool, LiveError> {
+pub(super) async fn may_be_shard(client: &Client, name: &str) -> LiveResult<bool> {
     let number = name.trim_end_matches('"').rsplit_once('_').map(|(_, number)| number.parse());
     let Some(Ok(number)) = number else { return Ok(false) };
     let number: i64 = number;

@@ -11,7 +11,7 @@ use super::catalog::Relation;
 use super::chunks::{address, transaction};
 use super::connect::Client;
 use super::probe::{Answer, Probe};
-use super::{LiveError, count_in, snapshot};
+use super::{LiveError, LiveResult, count_in, snapshot};
 use toast_format::codec::Method;
 use toast_format::disk::{ItemPointer, Length};
 use toast_format::model::StoredValue;
@@ -36,7 +36,7 @@ pub async fn groups(
     client: &Client,
     server: &Server,
     relation: &Relation,
-) -> Result<(u64, Vec<ValueGroup>), LiveError> {
+) -> LiveResult<(u64, Vec<ValueGroup>)> {
     let probe = Probe::new(server, relation);
     client.batch_execute(snapshot::WHOLE).await?;
     let Some(sql) = probe.groups() else {
@@ -72,7 +72,7 @@ pub async fn groups(
 }
 
 /// Whether the TOAST relation was empty before the values were read and still is, so that all values are in their rows.
-async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, LiveError> {
+async fn has_no_chunks(client: &Client, relation: &Relation) -> LiveResult<bool> {
     let Some(toast) = relation.toast.as_ref().filter(|toast| toast.bytes == 0) else {
         return Ok(false);
     };
@@ -99,7 +99,7 @@ pub(crate) async fn rows(
     probe: &Probe<'_>,
     asked: &[usize],
     blocks: &Range<u32>,
-) -> Result<Vec<ToldRow>, LiveError> {
+) -> LiveResult<Vec<ToldRow>> {
     let columns = probe.columns();
     let places: Vec<Option<usize>> =
         asked.iter().map(|index| columns.iter().position(|column| column == index)).collect();
@@ -133,7 +133,7 @@ pub(super) struct Answers<'r> {
 
 impl<'r> Answers<'r> {
     /// Reads the arrays, which begin at this column of the result.
-    pub(super) fn from_row(row: &'r Row, at: usize) -> Result<Answers<'r>, LiveError> {
+    pub(super) fn from_row(row: &'r Row, at: usize) -> LiveResult<Answers<'r>> {
         Ok(Answers {
             sizes: row.try_get(at)?,
             methods: row.try_get(at + 1)?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::LiveError;
+use super::LiveResult;
 use super::chunks::transaction;
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
@@ -88,7 +88,7 @@ pub(crate) async fn of_table(
     table: Oid,
     ours: &[i32],
     blocks_readers: bool,
-) -> Result<Option<LockHolder>, LiveError> {
+) -> LiveResult<Option<LockHolder>> {
     let who = of_lock();
     let modes = if blocks_readers { &MODES[7..] } else { &MODES[..] };
     let modes: Vec<String> = modes.iter().map(|mode| format!("{mode}Lock")).collect();
@@ -124,7 +124,7 @@ pub(crate) async fn of_advisory_lock(
     client: &Client,
     class: i32,
     key: i32,
-) -> Result<Option<String>, LiveError> {
+) -> LiveResult<Option<String>> {
     let sql = format!(
         "SELECT {} FROM pg_catalog.pg_locks AS l {WITH_HOLDERS} \
          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 \
@@ -140,7 +140,7 @@ pub(crate) async fn of_advisory_lock(
 }
 
 /// Describes these processes; 0 stands for a prepared transaction.
-pub(crate) async fn of_processes(client: &Client, pids: &[i32]) -> Result<Vec<String>, LiveError> {
+pub(crate) async fn of_processes(client: &Client, pids: &[i32]) -> LiveResult<Vec<String>> {
     let sql = format!(
         "SELECT coalesce((SELECT {SESSION} FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = b.pid), \
            CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE 'session ' || b.pid END) \
@@ -155,7 +155,7 @@ pub(crate) async fn transactions(
     connection: &Connection,
     locks: &str,
     parameters: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<BTreeMap<String, String>, LiveError> {
+) -> LiveResult<BTreeMap<String, String>> {
     let sql = format!(
         "SELECT l.virtualtransaction, {} FROM ({locks}) AS l (virtualtransaction, pid) {WITH_HOLDERS}",
         of_lock()
@@ -171,10 +171,7 @@ pub(crate) async fn transactions(
 /// What holds back most of what vacuum may remove from tables of this database (`ComputeXidHorizons`, procarray.c), other
 /// than the processes `ours`. Vacuums do not hold back one another. The server shows the horizons of all sessions to
 /// every user.
-pub async fn of_horizon(
-    connection: &Connection,
-    ours: &[i32],
-) -> Result<Option<Holder>, LiveError> {
+pub async fn of_horizon(connection: &Connection, ours: &[i32]) -> LiveResult<Option<Holder>> {
     let sql = format!(
         "SELECT horizon::pg_catalog.text, who, \
                 coalesce(since < pg_catalog.clock_timestamp() - interval '{LASTING} s', true) FROM (\

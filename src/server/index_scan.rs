@@ -9,11 +9,11 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::LiveError;
 use super::about::Pageinspect;
 use super::connect::Connection;
 use super::indexes::{self, Index, LIMITS};
 use super::sqlstate::ErrorKind;
+use super::{LiveError, LiveResult};
 use toast_format::disk::{Oid, Page, PageSize, PageState, btree};
 use toast_format::model::btree::{Entries, build_wal, is_bloated, room};
 use toast_format::model::sql::quote_literal;
@@ -47,7 +47,7 @@ impl Fresh {
     }
 }
 
-fn not_known(reason: &str) -> Result<Fresh, LiveError> {
+fn not_known(reason: &str) -> LiveResult<Fresh> {
     Ok(Fresh::NotKnown(reason.to_owned()))
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn fresh(
     pageinspect: Option<&Pageinspect>,
     page: PageSize,
     index: &Index,
-) -> Result<Fresh, LiveError> {
+) -> LiveResult<Fresh> {
     if index.method != "btree" {
         return not_known(&format!("its access method is {}", index.method));
     }
@@ -88,7 +88,7 @@ fn bytes(entries: Entries, page: PageSize, index: &Index) -> Fresh {
 }
 
 /// Estimates by the number of entries that VACUUM, ANALYZE or a build has counted.
-fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
+fn by_count(page: PageSize, index: &Index) -> LiveResult<Fresh> {
     let Some(size) = index.entries.bytes else {
         return not_known("its entries are of different sizes, and pages cannot be read");
     };
@@ -107,7 +107,7 @@ async fn by_pages(
     pageinspect: &Pageinspect,
     page: PageSize,
     index: &Index,
-) -> Result<Fresh, LiveError> {
+) -> LiveResult<Fresh> {
     let client = connection.client();
     client.batch_execute(LIMITS).await?;
     let last = (index.bytes / page.bytes() as u64).saturating_sub(1);
@@ -154,7 +154,7 @@ async fn shares_entries(
     pageinspect: &Pageinspect,
     last: u64,
     name: &str,
-) -> Result<Option<bool>, LiveError> {
+) -> LiveResult<Option<bool>> {
     let metapage = pageinspect.function("bt_metap");
     let raw_page = pageinspect.raw_page(name, "main", "b");
     let sql = format!(
@@ -235,7 +235,7 @@ impl IndexScan {
     ///
     /// # Errors
     /// Any error of the server.
-    pub(crate) async fn take_part(&self, connection: &Connection) -> Result<(), LiveError> {
+    pub(crate) async fn take_part(&self, connection: &Connection) -> LiveResult<()> {
         let all: &Vec<Index> = self
             .all
             .get_or_try_init(async || {
@@ -268,7 +268,7 @@ impl IndexScan {
     pub(crate) async fn over(
         self,
         connections: &[impl Borrow<Connection>],
-    ) -> Result<Vec<IndexFill>, LiveError> {
+    ) -> LiveResult<Vec<IndexFill>> {
         let parts = connections.iter().map(|connection| self.take_part(connection.borrow()));
         let ended = join_all(parts).await;
         self.of_parts(ended)
@@ -280,8 +280,8 @@ impl IndexScan {
     /// The first error that prevented an index from being examined.
     pub(crate) fn of_parts(
         self,
-        ended: impl IntoIterator<Item = Result<(), LiveError>>,
-    ) -> Result<Vec<IndexFill>, LiveError> {
+        ended: impl IntoIterator<Item = LiveResult<()>>,
+    ) -> LiveResult<Vec<IndexFill>> {
         match self.ended() {
             Some(all) => Ok(all),
             None => ended.into_iter().collect::<Result<(), _>>().map(|()| Vec::new()),

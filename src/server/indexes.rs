@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::Connection;
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, numbers};
+use super::{LiveResult, numbers};
 use toast_format::disk::{Align, Oid};
 use toast_format::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 use toast_format::model::sql::LONGEST_NAME;
@@ -124,7 +124,7 @@ impl Index {
 ///
 /// # Errors
 /// Any error of the server, including a lock timeout.
-pub(crate) async fn of_table(connection: &Connection, table: Oid) -> Result<Vec<Index>, LiveError> {
+pub(crate) async fn of_table(connection: &Connection, table: Oid) -> LiveResult<Vec<Index>> {
     Ok(of_tables(connection, &[table]).await?.remove(&table).unwrap_or_default())
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn of_table(connection: &Connection, table: Oid) -> Result<Vec<
 pub(crate) async fn of_tables(
     connection: &Connection,
     tables: &[Oid],
-) -> Result<HashMap<Oid, Vec<Index>>, LiveError> {
+) -> LiveResult<HashMap<Oid, Vec<Index>>> {
     // VACUUM counts the rows of a table, and the entries of an index only if it removes some
     let as_counted =
         "1.1::pg_catalog.float8 * pg_catalog.current_setting('block_size')::pg_catalog.int4";
@@ -191,7 +191,7 @@ pub(crate) async fn of_tables(
         .await
 }
 
-fn read(row: &Row) -> Result<Index, LiveError> {
+fn read(row: &Row) -> LiveResult<Index> {
     let bytes: i64 = row.try_get(5)?;
     let fillfactor: Option<i32> = row.try_get(9)?;
     let count: f64 = row.try_get(11)?;

@@ -9,7 +9,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::connect::{Client, Connection};
 use super::select::{How, Selected};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, count_in, locks, numbers};
+use super::{LiveError, LiveResult, count_in, locks, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
 
@@ -55,7 +55,7 @@ pub(crate) struct Root {
 }
 
 /// Lists these relations, without waiting long for a lock. Relations that were dropped in the meantime are missing.
-pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> Result<Vec<Listed>, LiveError> {
+pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> LiveResult<Vec<Listed>> {
     for _ in 0..TRIES {
         match connection
             .reading(async || {
@@ -75,7 +75,7 @@ pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> Result<Vec<Li
 }
 
 /// The size of the database's files; `None` if this user may not query it.
-pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64>, LiveError> {
+pub(crate) async fn database_bytes(connection: &Connection) -> LiveResult<Option<u64>> {
     let sql = "SELECT CASE WHEN pg_catalog.has_database_privilege(d.oid, 'CONNECT') \
                     THEN pg_catalog.pg_database_size(d.oid) END \
                FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()";
@@ -88,7 +88,7 @@ pub(crate) async fn database_bytes(connection: &Connection) -> Result<Option<u64
 }
 
 /// The tables of the schema pg_catalog that this database has for itself.
-pub(crate) async fn catalogs(connection: &Connection) -> Result<Vec<Oid>, LiveError> {
+pub(crate) async fn catalogs(connection: &Connection) -> LiveResult<Vec<Oid>> {
     let sql = "SELECT oid FROM pg_catalog.pg_class WHERE relkind = 'r' AND NOT relisshared \
                AND relnamespace = 'pg_catalog'::pg_catalog.regnamespace";
     let rows = connection
@@ -102,7 +102,7 @@ async fn ask(
     client: &Client,
     oids: &[Oid],
     locked: Option<&HashSet<Oid>>,
-) -> Result<Vec<Listed>, LiveError> {
+) -> LiveResult<Vec<Listed>> {
     // pg_relation_size would wait for a session that has locked the relation.
     let sql = format!(
         "WITH RECURSIVE wanted (oid) AS (SELECT pg_catalog.unnest($1)), \
@@ -170,7 +170,7 @@ async fn ask(
     Ok(listed)
 }
 
-fn listed_in(row: &Row) -> Result<Listed, LiveError> {
+fn listed_in(row: &Row) -> LiveResult<Listed> {
     let heap_bytes = count_in(row, 4)?;
     let root = match row.try_get::<_, Option<PgOid>>(6)? {
         Some(root) => Some(Root {

@@ -6,7 +6,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveError, holders, numbers};
+use super::{LiveResult, holders, numbers};
 use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
@@ -18,7 +18,7 @@ const EXCLUSIVE: &str = "l.locktype = 'relation' AND l.mode = 'AccessExclusiveLo
                        WHERE d.datname = pg_catalog.current_database())";
 
 /// The relations of this database on which other sessions now hold, or wait for, an ACCESS EXCLUSIVE lock.
-pub(crate) async fn exclusive(client: &Client) -> Result<HashSet<Oid>, LiveError> {
+pub(crate) async fn exclusive(client: &Client) -> LiveResult<HashSet<Oid>> {
     let sql = format!("SELECT l.relation FROM pg_catalog.pg_locks AS l WHERE {EXCLUSIVE}");
     let rows = client.query_typed(&sql, &[]).await?;
     rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
@@ -26,7 +26,7 @@ pub(crate) async fn exclusive(client: &Client) -> Result<HashSet<Oid>, LiveError
 
 /// Those of these relations of which sizes and the like cannot be queried now, because another session has locked them,
 /// their TOAST relations or one of their indexes against readers.
-pub(crate) async fn blocked(client: &Client, oids: &[Oid]) -> Result<HashSet<Oid>, LiveError> {
+pub(crate) async fn blocked(client: &Client, oids: &[Oid]) -> LiveResult<HashSet<Oid>> {
     let locked: Vec<Oid> = exclusive(client).await?.into_iter().collect();
     if locked.is_empty() {
         return Ok(HashSet::new());
@@ -43,7 +43,7 @@ pub(crate) async fn blocked(client: &Client, oids: &[Oid]) -> Result<HashSet<Oid
 }
 
 /// The names of relations, as in messages, read without locking the relations.
-pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveError> {
+pub(crate) async fn names(client: &Client, oids: &[Oid]) -> LiveResult<Names> {
     let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
                FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
@@ -54,7 +54,7 @@ pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveEr
         let name: String = row.try_get(2)?;
         Ok((Oid(row.try_get(0)?), shown_qualified(&schema, &name)))
     });
-    Ok(Names(named.collect::<Result<_, LiveError>>()?))
+    Ok(Names(named.collect::<LiveResult<_>>()?))
 }
 
 /// Names of relations that may not exist or be accessible when the names are needed.

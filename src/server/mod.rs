@@ -123,6 +123,9 @@ pub use catalog::Relation;
 pub use connect::{Client, Connection};
 pub use snapshot::Moment;
 
+/// What reading from a server returns.
+pub type LiveResult<T> = Result<T, LiveError>;
+
 /// Why the server did not return what was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -254,7 +257,7 @@ pub(crate) async fn single_row(
     client: &Client,
     sql: &str,
     parameters: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<Row, LiveError> {
+) -> LiveResult<Row> {
     let row = client.row(sql, parameters).await?;
     row.ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
 }

@@ -4,12 +4,12 @@ use tokio_postgres::types::Type;
 
 use super::connect::Connection;
 use super::select::{select, visible};
-use super::{LiveError, numbers};
+use super::{LiveError, LiveResult, numbers};
 
 /// Tables whose names begin with `typed`, in the form that the command line accepts: quoted if SQL requires it, and
 /// with the schema if the table is not in the search path. As in psql, case is ignored, quotes may be missing, at most
 /// 1000 names are returned, and tables of system schemas only if `typed` names such a schema.
-pub(crate) async fn tables(connection: &Connection, typed: &str) -> Result<Vec<String>, LiveError> {
+pub(crate) async fn tables(connection: &Connection, typed: &str) -> LiveResult<Vec<String>> {
     // A dot inside quotes belongs to a name.
     let is_qualified = typed.split('"').step_by(2).any(|outside| outside.contains('.'));
     let plain = typed.replace('"', "");
@@ -40,10 +40,7 @@ pub(crate) async fn tables(connection: &Connection, typed: &str) -> Result<Vec<S
 }
 
 /// Databases that allow connections and whose names begin with `typed`.
-pub(crate) async fn databases(
-    connection: &Connection,
-    typed: &str,
-) -> Result<Vec<String>, LiveError> {
+pub(crate) async fn databases(connection: &Connection, typed: &str) -> LiveResult<Vec<String>> {
     let sql = "SELECT datname::pg_catalog.text FROM pg_catalog.pg_database \
                WHERE datallowconn AND NOT datistemplate \
                AND pg_catalog.left(datname::pg_catalog.text, pg_catalog.length($1)) = $1 ORDER BY 1 LIMIT 1000";
@@ -61,7 +58,7 @@ pub(crate) async fn columns(
     connection: &Connection,
     tables: &[String],
     typed: &str,
-) -> Result<Vec<(String, String)>, LiveError> {
+) -> LiveResult<Vec<(String, String)>> {
     let database = "SELECT pg_catalog.current_database()::pg_catalog.text";
     let sql = "SELECT attname::pg_catalog.text, \
                       pg_catalog.min(pg_catalog.format_type(atttypid, atttypmod)) \

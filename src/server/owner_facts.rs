@@ -20,7 +20,7 @@ use super::owner_code::{
     Volatility,
 };
 use super::snapshot::{self, Moment};
-use super::{LiveError, numbers};
+use super::{LiveError, LiveResult, numbers};
 use toast_format::disk::Oid;
 
 /// The lock of readers.
@@ -198,10 +198,7 @@ const C: u32 = 13;
 pub(crate) const FIRST_NORMAL: u32 = 16_384;
 
 /// The privileges of the user and the owner of each table; tables that were dropped are missing.
-pub(crate) async fn rights(
-    client: &Client,
-    tables: &[Oid],
-) -> Result<HashMap<Oid, Rights>, LiveError> {
+pub(crate) async fn rights(client: &Client, tables: &[Oid]) -> LiveResult<HashMap<Oid, Rights>> {
     let mut found = HashMap::new();
     for row in client.query_typed(RIGHTS, &[(&numbers(tables), Type::OID_ARRAY)]).await? {
         let rights = Rights {
@@ -218,16 +215,13 @@ pub(crate) async fn rights(
 }
 
 /// The rights with which code of the relation's owner would run; `None` if these are the owner's, or the relation was dropped.
-async fn lent_rights(client: &Client, relation: Oid) -> Result<Option<Rights>, LiveError> {
+async fn lent_rights(client: &Client, relation: Oid) -> LiveResult<Option<Rights>> {
     let rights = rights(client, &[relation]).await?.remove(&relation);
     Ok(rights.filter(|rights| rights.lent))
 }
 
 /// The first of these types whose name others than the user and superusers could give to another type.
-pub(crate) async fn movable_type(
-    client: &Client,
-    types: &[u32],
-) -> Result<Option<String>, LiveError> {
+pub(crate) async fn movable_type(client: &Client, types: &[u32]) -> LiveResult<Option<String>> {
     let sql = "SELECT pg_catalog.min(pg_catalog.format_type(t.oid, NULL)) FROM pg_catalog.pg_type AS t \
         JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace \
         JOIN pg_catalog.pg_roles AS r ON r.oid IN (t.typowner, CASE n.nspowner::pg_catalog.regrole::pg_catalog.text \
@@ -245,7 +239,7 @@ pub(crate) async fn refusals(
     table: Oid,
     triggers: &[&str],
     coerced: &[i16],
-) -> Result<Vec<String>, LiveError> {
+) -> LiveResult<Vec<String>> {
     let objects = objects(client, table, triggers, coerced).await?;
     let mut functions = Vec::new();
     let mut operators = Vec::new();
@@ -274,7 +268,7 @@ pub(crate) async fn refusal_of_references(
     client: &Client,
     table: Oid,
     ways_out: &str,
-) -> Result<Option<String>, LiveError> {
+) -> LiveResult<Option<String>> {
     let sql = "SELECT DISTINCT confrelid FROM pg_catalog.pg_constraint \
                WHERE conrelid = $1 AND contype = 'f' AND confrelid <> $1";
     for row in client.query_typed(sql, &[(&table.0, Type::OID)]).await? {
@@ -296,7 +290,7 @@ async fn objects(
     table: Oid,
     triggers: &[&str],
     coerced: &[i16],
-) -> Result<Vec<Object>, LiveError> {
+) -> LiveResult<Vec<Object>> {
     let parameters: [(&(dyn ToSql + Sync), Type); 3] =
         [(&table.0, Type::OID), (&triggers, Type::TEXT_ARRAY), (&coerced, Type::INT2_ARRAY)];
     let mut found = Vec::new();
@@ -322,7 +316,7 @@ async fn add_functions(
     mut functions: Vec<u32>,
     mut operators: Vec<u32>,
     catalog: &mut Catalog,
-) -> Result<(), LiveError> {
+) -> LiveResult<()> {
     for oids in [&mut functions, &mut operators] {
         oids.sort_unstable();
         oids.dedup();
@@ -364,11 +358,7 @@ async fn add_functions(
     Ok(())
 }
 
-async fn add_types(
-    client: &Client,
-    mut types: Vec<u32>,
-    catalog: &mut Catalog,
-) -> Result<(), LiveError> {
+async fn add_types(client: &Client, mut types: Vec<u32>, catalog: &mut Catalog) -> LiveResult<()> {
     types.sort_unstable();
     types.dedup();
     if types.is_empty() {
@@ -387,7 +377,7 @@ async fn add_types(
     Ok(())
 }
 
-fn type_kind(row: &Row) -> Result<TypeKind, LiveError> {
+fn type_kind(row: &Row) -> LiveResult<TypeKind> {
     let kind: String = row.try_get(4)?;
     let name: String = row.try_get(5)?;
     let is_array: bool = row.try_get(6)?;
@@ -479,7 +469,7 @@ pub(crate) async fn begin_reading(
     connection: &Connection,
     relation: &Relation,
     writes_copies: bool,
-) -> Result<Moment, LiveError> {
+) -> LiveResult<Moment> {
     let mode = if writes_copies { snapshot::TEMPORARY } else { snapshot::MODE };
     let client = connection.client();
     for _ in 0..TRIES {
@@ -502,10 +492,7 @@ pub(crate) async fn begin_reading(
 
 /// Like [`lock`], for a relation whose rows are read: the user must be allowed to read all of it, or it was dropped. The
 /// server gives nobody who may read some columns only the places of rows.
-async fn lock_for_rows(
-    connection: &Connection,
-    relation: &Relation,
-) -> Result<Option<Lock>, LiveError> {
+async fn lock_for_rows(connection: &Connection, relation: &Relation) -> LiveResult<Option<Lock>> {
     let sql = "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT')";
     let client = connection.client();
     connection
@@ -528,7 +515,7 @@ async fn lock_for_rows(
 }
 
 /// How to lock the relation; `None` if its owner's code may run, or it was dropped.
-async fn lock(connection: &Connection, relation: Oid) -> Result<Option<Lock>, LiveError> {
+async fn lock(connection: &Connection, relation: Oid) -> LiveResult<Option<Lock>> {
     if connection.session().allows_owner_code {
         return Ok(None);
     }
@@ -537,11 +524,11 @@ async fn lock(connection: &Connection, relation: Oid) -> Result<Option<Lock>, Li
 }
 
 /// Whether the user may take the lock that holds off what the relation's owner could add, or needs none.
-pub(crate) async fn may_hold_off(client: &Client, relation: Oid) -> Result<bool, LiveError> {
+pub(crate) async fn may_hold_off(client: &Client, relation: Oid) -> LiveResult<bool> {
     Ok(lock_now(client, relation).await?.is_none_or(|lock| lock.may_hold_off))
 }
 
-async fn lock_now(client: &Client, relation: Oid) -> Result<Option<Lock>, LiveError> {
+async fn lock_now(client: &Client, relation: Oid) -> LiveResult<Option<Lock>> {
     let Some(rights) = lent_rights(client, relation).await? else { return Ok(None) };
     let Some(row) = client.row(LOCK, &[(&relation.0, Type::OID)]).await? else { return Ok(None) };
     Ok(Some(Lock {
@@ -559,7 +546,7 @@ async fn begin_checked(
     relation: &Relation,
     transaction: &str,
     lock: &Lock,
-) -> Result<Moment, LiveError> {
+) -> LiveResult<Moment> {
     let client = connection.client();
     let holds_schema = lock.is_table && lock.may_hold_schema;
     let checked = async {
@@ -598,7 +585,7 @@ async fn begin_checked(
 
 /// Whether the relation has its name now, and a file: before version 16, a rule can make a view of a table. Where it is
 /// locked, only its schema can be renamed from then on. Both functions see what is committed, whatever the snapshot.
-pub(crate) async fn is_named(client: &Client, relation: &Relation) -> Result<bool, LiveError> {
+pub(crate) async fn is_named(client: &Client, relation: &Relation) -> LiveResult<bool> {
     let sql = "SELECT CASE WHEN pg_catalog.pg_relation_filenode(n) IS NOT NULL THEN n::pg_catalog.oid END \
                FROM pg_catalog.to_regclass($1) AS n";
     let found: Option<Option<u32>> = client.value(sql, &[(&relation.quoted(), Type::TEXT)]).await?;
@@ -617,7 +604,7 @@ pub(super) async fn lock_unplanned(
 
 /// Refuses a statement on a relation in the current transaction, if code of its owner would run that is not harmless, or may
 /// be added meanwhile because the relation `is_unlocked`.
-async fn check(client: &Client, relation: Oid, is_unlocked: bool) -> Result<(), LiveError> {
+async fn check(client: &Client, relation: Oid, is_unlocked: bool) -> LiveResult<()> {
     let Some(rights) = lent_rights(client, relation).await? else { return Ok(()) };
     let mut refusals = refusals(client, relation, &[], &[]).await?;
     if is_unlocked {
@@ -630,10 +617,7 @@ async fn check(client: &Client, relation: Oid, is_unlocked: bool) -> Result<(), 
 }
 
 /// The lock mode in which a transaction begins that may read rows by SQL if [`may_read`] says so.
-pub(crate) async fn lock_mode(
-    connection: &Connection,
-    relation: Oid,
-) -> Result<&'static str, LiveError> {
+pub(crate) async fn lock_mode(connection: &Connection, relation: Oid) -> LiveResult<&'static str> {
     let lock = lock(connection, relation).await?;
     let holds_off = lock.is_some_and(|lock| lock.may_hold_off && !lock.is_busy);
     Ok(if holds_off { SHARE_UPDATE_EXCLUSIVE } else { ACCESS_SHARE })
@@ -645,7 +629,7 @@ pub(crate) async fn may_read(
     connection: &Connection,
     relation: Oid,
     mode: &str,
-) -> Result<bool, LiveError> {
+) -> LiveResult<bool> {
     if connection.session().allows_owner_code {
         return Ok(true);
     }
@@ -669,7 +653,7 @@ impl LockConnection {
         &mut self,
         connection: &Connection,
         relation: &str,
-    ) -> Result<bool, LiveError> {
+    ) -> LiveResult<bool> {
         if connection.session().allows_owner_code {
             return Ok(true);
         }
@@ -699,7 +683,7 @@ impl LockConnection {
         connection: &Connection,
         relation: &str,
         oid: Oid,
-    ) -> Result<Option<bool>, LiveError> {
+    ) -> LiveResult<Option<bool>> {
         if self.0.is_none() {
             // A pooler may have no other session.
             let opening = Box::pin(connection.open_another());
@@ -737,7 +721,7 @@ impl LockConnection {
     }
 }
 
-fn may_pass(checked: Result<(), LiveError>) -> Result<bool, LiveError> {
+fn may_pass(checked: LiveResult<()>) -> LiveResult<bool> {
     match checked {
         Err(LiveError::OwnerCode(_)) => Ok(false),
         checked => checked.map(|()| true),

@@ -12,7 +12,7 @@ use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::owner_facts::{LockConnection, lock_unplanned};
 use super::snapshot::{ANY, in_savepoint, learn};
-use super::{LiveError, catalog};
+use super::{LiveError, LiveResult, catalog};
 use toast_format::disk::page::LinePointerState;
 use toast_format::disk::tuple::infomask;
 use toast_format::disk::{
@@ -235,7 +235,7 @@ impl Server {
         connection: &Arc<Connection>,
         relation: String,
         snapshot: &Snapshot,
-    ) -> Result<PageReader, LiveError> {
+    ) -> LiveResult<PageReader> {
         let pageinspect = self.pageinspect.as_ref();
         let pageinspect =
             pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
@@ -272,7 +272,7 @@ impl PageReader {
         page_size: PageSize,
         relation: String,
         snapshot: Snapshot,
-    ) -> Result<PageReader, LiveError> {
+    ) -> LiveResult<PageReader> {
         let client = connection.client();
         // LOCK TABLE refuses TOAST relations, and the server would log that as an error.
         let locked = in_savepoint(client, async || Ok(lock_unplanned(client, &relation).await?));
@@ -305,13 +305,13 @@ impl PageReader {
     }
 
     /// The current number of blocks in the relation's main fork.
-    pub async fn block_count(&self) -> Result<u32, LiveError> {
+    pub async fn block_count(&self) -> LiveResult<u32> {
         catalog::blocks(self.connection.client(), &self.relation, self.page_size).await
     }
 
     /// Reads these blocks, which must exist. A block that the server cannot read is recorded and does not affect the
     /// others.
-    pub async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Pages, LiveError> {
+    pub async fn read(&mut self, blocks: &[BlockNumber]) -> LiveResult<Pages> {
         let mut pages = self.no_pages();
         self.read_each(blocks, |more| pages.append(more)).await?;
         pages.rows.sort_unstable_by_key(|&(block, _)| block);
@@ -326,7 +326,7 @@ impl PageReader {
         order: ReadOrder,
         source: &str,
         visitor: &mut V,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         match order {
             ReadOrder::OfBlocks => {
                 let pages = self.read(blocks).await?;
@@ -354,7 +354,7 @@ impl PageReader {
         &mut self,
         blocks: &[BlockNumber],
         mut take: impl FnMut(Pages),
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         for some in blocks.chunks(AT_ONCE) {
             self.read_some(some, &mut take).await?;
         }
@@ -365,7 +365,7 @@ impl PageReader {
         &mut self,
         blocks: &[BlockNumber],
         take: &mut impl FnMut(Pages),
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let mut undecided = self.no_pages();
         let unreadable = self
             .read_raw(blocks, |pages| {
@@ -387,7 +387,7 @@ impl PageReader {
         &self,
         blocks: &[BlockNumber],
         mut take: impl FnMut(Pages),
-    ) -> Result<Vec<(BlockNumber, String)>, LiveError> {
+    ) -> LiveResult<Vec<(BlockNumber, String)>> {
         let mut unreadable = Vec::new();
         let mut left = blocks;
         while !left.is_empty() {
@@ -415,7 +415,7 @@ impl PageReader {
         &self,
         block: BlockNumber,
         error: &tokio_postgres::Error,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         if error.code() != Some(&SqlState::INVALID_PARAMETER_VALUE) {
             return Ok(());
         }
@@ -445,7 +445,7 @@ impl PageReader {
         &self,
         blocks: &[BlockNumber],
         take: &mut impl FnMut(Pages),
-    ) -> Result<(usize, Option<tokio_postgres::Error>), LiveError> {
+    ) -> LiveResult<(usize, Option<tokio_postgres::Error>)> {
         let mut read = 0;
         let client = self.connection.client();
         match in_savepoint(client, async || self.copy(blocks, &mut read, take).await).await? {
@@ -460,7 +460,7 @@ impl PageReader {
         blocks: &[BlockNumber],
         read: &mut usize,
         take: &mut impl FnMut(Pages),
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let sql = format!("COPY ({}) TO STDOUT (FORMAT binary)", self.query(blocks));
         let stream = self.connection.client().copy_out(&sql).await?;
         let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
@@ -521,7 +521,7 @@ impl PageReader {
     /// Determines the visibility of tuples: first by the status of transactions, and for the rest (MultiXacts,
     /// subtransactions that were in progress at the snapshot) by querying the tuples themselves. If planning the query
     /// could run code of another role, it stays unknown.
-    async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
+    async fn resolve(&mut self, pages: &mut Pages) -> LiveResult<()> {
         let mut left = pages.undecided();
         // Once its xmin is known, a tuple may depend on its xmax.
         for _ in 0..2 {
@@ -549,7 +549,7 @@ impl PageReader {
         &self,
         left: Vec<(ItemPointer, Option<TransactionId>)>,
         pages: &mut Pages,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let ctids: Vec<String> = left.iter().map(|(ctid, _)| ctid.to_string()).collect();
         let sql = format!(
             "SELECT ctid::pg_catalog.text FROM ONLY {} \

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future;
 use tokio_postgres::types::Type;
 
-use super::LiveError;
+use super::LiveResult;
 use super::about::Server;
 use super::catalog::{self, Relation};
 use super::chunks::address;
@@ -48,7 +48,7 @@ impl<'a> RowReader<'a> {
         connection: Arc<Connection>,
         server: &Server,
         relation: &'a Relation,
-    ) -> Result<RowReader<'a>, LiveError> {
+    ) -> LiveResult<RowReader<'a>> {
         // run, not only parsed: the server then also says if the relation may not be read
         let lock = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
         connection.client().batch_execute(&lock).await?;
@@ -61,7 +61,7 @@ impl<'a> RowReader<'a> {
     }
 
     /// The current number of blocks in the relation's main fork.
-    pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
+    pub(crate) async fn block_count(&self) -> LiveResult<u32> {
         catalog::blocks(self.client(), &self.relation.quoted(), self.page).await
     }
 
@@ -69,7 +69,7 @@ impl<'a> RowReader<'a> {
     pub(crate) async fn addresses(
         &self,
         blocks: &[BlockNumber],
-    ) -> Result<Vec<Vec<ItemPointer>>, LiveError> {
+    ) -> LiveResult<Vec<Vec<ItemPointer>>> {
         let numbers: Vec<i64> = blocks.iter().map(|block| i64::from(block.0)).collect();
         // This is MaxHeapTuplesPerPage.
         let most = (self.page.bytes() - PAGE_HEADER_SIZE)
@@ -97,7 +97,7 @@ impl<'a> RowReader<'a> {
         &self,
         items: &[ItemPointer],
         asked: RowQuestion<'_>,
-    ) -> Result<Vec<AskedRow>, LiveError> {
+    ) -> LiveResult<Vec<AskedRow>> {
         let sql = self.probe.chosen_rows(asked);
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
         let columns = self.probe.columns();
@@ -124,7 +124,7 @@ impl<'a> RowReader<'a> {
         &self,
         column: usize,
         items: &[ItemPointer],
-    ) -> Result<Vec<(ItemPointer, Vec<u8>)>, LiveError> {
+    ) -> LiveResult<Vec<(ItemPointer, Vec<u8>)>> {
         let Some(sql) = self.probe.texts(column) else { return Ok(Vec::new()) };
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
         let mut found = Vec::with_capacity(items.len());
@@ -144,7 +144,7 @@ impl<'a> RowReader<'a> {
         &self,
         column: usize,
         items: &[ItemPointer],
-    ) -> Result<(f64, f64), LiveError> {
+    ) -> LiveResult<(f64, f64)> {
         let Some(sql) = self.probe.weight(column) else { return Ok((0.0, 0.0)) };
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
         let Some(row) = self.client().row(&sql, &[(&items, Type::TEXT_ARRAY)]).await? else {
@@ -154,7 +154,7 @@ impl<'a> RowReader<'a> {
     }
 
     /// Counts the rows of these blocks, which are in ascending order.
-    async fn scan(&self, blocks: &[BlockNumber], scan: &mut Scan<()>) -> Result<(), LiveError> {
+    async fn scan(&self, blocks: &[BlockNumber], scan: &mut Scan<()>) -> LiveResult<()> {
         let columns = self.probe.columns();
         for some in runs(blocks).chunks(UNDER_WAY) {
             let asked = some.iter().map(|run| rows(self.client(), &self.probe, &columns, run));
@@ -191,7 +191,7 @@ impl<'a> RowSource<'a> {
         connection: &Arc<Connection>,
         relation: &'a Relation,
         pages: Option<&Snapshot>,
-    ) -> Result<RowSource<'a>, LiveError> {
+    ) -> LiveResult<RowSource<'a>> {
         Ok(match pages {
             Some(snapshot) => {
                 RowSource::Pages(server.page_reader(connection, relation.quoted(), snapshot).await?)
@@ -203,7 +203,7 @@ impl<'a> RowSource<'a> {
     }
 
     /// The current number of blocks in the relation's main fork.
-    pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
+    pub(crate) async fn block_count(&self) -> LiveResult<u32> {
         match self {
             RowSource::Pages(reader) => reader.block_count().await,
             RowSource::Functions(reader) => reader.block_count().await,

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 
-use super::LiveError;
 use super::citus::{self, CitusKind, SHOWN_BY};
 use super::connect::{Client, Connection};
 use super::pattern::{NamePattern, PatternPart};
 use super::similar::similar;
 use super::sink::{Failed, Kind, Sink};
+use super::{LiveError, LiveResult};
 use crate::command::{name_words, schema_words, shell_quoted, table_words};
 use crate::message::{Message, listed};
 use toast_format::disk::Oid;
@@ -74,7 +74,7 @@ struct CitusTables {
 }
 
 impl CitusTables {
-    async fn ask(client: &Client, named: bool) -> Result<CitusTables, LiveError> {
+    async fn ask(client: &Client, named: bool) -> LiveResult<CitusTables> {
         let tables = citus::tables(client).await?;
         let matched = named && !tables.is_empty() && !citus::shows_shards(client).await?;
         Ok(CitusTables { tables, named, matched })
@@ -211,7 +211,7 @@ const IS_NO_CATALOG: &str = "n.nspname !~ '^pg_' AND n.nspname <> 'information_s
 const UNPOPULATED: &str = "unpopulated";
 
 impl Class {
-    fn read(row: &Row) -> Result<Class, LiveError> {
+    fn read(row: &Row) -> LiveResult<Class> {
         let oid = Oid(row.try_get::<_, PgOid>(0)?);
         let is_temporary = row.try_get(3)?;
         Ok(Class { oid, kind: row.try_get(1)?, name: row.try_get(2)?, is_temporary })
@@ -227,7 +227,7 @@ pub async fn select(
     connection: &Connection,
     database: &str,
     wanted: &[String],
-) -> Result<Selection, LiveError> {
+) -> LiveResult<Selection> {
     select_within(Reach::Here, connection, database, wanted, &[]).await
 }
 
@@ -239,7 +239,7 @@ pub(crate) async fn select_within(
     database: &str,
     wanted: &[String],
     excluded: &[String],
-) -> Result<Selection, LiveError> {
+) -> LiveResult<Selection> {
     let client = connection.client();
     let citus = CitusTables::ask(client, reach != Reach::Here).await?;
     let mut selection = Selection::default();
@@ -311,7 +311,7 @@ async fn exclude(
     database: &str,
     excluded: &[String],
     selection: &mut Selection,
-) -> Result<(), LiveError> {
+) -> LiveResult<()> {
     for pattern in excluded {
         let (_, matches) = matching(connection, database, pattern).await?;
         if matches.is_empty() {
@@ -340,7 +340,7 @@ pub async fn partitioned(
     connection: &Connection,
     database: &str,
     wanted: &[String],
-) -> Result<Vec<Oid>, LiveError> {
+) -> LiveResult<Vec<Oid>> {
     let client = connection.client();
     let citus = citus::tables(client).await?;
     let mut found = Vec::new();
@@ -374,7 +374,7 @@ async fn select_one(
     all: &[String],
     citus: &CitusTables,
     selection: &mut Selection,
-) -> Result<(), LiveError> {
+) -> LiveResult<()> {
     let (literal, matches) = matching(connection, database, given).await?;
     let how = if literal { How::Named } else { How::Matched };
     let mut any = false;
@@ -450,7 +450,7 @@ async fn select_one(
 }
 
 /// What this node stores of these tables of Citus, and the session does not see.
-async fn not_shown(client: &Client, citus: &[Oid]) -> Result<Vec<Message>, LiveError> {
+async fn not_shown(client: &Client, citus: &[Oid]) -> LiveResult<Vec<Message>> {
     match citus {
         [] => Ok(Vec::new()),
         _ => Ok(citus::not_shown(client, citus).await?.failures()),
@@ -463,7 +463,7 @@ fn quoted(given: &str) -> String {
 }
 
 /// The partitions or inheritance children of a relation, at any depth, by name.
-async fn below(client: &Client, oid: Oid) -> Result<Vec<Class>, LiveError> {
+async fn below(client: &Client, oid: Oid) -> LiveResult<Vec<Class>> {
     let sql = format!(
         "WITH RECURSIVE below (oid) AS (\
              SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = $1 \
@@ -483,7 +483,7 @@ async fn matching(
     connection: &Connection,
     database: &str,
     given: &str,
-) -> Result<(bool, Vec<Class>), LiveError> {
+) -> LiveResult<(bool, Vec<Class>)> {
     let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
     if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
         if let Some(hint) = column_of_table(connection, &pattern).await? {
@@ -512,7 +512,7 @@ async fn matching(
     let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
         condition.parameters.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
     let rows = connection.client().query_typed(&sql, &parameters).await?;
-    let classes: Result<Vec<Class>, LiveError> = rows.iter().map(Class::read).collect();
+    let classes: LiveResult<Vec<Class>> = rows.iter().map(Class::read).collect();
     Ok((literal, classes?))
 }
 
@@ -526,11 +526,7 @@ fn is_of_catalogs(pattern: &NamePattern) -> bool {
 }
 
 /// The error for a relation that was named and has its rows elsewhere.
-async fn stored_elsewhere(
-    client: &Client,
-    why: Elsewhere,
-    class: &Class,
-) -> Result<LiveError, LiveError> {
+async fn stored_elsewhere(client: &Client, why: Elsewhere, class: &Class) -> LiveResult<LiveError> {
     let (kind, hint) = match why {
         Elsewhere::Foreign => ("a foreign table", foreign(client, class.oid).await?),
         Elsewhere::Session => {
@@ -549,7 +545,7 @@ async fn stored_elsewhere(
 }
 
 /// Where the rows of a foreign table are, and what to do.
-async fn foreign(client: &Client, oid: Oid) -> Result<String, LiveError> {
+async fn foreign(client: &Client, oid: Oid) -> LiveResult<String> {
     let sql = "SELECT pg_catalog.format('%I (%I)', s.srvname, w.fdwname) \
                FROM pg_catalog.pg_foreign_table AS f \
                JOIN pg_catalog.pg_foreign_server AS s ON s.oid = f.ftserver \
@@ -565,7 +561,7 @@ async fn foreign(client: &Client, oid: Oid) -> Result<String, LiveError> {
 }
 
 /// The error for a relation that was named and has no rows.
-async fn wrong_kind(client: &Client, class: &Class) -> Result<LiveError, LiveError> {
+async fn wrong_kind(client: &Client, class: &Class) -> LiveResult<LiveError> {
     let (kind, hint) = match class.kind.as_str() {
         "v" => ("a view", read_by_view(client, class.oid).await?),
         "i" | "I" => ("an index", index_of(client, class.oid).await?),
@@ -577,14 +573,14 @@ async fn wrong_kind(client: &Client, class: &Class) -> Result<LiveError, LiveErr
 }
 
 /// The name in a row of schema and name, as it is typed in a shell.
-fn typed_name(row: &Row) -> Result<String, LiveError> {
+fn typed_name(row: &Row) -> LiveResult<String> {
     let schema: String = row.try_get(0)?;
     let name: String = row.try_get(1)?;
     Ok(table_words(&schema, &name))
 }
 
 /// The tables to name instead of a view: those that it reads, and those that its views read.
-async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
+async fn read_by_view(client: &Client, oid: Oid) -> LiveResult<String> {
     let sql = "WITH RECURSIVE read (oid, kind) AS (\
              SELECT $1::pg_catalog.oid, 'v'::pg_catalog.text \
            UNION \
@@ -599,7 +595,7 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
          WHERE r.kind IN ('r', 'p', 'm') ORDER BY 1, 2";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
     // it may read foreign tables
-    let names = rows.iter().map(typed_name).collect::<Result<Vec<String>, LiveError>>()?;
+    let names = rows.iter().map(typed_name).collect::<LiveResult<Vec<String>>>()?;
     Ok(match names.as_slice() {
         [] => "it reads no table that is stored here".to_owned(),
         names => format!("name the tables that it reads: {}", listed(names, LISTED)),
@@ -607,7 +603,7 @@ async fn read_by_view(client: &Client, oid: Oid) -> Result<String, LiveError> {
 }
 
 /// Which table to name instead of its TOAST relation, as it can be typed in a shell.
-pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> Result<String, LiveError> {
+pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> LiveResult<String> {
     let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_depend AS d \
          JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
@@ -622,7 +618,7 @@ pub(crate) async fn table_of_toast(client: &Client, oid: Oid) -> Result<String, 
 }
 
 /// The table to name instead of its index.
-async fn index_of(client: &Client, oid: Oid) -> Result<String, LiveError> {
+async fn index_of(client: &Client, oid: Oid) -> LiveResult<String> {
     let sql = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_index AS i \
                JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE i.indexrelid = $1";
@@ -644,11 +640,7 @@ const NO_TABLES: &str = "This database has no tables; -d names another one.";
 /// A hint, on a separate line, for a table that does not exist, with names as they can be typed in a shell; empty if there
 /// is no suggestion.
 /// `all`: the names of the command.
-async fn tables(
-    connection: &Connection,
-    wanted: &str,
-    all: &[String],
-) -> Result<String, LiveError> {
+async fn tables(connection: &Connection, wanted: &str, all: &[String]) -> LiveResult<String> {
     let suggestion = suggestion(connection, wanted, all).await?;
     Ok(suggestion.as_deref().map_or_else(String::new, hint_line))
 }
@@ -666,7 +658,7 @@ async fn why_unmatched(
     connection: &Connection,
     given: &str,
     all: &[String],
-) -> Result<Unmatched, LiveError> {
+) -> LiveResult<Unmatched> {
     let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
     let hint = if given.starts_with('\\') {
         "toastctl has verbs instead of psql's commands: toastctl inspect TABLE shows a table."
@@ -695,7 +687,7 @@ struct Schemas {
 }
 
 impl Schemas {
-    async fn find(connection: &Connection, part: &PatternPart) -> Result<Schemas, LiveError> {
+    async fn find(connection: &Connection, part: &PatternPart) -> LiveResult<Schemas> {
         let sql = format!(
             "SELECT n.nspname::pg_catalog.text, {IS_NO_CATALOG}, \
                     n.nspname::pg_catalog.text OPERATOR(pg_catalog.~) $1 COLLATE pg_catalog.default, \
@@ -748,7 +740,7 @@ async fn suggestion(
     connection: &Connection,
     wanted: &str,
     all: &[String],
-) -> Result<Option<String>, LiveError> {
+) -> LiveResult<Option<String>> {
     let sql = format!(
         "SELECT {}, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
          FROM pg_catalog.pg_class AS c \
@@ -818,7 +810,7 @@ fn names_table(name: &str, table: &str) -> bool {
 }
 
 /// What has the OID that was given as a name, or in that of a TOAST relation, in place of a name.
-async fn of_oid(connection: &Connection, wanted: &str) -> Result<Option<String>, LiveError> {
+async fn of_oid(connection: &Connection, wanted: &str) -> LiveResult<Option<String>> {
     let name = wanted.strip_prefix("pg_toast.").unwrap_or(wanted);
     let toast = name.strip_prefix("pg_toast_");
     let Ok(oid) = toast.unwrap_or(name).parse::<PgOid>() else { return Ok(None) };
@@ -833,11 +825,7 @@ async fn of_oid(connection: &Connection, wanted: &str) -> Result<Option<String>,
 }
 
 /// A hint about a name that may be that of a column, or one that helps with any name.
-async fn of_column(
-    connection: &Connection,
-    wanted: &str,
-    all: &[String],
-) -> Result<String, LiveError> {
+async fn of_column(connection: &Connection, wanted: &str, all: &[String]) -> LiveResult<String> {
     let Some((table, column)) = table_of_column(connection, wanted, all).await? else {
         return other_schema(connection, wanted).await;
     };
@@ -851,7 +839,7 @@ async fn of_column(
 }
 
 /// A hint for a name to which none is similar, and whose schema may not exist.
-async fn other_schema(connection: &Connection, wanted: &str) -> Result<String, LiveError> {
+async fn other_schema(connection: &Connection, wanted: &str) -> LiveResult<String> {
     let pattern = NamePattern::parse(wanted).map_err(LiveError::Pattern)?;
     let Some(schema) = pattern.schema else { return Ok(OTHER_TABLES.to_owned()) };
     let found = Schemas::find(connection, &schema).await?;
@@ -865,7 +853,7 @@ async fn other_schema(connection: &Connection, wanted: &str) -> Result<String, L
 }
 
 /// What to write if the name is that of a schema or a database.
-async fn other_object(connection: &Connection, wanted: &str) -> Result<Option<String>, LiveError> {
+async fn other_object(connection: &Connection, wanted: &str) -> LiveResult<Option<String>> {
     let Ok(pattern) = NamePattern::parse(wanted) else { return Ok(None) };
     let Some((None, name)) = pattern.literal() else { return Ok(None) };
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1), \
@@ -892,7 +880,7 @@ async fn table_of_column(
     connection: &Connection,
     wanted: &str,
     all: &[String],
-) -> Result<Option<(String, String)>, LiveError> {
+) -> LiveResult<Option<(String, String)>> {
     let sql = format!(
         "SELECT a.attname::pg_catalog.text, c.relname::pg_catalog.text, c.relkind = 'm' \
          FROM pg_catalog.pg_class AS c \
@@ -928,7 +916,7 @@ async fn table_of_column(
 async fn column_of_table(
     connection: &Connection,
     pattern: &NamePattern,
-) -> Result<Option<String>, LiveError> {
+) -> LiveResult<Option<String>> {
     let Some((Some(table), column)) = pattern.literal() else { return Ok(None) };
     let words = match &pattern.database {
         Some(schema) => table_words(schema, table),

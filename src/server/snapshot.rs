@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::connect::{Client, Connection};
+use super::{LiveError, LiveResult};
 use toast_format::disk::TransactionId;
 use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_literal;
@@ -24,7 +24,7 @@ pub struct Moment {
 pub(super) const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// Begins the transaction in which all later queries on this connection run.
-pub async fn begin(connection: &Connection) -> Result<Moment, LiveError> {
+pub async fn begin(connection: &Connection) -> LiveResult<Moment> {
     connection.begin(MODE).await?;
     take(connection.client()).await
 }
@@ -35,13 +35,13 @@ pub(super) const TEMPORARY: &str =
     "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; SET LOCAL synchronous_commit = off";
 
 /// Like [`begin`], for a run that writes to temporary tables.
-pub async fn begin_writable(connection: &Connection) -> Result<Moment, LiveError> {
+pub async fn begin_writable(connection: &Connection) -> LiveResult<Moment> {
     connection.begin(TEMPORARY).await?;
     take(connection.client()).await
 }
 
 /// Like [`begin_writable`], but first takes a lock with the statement `lock`.
-pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, LiveError> {
+pub async fn begin_with_lock(client: &Client, lock: &str) -> LiveResult<Moment> {
     let begin = format!("BEGIN {TEMPORARY}; {lock}");
     client.batch_execute(&begin).await?;
     take(client).await
@@ -66,7 +66,7 @@ pub(crate) fn hold_types(types: &[u32]) -> String {
 }
 
 /// Takes the snapshot of the transaction that the connection is in.
-pub(super) async fn take(client: &Client) -> Result<Moment, LiveError> {
+pub(super) async fn take(client: &Client) -> LiveResult<Moment> {
     let ask = client.query_typed(
         "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_is_in_recovery()",
         &[],
@@ -79,7 +79,7 @@ pub(super) async fn take(client: &Client) -> Result<Moment, LiveError> {
 }
 
 /// The snapshot in the first two columns of a row: its text, and whether the server is in recovery.
-pub(super) fn snapshot_in(row: &Row) -> Result<Snapshot, LiveError> {
+pub(super) fn snapshot_in(row: &Row) -> LiveResult<Snapshot> {
     let text: String = row.try_get(0)?;
     let mut snapshot = Snapshot::parse(&text)
         .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
@@ -88,24 +88,24 @@ pub(super) fn snapshot_in(row: &Row) -> Result<Snapshot, LiveError> {
 }
 
 /// Exports the snapshot of the transaction that the connection is in; returns its name, for [`join`].
-pub async fn export(client: &Client) -> Result<String, LiveError> {
+pub async fn export(client: &Client) -> LiveResult<String> {
     let name: Option<String> = client.value("SELECT pg_catalog.pg_export_snapshot()", &[]).await?;
     name.ok_or_else(|| LiveError::Unexpected("no snapshot".into()))
 }
 
 /// Begins a transaction with the exported snapshot on another connection.
-pub async fn join(connection: &Connection, exported: &str) -> Result<(), LiveError> {
+pub async fn join(connection: &Connection, exported: &str) -> LiveResult<()> {
     let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(exported));
     let begin = connection.begin_sql(MODE);
     Ok(connection.client().batch_execute(&format!("{begin}{import}; {BY_KEY}")).await?)
 }
 
-pub async fn end(client: &Client) -> Result<(), LiveError> {
+pub async fn end(client: &Client) -> LiveResult<()> {
     Ok(client.batch_execute("COMMIT").await?)
 }
 
 /// Ends the transaction after an error.
-pub async fn abandon(client: &Client) -> Result<(), LiveError> {
+pub async fn abandon(client: &Client) -> LiveResult<()> {
     Ok(client.batch_execute("ROLLBACK").await?)
 }
 
@@ -113,7 +113,7 @@ pub async fn abandon(client: &Client) -> Result<(), LiveError> {
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// Ends the transaction, and a statement under way whose answer nobody waits for any more.
-pub async fn cut_short(connection: &Connection) -> Result<(), LiveError> {
+pub async fn cut_short(connection: &Connection) -> LiveResult<()> {
     let mut abandoned = pin!(abandon(connection.client()));
     if let Ok(done) = timeout(MOMENT, &mut abandoned).await {
         return done;
@@ -153,8 +153,8 @@ pub async fn ended<T, E: From<LiveError>>(
 /// Returns the result of `work`, or the error with which the server refuses it; the transaction continues.
 pub(crate) async fn in_savepoint<T>(
     client: &Client,
-    work: impl AsyncFnOnce() -> Result<T, LiveError>,
-) -> Result<Result<T, tokio_postgres::Error>, LiveError> {
+    work: impl AsyncFnOnce() -> LiveResult<T>,
+) -> LiveResult<Result<T, tokio_postgres::Error>> {
     client.batch_execute("SAVEPOINT toastctl_attempt").await?;
     match work().await {
         Ok(found) => {
@@ -181,7 +181,7 @@ pub async fn learn(
     snapshot: &mut Snapshot,
     xids: &[TransactionId],
     which: &str,
-) -> Result<(), LiveError> {
+) -> LiveResult<()> {
     let full: Vec<String> = xids.iter().map(|&xid| snapshot.full_xid(xid).to_string()).collect();
     if full.is_empty() {
         return Ok(());

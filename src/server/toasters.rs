@@ -9,7 +9,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::about::Server;
 use super::connect::Client;
-use super::{LiveError, letter_in, numbers};
+use super::{LiveError, LiveResult, letter_in, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::disk::{Oid, Storage};
@@ -36,7 +36,7 @@ pub(crate) struct ToastOwner {
 
 /// The tables of those of these relations that are TOAST relations: those that name them in `pg_class`, and those that they
 /// depend on, should that be damaged.
-pub(crate) async fn owners(client: &Client, oids: &[Oid]) -> Result<Vec<ToastOwner>, LiveError> {
+pub(crate) async fn owners(client: &Client, oids: &[Oid]) -> LiveResult<Vec<ToastOwner>> {
     let sql = format!(
         "SELECT t.oid, c.oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS c ON c.relkind IN ('r', 'm') \
          AND (t.oid = ANY ({TOAST_RELATIONS}) OR EXISTS (SELECT FROM pg_catalog.pg_depend AS d \
@@ -51,7 +51,7 @@ pub(crate) async fn owners(client: &Client, oids: &[Oid]) -> Result<Vec<ToastOwn
 }
 
 /// Reads `pg_toaster`; `None` on a server without pluggable TOAST.
-pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, LiveError> {
+pub async fn ask(client: &Client, server: &Server) -> LiveResult<Option<Toasters>> {
     if !server.has_toasters {
         return Ok(None);
     }
@@ -62,7 +62,7 @@ pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, L
     let rows = client.query_typed(sql, &[]).await?;
     Ok(Some(Toasters::new(
         rows.iter()
-            .map(|row| -> Result<PluggableToaster, LiveError> {
+            .map(|row| -> LiveResult<PluggableToaster> {
                 Ok(PluggableToaster {
                     oid: Oid(row.try_get::<_, PgOid>(0)?),
                     name: row.try_get(1)?,
@@ -74,13 +74,13 @@ pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, L
 }
 
 /// The toasters of the database; if the server has none, pointers are recognized by their bytes.
-pub async fn toasters(client: &Client, server: &Server) -> Result<Toasters, LiveError> {
+pub async fn toasters(client: &Client, server: &Server) -> LiveResult<Toasters> {
     Ok(ask(client, server).await?.unwrap_or_else(Toasters::by_bytes))
 }
 
 /// The columns of one table, or of all users' tables, partitioned tables and materialized views, ordered by table name;
 /// dropped columns are included.
-pub async fn columns(client: &Client, table: Option<Oid>) -> Result<Vec<ToasterColumn>, LiveError> {
+pub async fn columns(client: &Client, table: Option<Oid>) -> LiveResult<Vec<ToasterColumn>> {
     let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
                       c.relkind::pg_catalog.text, c.relpersistence = 't', a.attnum, \
                       a.attname::pg_catalog.text, \
@@ -122,7 +122,7 @@ pub(crate) async fn set_for(
     client: &Client,
     server: &Server,
     table: Oid,
-) -> Result<Vec<SetToaster>, LiveError> {
+) -> LiveResult<Vec<SetToaster>> {
     const BYTEA: Oid = Oid(17);
     let Some(toasters) = ask(client, server).await? else { return Ok(Vec::new()) };
     let mut set = Vec::new();
@@ -140,7 +140,7 @@ pub(crate) async fn set_for(
     Ok(set)
 }
 
-fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
+fn column(row: &Row) -> LiveResult<ToasterColumn> {
     let name: String = row.try_get(6)?;
     let number: i16 = row.try_get(5)?;
     Ok(ToasterColumn {
@@ -193,7 +193,7 @@ impl Referent {
 }
 
 /// All columns that have `toaster`, including dropped columns and those of indexes.
-pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, LiveError> {
+pub async fn referents(client: &Client, toaster: Oid) -> LiveResult<Vec<Referent>> {
     let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, a.attnum, \
                       a.attname::pg_catalog.text, a.attisdropped \
                FROM pg_catalog.pg_attribute AS a \
@@ -204,7 +204,7 @@ pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, L
                ORDER BY n.nspname, c.relname, c.oid, a.attnum";
     let rows = client.query_typed(sql, &[(&toaster.0, Type::OID)]).await?;
     rows.iter()
-        .map(|row| -> Result<Referent, LiveError> {
+        .map(|row| -> LiveResult<Referent> {
             Ok(Referent {
                 relation: Oid(row.try_get(0)?),
                 schema: row.try_get(1)?,
@@ -229,7 +229,7 @@ pub(crate) struct ToasterExtension {
 pub(crate) async fn extension(
     client: &Client,
     toaster: Oid,
-) -> Result<Option<ToasterExtension>, LiveError> {
+) -> LiveResult<Option<ToasterExtension>> {
     let sql = "SELECT e.extname::pg_catalog.text, ARRAY( \
                    SELECT t.tsrname::pg_catalog.text FROM pg_catalog.pg_toaster AS t \
                    WHERE t.oid <> $1 AND EXISTS (SELECT FROM pg_catalog.pg_depend AS m \

@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use tokio_postgres::types::Type;
 
-use super::LiveError;
+use super::LiveResult;
 use super::connect::Client;
 use toast_format::codec::Method;
 use toast_format::disk::pointer::TOAST_POINTER_SIZE;
@@ -169,7 +169,7 @@ impl Trial {
     }
 
     /// Creates the temporary table, which is not possible in a read-only transaction.
-    pub async fn make(&self, client: &Client) -> Result<(), LiveError> {
+    pub async fn make(&self, client: &Client) -> LiveResult<()> {
         Ok(client.batch_execute(&self.copies.make(&self.table)).await?)
     }
 
@@ -198,7 +198,7 @@ impl Trial {
         &self,
         client: &Client,
         rows: &[ItemPointer],
-    ) -> Result<HashMap<ItemPointer, CompressedSizes>, LiveError> {
+    ) -> LiveResult<HashMap<ItemPointer, CompressedSizes>> {
         let items: Vec<String> = rows.iter().map(ToString::to_string).collect();
         client.execute_typed(&self.fill(), &[(&items, Type::TEXT_ARRAY)]).await?;
         let mut by_text: HashMap<String, CompressedSizes> = HashMap::with_capacity(rows.len());

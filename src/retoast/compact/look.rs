@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::retoast::compact::part::PiecesBehind;
 use crate::retoast::compact::rounds::Piece;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::machine::CHUNK;
@@ -16,7 +16,7 @@ use crate::retoast::task::session::Session;
 use crate::server::chunks::address;
 use crate::server::pages::Pages;
 use crate::server::probe::Probe;
-use crate::server::{LiveError, functions};
+use crate::server::{LiveResult, functions};
 use toast_format::codec::Method;
 use toast_format::disk::tuple::infomask;
 use toast_format::disk::varlena::VARLENA_HEADER_SIZE;
@@ -74,7 +74,7 @@ impl TableRows<'_> {
         toast: Oid,
         behind: &HashMap<u32, u32>,
         found: &mut PiecesBehind,
-    ) -> Result<Option<()>, RetoastError> {
+    ) -> Result<Option<()>> {
         if behind.is_empty() {
             return Ok(Some(()));
         }
@@ -142,7 +142,7 @@ impl TableRows<'_> {
     }
 
     /// How full the table is; `None` if a stop is requested.
-    pub(super) async fn room(&self) -> Result<Option<Room>, RetoastError> {
+    pub(super) async fn room(&self) -> Result<Option<Room>> {
         let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
         let page = self.0.session.server.page_size;
         let relation = &self.0.ready.relation;
@@ -180,7 +180,7 @@ impl TableRows<'_> {
         Ok(Some(room))
     }
 
-    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RetoastError> {
+    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>> {
         let Session { connections, server, .. } = self.0.session;
         self.0
             .read_by(async |moment| {
@@ -229,7 +229,7 @@ impl TableRows<'_> {
     fn values_by_functions(
         &self,
         row: &tokio_postgres::Row,
-    ) -> Result<(ItemPointer, Vec<ExternalValue>), LiveError> {
+    ) -> LiveResult<(ItemPointer, Vec<ExternalValue>)> {
         let numbers: Vec<Option<u32>> = row.try_get(1)?;
         let methods: Vec<Option<&str>> = row.try_get(2)?;
         let answers = self.0.ready.targets.iter().zip(numbers.into_iter().zip(methods));
@@ -254,7 +254,7 @@ impl TableRows<'_> {
     async fn rows_by_functions(
         &self,
         blocks: &Range<u32>,
-    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, RetoastError> {
+    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>> {
         let relation = &self.0.ready.relation;
         let page = self.0.session.server.page_size;
         let has_chunks = match &relation.toast {
@@ -398,11 +398,7 @@ pub(super) fn unsigned(number: i64) -> u32 {
 }
 
 /// How full the TOAST relation is; `None` if a stop is requested.
-pub(super) async fn toast_room(
-    guard: &Guard<'_>,
-    toast: Oid,
-    name: &str,
-) -> Result<Option<Room>, RetoastError> {
+pub(super) async fn toast_room(guard: &Guard<'_>, toast: Oid, name: &str) -> Result<Option<Room>> {
     let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
     let page = guard.session.server.page_size;
     let mut room = Room::new(page, blocks, 100);
@@ -449,7 +445,7 @@ pub(super) async fn toast_room(
 pub(super) async fn first_look(
     guard: &Guard<'_>,
     since: &RefCell<Option<String>>,
-) -> Result<Option<String>, RetoastError> {
+) -> Result<Option<String>> {
     if let Some(since) = since.borrow().clone() {
         return Ok(Some(since));
     }

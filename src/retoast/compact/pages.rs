@@ -13,12 +13,12 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::retoast::compact::look::{SOME, TableRows, first_look, ranges, unsigned};
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::sql::compact;
 use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
-use crate::server::LiveError;
+use crate::server::LiveResult;
 use crate::server::chunks::{address, transaction};
 use toast_format::disk::Oid;
 use toast_format::fill::room::Room;
@@ -69,11 +69,11 @@ impl File for HeapFile<'_> {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, RetoastError> {
+    async fn room(&self) -> Result<Option<Room>> {
         TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>, RetoastError> {
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>> {
         let guard = self.guard;
         let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
         let bytes = guard.session.server.page_size.bytes() as u64;
@@ -102,7 +102,7 @@ impl File for HeapFile<'_> {
         Ok(Some(found))
     }
 
-    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd, RetoastError> {
+    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd> {
         self.stayed.set(0);
         self.gave_up.set(false);
         let done = self
@@ -134,7 +134,7 @@ impl HeapFile<'_> {
         opening: &Opening<'_>,
         pieces: &[Piece],
         verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
+    ) -> Result<BatchEnd> {
         let guard = &self.guard;
         let client = opening.client();
         let table = guard.ready.relation.quoted();
@@ -212,7 +212,7 @@ impl HeapFile<'_> {
 }
 
 /// Whether a row is at or behind this block.
-fn any_behind(ctids: &[String], end: u32) -> Result<bool, LiveError> {
+fn any_behind(ctids: &[String], end: u32) -> LiveResult<bool> {
     for ctid in ctids {
         if address(ctid)?.block.0 >= end {
             return Ok(true);

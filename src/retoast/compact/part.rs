@@ -5,7 +5,7 @@ use std::time::Instant;
 use rand::RngExt;
 
 use crate::retoast::compact::rounds::{Action, Event, Pace, Piece, Rounds};
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::writing_seconds;
@@ -60,11 +60,11 @@ pub(super) trait File {
     /// The files of the table, including this one.
     fn files(&self) -> &Files;
     /// Determines how full the file is.
-    async fn room(&self) -> Result<Option<Room>, RetoastError>;
+    async fn room(&self) -> Result<Option<Room>>;
     /// Finds what is stored in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>, RetoastError>;
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>>;
     /// Moves these pieces in one transaction.
-    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd, RetoastError>;
+    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd>;
     /// The number of rows that the last transaction has updated but that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
@@ -87,15 +87,12 @@ pub(super) struct CompactionOfFile<'r, 'a, F> {
 
 impl<F: File> CompactionOfFile<'_, '_, F> {
     /// Compacts the file, or predicts the result of doing so. `versions`: see [`Rounds`].
-    pub(super) async fn run(
-        mut self,
-        versions: Option<u64>,
-    ) -> (FileReport, Result<(), RetoastError>) {
+    pub(super) async fn run(mut self, versions: Option<u64>) -> (FileReport, Result<()>) {
         let done = self.compact(versions).await;
         (self.file_report, done)
     }
 
-    async fn compact(&mut self, versions: Option<u64>) -> Result<(), RetoastError> {
+    async fn compact(&mut self, versions: Option<u64>) -> Result<()> {
         let tuning = self.guard.session.options.tuning;
         let pace = Pace::new(tuning.batch, tuning.batch_bytes);
         let mut rounds = Rounds::new(pace, versions);
@@ -128,12 +125,12 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
     }
 
     /// Returns an error if the table has other files now.
-    async fn is_still_there(&self) -> Result<(), RetoastError> {
+    async fn is_still_there(&self) -> Result<()> {
         self.guard.still_has(self.file.files()).await
     }
 
     /// Determines how full the file is, and records it; `None` if a stop is requested.
-    async fn measure_room(&mut self) -> Result<Option<(Layout, Room)>, RetoastError> {
+    async fn measure_room(&mut self) -> Result<Option<(Layout, Room)>> {
         let CompactionOfFile { guard, file, report, file_report } = self;
         let Some(room) = file.room().await? else { return Ok(None) };
         let layout = room.layout();
@@ -162,7 +159,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         Ok(Some((layout, room)))
     }
 
-    async fn foresee(&mut self) -> Result<FileEnd, RetoastError> {
+    async fn foresee(&mut self) -> Result<FileEnd> {
         let Some((layout, room)) = self.measure_room().await? else { return Ok(FileEnd::Stopped) };
         if !layout.pays() {
             self.file_report.expected = self.file_report.before;
@@ -212,7 +209,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         (wal(page, &moved, live, &related), gin_growth(&moved, live, &related))
     }
 
-    async fn steps(&mut self, rounds: &mut Rounds) -> Result<FileEnd, RetoastError> {
+    async fn steps(&mut self, rounds: &mut Rounds) -> Result<FileEnd> {
         let guard = self.guard;
         let session = guard.session;
         let mut limit = u32::MAX;
@@ -292,7 +289,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         self.guard.session.listener.progress(&self.guard.name(), &advance);
     }
 
-    async fn vacuumed(&mut self) -> Result<Event, RetoastError> {
+    async fn vacuumed(&mut self) -> Result<Event> {
         if let Some(sizes) = self.guard.sizes_now().await? {
             self.report.is_larger(sizes);
         }
@@ -301,7 +298,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
     }
 
-    async fn move_batch(&mut self, pieces: &[Piece]) -> Result<Event, RetoastError> {
+    async fn move_batch(&mut self, pieces: &[Piece]) -> Result<Event> {
         let CompactionOfFile { guard, file, report, file_report } = self;
         let verify = guard.verifies(report.effort.batches, &file.computed());
         let started = Instant::now();

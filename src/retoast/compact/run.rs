@@ -10,7 +10,7 @@ use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::CompactionOfFile;
 use crate::retoast::compact::values::ToastFile;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::preflight::columns::touched;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::result::{
@@ -74,7 +74,7 @@ impl Compaction<'_> {
         &self,
         report: &mut Common,
         reports: &mut Vec<FileReport>,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let Guard { session, ready, .. } = self.guard;
         let client = session.writer();
         let relation = &ready.relation;
@@ -112,11 +112,7 @@ impl Compaction<'_> {
     }
 
     /// Returns [`RetoastError::Rewritten`] in place of a server error that a rewrite has caused by removing the file.
-    async fn unless_rewritten(
-        &self,
-        done: Result<(), RetoastError>,
-        files: &Files,
-    ) -> Result<(), RetoastError> {
+    async fn unless_rewritten(&self, done: Result<()>, files: &Files) -> Result<()> {
         let Err(RetoastError::Live(LiveError::Server(error))) = &done else { return done };
         if error.as_db_error().is_none() {
             return done;
@@ -136,7 +132,7 @@ impl Compaction<'_> {
         touch: &str,
         report: &mut Common,
         reports: &mut Vec<FileReport>,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let session = self.guard.session;
         let request = self.request;
         let files = files.clone();
@@ -215,7 +211,7 @@ impl Compaction<'_> {
     }
 
     /// Whether the statistics count dead rows or chunks.
-    async fn has_dead_rows(&self) -> Result<bool, RetoastError> {
+    async fn has_dead_rows(&self) -> Result<bool> {
         let sql = format!(
             "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_stat_get_dead_tuples(r.oid)), 0) > 0 \
              FROM pg_catalog.pg_class AS c, pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS r (oid) \
@@ -226,7 +222,7 @@ impl Compaction<'_> {
         Ok(writer.value(&sql, &[(&oid, Type::OID)]).await?.unwrap_or_default())
     }
 
-    async fn name_of_toast(&self, toast: Oid) -> Result<String, RetoastError> {
+    async fn name_of_toast(&self, toast: Oid) -> Result<String> {
         let sql =
             "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
         let row = self

@@ -9,7 +9,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::retoast::compact::look::{SOME, TableRows, first_look, ranges, toast_room, unsigned};
 use crate::retoast::compact::part::{File, PiecesBehind};
 use crate::retoast::compact::rounds::Piece;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::preflight::definition::Files;
 use crate::retoast::sql;
 use crate::retoast::sql::{Target, compact};
@@ -89,12 +89,12 @@ impl File for ToastFile<'_> {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, RetoastError> {
+    async fn room(&self) -> Result<Option<Room>> {
         self.own.borrow_mut().clear();
         toast_room(&self.guard, self.toast, &self.name).await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>, RetoastError> {
+    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>> {
         let Some(since) = first_look(&self.guard, &self.since).await? else { return Ok(None) };
         let mut found = PiecesBehind::new(end);
         let Some(values) = self.values_behind(&since, &mut found).await? else { return Ok(None) };
@@ -108,7 +108,7 @@ impl File for ToastFile<'_> {
         Ok(Some(found))
     }
 
-    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd, RetoastError> {
+    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd> {
         let (copied, forced): (Vec<&Piece>, Vec<&Piece>) =
             pieces.iter().partition(|piece| piece.by_copy);
         let mut sum: Option<(u64, u64, u32)> = None;
@@ -157,7 +157,7 @@ impl ToastFile<'_> {
         &self,
         since: &str,
         found: &mut PiecesBehind,
-    ) -> Result<Option<HashMap<u32, u32>>, RetoastError> {
+    ) -> Result<Option<HashMap<u32, u32>>> {
         let Some(blocks) = self.guard.blocks(self.toast).await? else { return Ok(None) };
         let mut values: HashMap<u32, u32> = HashMap::new();
         for some in ranges(found.last..blocks, SOME).into_iter().rev() {
@@ -184,12 +184,7 @@ impl ToastFile<'_> {
         Ok(Some(values))
     }
 
-    async fn batch(
-        &self,
-        rows: &[&Piece],
-        by_copy: bool,
-        verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
+    async fn batch(&self, rows: &[&Piece], by_copy: bool, verify: bool) -> Result<BatchEnd> {
         let places = rows.iter().flat_map(|row| row.columns.iter().map(|&at| usize::from(at)));
         self.used.borrow_mut().extend(places);
         let targets = self.targets();
@@ -221,7 +216,7 @@ impl ToastFile<'_> {
         targets: &[Target],
         by_copy: bool,
         verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
+    ) -> Result<BatchEnd> {
         let guard = &self.guard;
         let client = opening.client();
         let table = guard.ready.relation.quoted();
@@ -270,7 +265,7 @@ impl ToastFile<'_> {
     }
 
     /// Prunes the rows' pages to make room for new versions, unless the rows are too far apart.
-    async fn prune(&self, client: &Client, rows: &[&Piece]) -> Result<(), RetoastError> {
+    async fn prune(&self, client: &Client, rows: &[&Piece]) -> Result<()> {
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let first = blocks.clone().min().unwrap_or(0);
         let last = blocks.max().unwrap_or(0);
@@ -304,14 +299,14 @@ impl ToastFile<'_> {
     }
 
     /// Creates the temporary tables; returns false if a stop was requested first.
-    async fn make_copies(&self, targets: &[Target]) -> Result<bool, RetoastError> {
+    async fn make_copies(&self, targets: &[Target]) -> Result<bool> {
         let ready = self.guard.ready;
         let make = compact::make_copies(&ready.relation.quoted(), targets, ready.code.role());
         self.guard.alter(&make).await
     }
 
     /// Drops the temporary tables, if they were created.
-    pub(super) async fn end(&self) -> Result<(), RetoastError> {
+    pub(super) async fn end(&self) -> Result<()> {
         if self.copied.take() > 0 {
             let drop = compact::drop_copies(&self.targets());
             self.guard.session.writer().batch_execute(&drop).await?;

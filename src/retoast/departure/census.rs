@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::result::UnfitTable;
 use crate::server::sqlstate::ErrorKind;
-use crate::server::{Connection, LiveError, Server, catalog, snapshot};
+use crate::server::{Connection, LiveError, LiveResult, Server, catalog, snapshot};
 use toast_format::disk::{BlockNumber, Datum, HeapTuple, Oid, TupleDesc, Varlena, Walk};
 use toast_format::heap::problem::{Problem, Problems};
 use toast_format::heap::scan;
@@ -57,7 +57,7 @@ pub(crate) struct Counter<'a> {
 
 impl Counter<'_> {
     /// Reads all tables of `columns`, which are in the order of the tables, from end to end.
-    pub(crate) async fn count(&self, columns: &[ToasterColumn]) -> Result<Census, LiveError> {
+    pub(crate) async fn count(&self, columns: &[ToasterColumn]) -> LiveResult<Census> {
         let mut census = Census::default();
         for table in columns.chunk_by(|a, b| a.table == b.table) {
             let Some(first) = table.first() else { continue };
@@ -78,7 +78,7 @@ impl Counter<'_> {
     }
 
     /// Reads one table; returns the reason if it was not read completely.
-    async fn table(&self, table: Oid, census: &mut Census) -> Result<Option<String>, LiveError> {
+    async fn table(&self, table: Oid, census: &mut Census) -> LiveResult<Option<String>> {
         let client = self.reader.client();
         let moment = snapshot::begin(self.reader).await?;
         let read = self.blocks(table, moment, census).await;
@@ -103,7 +103,7 @@ impl Counter<'_> {
         table: Oid,
         moment: snapshot::Moment,
         census: &mut Census,
-    ) -> Result<Option<String>, LiveError> {
+    ) -> LiveResult<Option<String>> {
         let client = self.reader.client();
         client.batch_execute(LOCK_TIMEOUT).await?;
         let Some(relation) = catalog::describe(client, table).await? else { return Ok(None) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, RUN_STOPPED, Tried};
 use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     name: &str,
     throttle: Throttle<'_>,
     results: &Results<'_>,
-) -> Result<DepartureReport, RetoastError> {
+) -> Result<DepartureReport> {
     let first = &sessions.first;
     let server = &sessions.server;
     let known = toasters::ask(first.client(), server).await?;
@@ -100,7 +100,7 @@ impl DepartureRun<'_, '_> {
     ///
     /// # Errors
     /// An error that prevents all further work: one of the server's, or [`RetoastError::Lost`].
-    async fn run(&self) -> Result<DepartureReport, RetoastError> {
+    async fn run(&self) -> Result<DepartureReport> {
         let counter = Counter {
             reader: &self.session.connections.reader,
             server: self.session.server,
@@ -131,11 +131,7 @@ impl DepartureRun<'_, '_> {
 
     /// Proves that nothing refers to the toaster, or reports what may. If the run covers all tables, it first waits for
     /// transactions that may have created tables that are not visible yet.
-    async fn prove(
-        &self,
-        counter: &Counter<'_>,
-        report: &mut DepartureReport,
-    ) -> Result<(), RetoastError> {
+    async fn prove(&self, counter: &Counter<'_>, report: &mut DepartureReport) -> Result<()> {
         // If something is left anyway, waiting would be pointless.
         if self.wanted.is_none() && report.unfit.is_empty() {
             report.older_transactions = self.wait_for_older().await?;
@@ -168,7 +164,7 @@ impl DepartureRun<'_, '_> {
         &self,
         departure: &Departure,
         report: &mut DepartureReport,
-    ) -> Result<Departed, RetoastError> {
+    ) -> Result<Departed> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
@@ -185,7 +181,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Changes the settings of a table without rows of its own.
-    async fn alter(&self, departure: &Departure, sql: &str) -> Result<Departed, RetoastError> {
+    async fn alter(&self, departure: &Departure, sql: &str) -> Result<Departed> {
         let may_wait = self.session.throttle.patience.limit();
         let tries = LockTries { may_wait, ..self.session.tries(&departure.name, departure.table) };
         match tries.alter(self.session.writer(), sql).await {
@@ -200,7 +196,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Re-toasts the values of one table.
-    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Departed, RetoastError> {
+    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Departed> {
         let mut session = self.session.clone();
         let request = ConvertRequest {
             columns,
@@ -256,7 +252,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// An error on one table does not prevent work on the others, unless a connection is lost.
-    async fn unless_lost(&self, error: RetoastError) -> Result<Departed, RetoastError> {
+    async fn unless_lost(&self, error: RetoastError) -> Result<Departed> {
         for connection in self.session.connections.iter() {
             let ends = match &error {
                 RetoastError::Live(of_server) => of_server.lost(connection).await.is_some(),
@@ -274,7 +270,7 @@ impl DepartureRun<'_, '_> {
 
     /// Waits until all current transactions have ended, or a stop is requested. Returns those that had not ended when
     /// `max-wait` was over.
-    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RetoastError> {
+    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>> {
         let reader = self.session.reader();
         let mut waited_for = holders::transactions(reader, UNDER_WAY, &[]).await?;
         let mut tell_after = TELL_FIRST;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::census::{Census, Counter};
 use crate::retoast::result::DepartureReport;
 use crate::server::toasters::{self, Referent, ToasterExtension};
-use crate::server::{Client, LiveError, single_row};
+use crate::server::{Client, LiveResult, single_row};
 use toast_format::disk::Oid;
 use toast_format::disk::custom::DEFAULT_TOASTER;
 use toast_format::model::sql::{quote_identifier, quote_literal};
@@ -19,7 +19,7 @@ const COLUMNS: &str = "pg_catalog.md5(coalesce(pg_catalog.string_agg(pg_catalog.
     WHERE c.relkind IN ('r', 'p', 'm') AND a.attnum > 0 AND a.attlen = -1";
 
 /// The current hash of the columns of all tables.
-pub(super) async fn columns_now(client: &Client) -> Result<String, LiveError> {
+pub(super) async fn columns_now(client: &Client) -> LiveResult<String> {
     let row = single_row(client, &format!("SELECT {COLUMNS}"), &[]).await?;
     Ok(row.try_get(0)?)
 }
@@ -115,7 +115,7 @@ $toastctl$;"
 pub(crate) async fn columns(
     counter: &Counter<'_>,
     wanted: Option<&HashSet<Oid>>,
-) -> Result<Vec<ToasterColumn>, LiveError> {
+) -> LiveResult<Vec<ToasterColumn>> {
     let mut columns = toasters::columns(counter.reader.client(), None).await?;
     if let Some(wanted) = wanted {
         columns.retain(|column| wanted.contains(&column.table));
@@ -129,7 +129,7 @@ pub(crate) async fn prove(
     counter: &Counter<'_>,
     wanted: Option<&HashSet<Oid>>,
     report: &mut DepartureReport,
-) -> Result<(), LiveError> {
+) -> LiveResult<()> {
     // The hash is computed before the tables are listed, so that a table created later changes it.
     let columns_before = columns_now(counter.reader.client()).await?;
     let after: Census = counter.count(&columns(counter, wanted).await?).await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::memory::{self, SavedState};
 
 /// The minimum time between two writes of the file.
@@ -64,7 +64,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be read, is not a checkpoint, or belongs to another sweep.
-    pub fn open(path: &Path, sweep: &RunKey) -> Result<Checkpoint, RetoastError> {
+    pub fn open(path: &Path, sweep: &RunKey) -> Result<Checkpoint> {
         let new = SavedSweep { sweep: sweep.clone(), tables: Vec::new() };
         let saved = memory::load_checkpoint(path, "toastctl retoast", new);
         let saved = saved.map_err(RetoastError::usage)?;
@@ -86,7 +86,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn at(&self, place: TableFile, block: u32) -> Result<(), RetoastError> {
+    pub fn at(&self, place: TableFile, block: u32) -> Result<()> {
         let is_due = self.state.lock().1.is_none_or(|last| last.elapsed() >= SAVE_EVERY);
         if is_due {
             self.state.lock().1 = Some(Instant::now());
@@ -101,7 +101,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written or removed.
-    pub fn end(&self, place: TableFile, complete: bool) -> Result<(), RetoastError> {
+    pub fn end(&self, place: TableFile, complete: bool) -> Result<()> {
         self.change(place.oid, true, |table| {
             if complete {
                 (table.filenode, table.block) = (0, 0);
@@ -114,7 +114,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
+    pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<()> {
         self.change(oid, true, |table| {
             table.rebuilding.insert(index.to_owned());
         })
@@ -124,7 +124,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written or removed.
-    pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
+    pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<()> {
         self.change(oid, true, |table| {
             table.rebuilding.remove(index);
         })
@@ -140,7 +140,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn settings_change(&self, oid: u32, undo: &str) -> Result<(), RetoastError> {
+    pub fn settings_change(&self, oid: u32, undo: &str) -> Result<()> {
         self.change(oid, true, |table| {
             if !table.former.iter().any(|former| former == undo) {
                 table.former.push(undo.to_owned());
@@ -157,7 +157,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written or removed.
-    pub fn settings_ended(&self, oid: u32) -> Result<(), RetoastError> {
+    pub fn settings_ended(&self, oid: u32) -> Result<()> {
         self.change(oid, true, |table| table.former.clear())
     }
 
@@ -168,12 +168,7 @@ impl Checkpoint {
     }
 
     /// Changes the record of a table, and writes the file, or removes it once nothing is recorded, if that `is_due`.
-    fn change(
-        &self,
-        oid: u32,
-        is_due: bool,
-        change: impl FnOnce(&mut SavedTable),
-    ) -> Result<(), RetoastError> {
+    fn change(&self, oid: u32, is_due: bool, change: impl FnOnce(&mut SavedTable)) -> Result<()> {
         let saved = &mut self.state.lock().0;
         let nothing = SavedTable { oid, ..SavedTable::default() };
         let at = saved.tables.iter().position(|table| table.oid == oid);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tokio_postgres::types::Type;
 
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::{Client, LiveError, numbers};
+use crate::server::{Client, LiveError, LiveResult, numbers};
 use toast_format::codec::Method;
 use toast_format::disk::{Oid, Storage};
 use toast_format::judge::toaster::Current;
@@ -33,7 +33,7 @@ fn parse(text: &str) -> Option<Current> {
 }
 
 /// The settings of a column, by its `attstorage` and `attcompression`.
-pub(crate) fn current(storage: &str, compression: &str) -> Result<Current, LiveError> {
+pub(crate) fn current(storage: &str, compression: &str) -> LiveResult<Current> {
     let found = storage.chars().next().and_then(Storage::from_char);
     let storage =
         found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
@@ -103,7 +103,7 @@ fn joined(statements: &[String]) -> Option<String> {
 pub(crate) async fn ask(
     client: &Client,
     tables: &[&PreparedTable],
-) -> Result<HashMap<Oid, Vec<Column>>, LiveError> {
+) -> LiveResult<HashMap<Oid, Vec<Column>>> {
     let chosen: HashMap<Oid, Vec<&str>> = tables
         .iter()
         .map(|ready| {

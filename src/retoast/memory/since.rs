@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::memory::{self, Loaded, SavedState};
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::{Client, LiveError};
+use crate::server::{Client, LiveError, LiveResult};
 use toast_format::disk::TransactionId;
 use toast_format::model::Snapshot;
 use toast_format::model::sql::quote_identifier;
@@ -167,7 +167,7 @@ pub(crate) struct Remembered(PathBuf);
 
 impl Remembered {
     /// Reads the file, and, unless this is a dry run, tries to write it, so that an error shows before hours of work.
-    pub(crate) fn open(path: &Path, dry_run: bool) -> Result<Remembered, RetoastError> {
+    pub(crate) fn open(path: &Path, dry_run: bool) -> Result<Remembered> {
         let remembered = Remembered(path.to_owned());
         let memory = remembered.read()?;
         if !dry_run {
@@ -177,7 +177,7 @@ impl Remembered {
     }
 
     /// What the file records, if it exists.
-    fn read(&self) -> Result<Memory, RetoastError> {
+    fn read(&self) -> Result<Memory> {
         match memory::load(&self.0) {
             Ok(Loaded::State(memory)) => Ok(memory),
             Ok(Loaded::Foreign) => Err(self.unusable(
@@ -192,7 +192,7 @@ impl Remembered {
         RetoastError::usage(format!("--since: \"{}\"{why}", self.0.display()))
     }
 
-    fn write(&self, memory: &Memory) -> Result<(), RetoastError> {
+    fn write(&self, memory: &Memory) -> Result<()> {
         memory::save(&self.0, memory).map_err(|error| {
             let path = self.0.display();
             RetoastError::usage(format!("--since: could not write \"{path}\": {error}"))
@@ -205,7 +205,7 @@ impl Remembered {
         &self,
         client: &Client,
         ready: &PreparedTable,
-    ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
+    ) -> LiveResult<Result<Option<Since>, Doubt>> {
         let Some(choice) = ready.policy_choice() else { return Ok(Ok(None)) };
         // The file could be read before; that it cannot be read now is not a reason to end the run.
         let Ok(memory) = self.read() else { return Ok(Ok(None)) };
@@ -213,11 +213,7 @@ impl Remembered {
     }
 
     /// Records what a complete run has proven. Other runs may have written to the file about other tables in the meantime.
-    pub(crate) fn remember(
-        &self,
-        ready: &PreparedTable,
-        proof: &ProvenState,
-    ) -> Result<(), RetoastError> {
+    pub(crate) fn remember(&self, ready: &PreparedTable, proof: &ProvenState) -> Result<()> {
         let Some(choice) = ready.policy_choice() else { return Ok(()) };
         let mut memory = self.read()?;
         memory.remember(proof, choice);
@@ -243,10 +239,7 @@ const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
      WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
 /// The current state of the table.
-pub(crate) async fn proven_now(
-    client: &Client,
-    ready: &PreparedTable,
-) -> Result<ProvenState, LiveError> {
+pub(crate) async fn proven_now(client: &Client, ready: &PreparedTable) -> LiveResult<ProvenState> {
     let oid = ready.relation.oid.0;
     let columns: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
     let row = client

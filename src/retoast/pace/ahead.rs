@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::forecast::Images;
 use crate::retoast::memory::settings::{self, Column};
 use crate::retoast::pace::metrics::{self, Logged};
@@ -11,7 +11,7 @@ use crate::retoast::pace::throttle::{Beginning, Throttle};
 use crate::retoast::plan::{Sizes, Surroundings};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::server::indexes::{self, Index};
-use crate::server::{Connection, LiveError, locks};
+use crate::server::{Connection, LiveResult, locks};
 use toast_format::disk::Oid;
 
 /// What a plan needs to know of a table.
@@ -45,7 +45,7 @@ impl ForecastFacts {
     pub(crate) async fn ask(
         connection: &Connection,
         tables: &[&PreparedTable],
-    ) -> Result<HashMap<Oid, ForecastFacts>, LiveError> {
+    ) -> LiveResult<HashMap<Oid, ForecastFacts>> {
         let oids = oids(tables);
         let logged = metrics::logged(connection.client(), &oids).await?;
         ForecastFacts::with(connection, tables, logged).await
@@ -55,7 +55,7 @@ impl ForecastFacts {
         connection: &Connection,
         tables: &[&PreparedTable],
         logged: HashMap<Oid, Logged>,
-    ) -> Result<HashMap<Oid, ForecastFacts>, LiveError> {
+    ) -> LiveResult<HashMap<Oid, ForecastFacts>> {
         let client = connection.client();
         let oids = oids(tables);
         let images = metrics::images(client).await?;
@@ -80,7 +80,7 @@ impl PlanFacts {
         connection: &Connection,
         throttle: &Throttle<'_>,
         tables: &[PreparedTable],
-    ) -> Result<HashMap<Oid, PlanFacts>, RetoastError> {
+    ) -> Result<HashMap<Oid, PlanFacts>> {
         let client = connection.client();
         let all: Vec<Oid> = tables.iter().map(|ready| ready.relation.oid).collect();
         let blocked = locks::blocked(client, &all).await?;

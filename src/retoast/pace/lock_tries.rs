@@ -9,7 +9,7 @@ use crate::retoast::listener::Listener;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
 use crate::server::sqlstate::ErrorKind;
-use crate::server::{Client, LiveError};
+use crate::server::{Client, LiveError, LiveResult};
 use toast_format::disk::Oid;
 
 /// How many times work that needs a lock is attempted.
@@ -55,8 +55,8 @@ impl LockTries<'_> {
     pub async fn tried<T>(
         &self,
         what: &str,
-        mut attempt: impl AsyncFnMut() -> Result<T, LiveError>,
-    ) -> Result<Tried<T>, LiveError> {
+        mut attempt: impl AsyncFnMut() -> LiveResult<T>,
+    ) -> LiveResult<Tried<T>> {
         let began = Instant::now();
         let mut last_note: Option<Instant> = None;
         for number in 1..=LOCK_TRIES {
@@ -89,11 +89,7 @@ impl LockTries<'_> {
 
     /// Changes storage, compression and target with the statement `alter`. Also returns the duration of the longest
     /// attempt.
-    pub async fn alter(
-        &self,
-        client: &Client,
-        alter: &str,
-    ) -> Result<(Tried<()>, Duration), LiveError> {
+    pub async fn alter(&self, client: &Client, alter: &str) -> LiveResult<(Tried<()>, Duration)> {
         self.in_transaction(client, "changing the settings", alter).await
     }
 
@@ -103,7 +99,7 @@ impl LockTries<'_> {
         client: &Client,
         what: &str,
         statements: &str,
-    ) -> Result<(Tried<()>, Duration), LiveError> {
+    ) -> LiveResult<(Tried<()>, Duration)> {
         let timeout = self.lock_timeout.as_millis();
         // a standby that does not respond must not make the table's lock last longer
         let sql = format!(

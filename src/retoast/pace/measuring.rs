@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::listener::Control;
-use crate::server::{Connection, LiveError};
+use crate::server::{Connection, LiveResult};
 
 /// How long to try to replace a lost connection, and the pause between attempts.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ pub struct OwnProcesses(Mutex<Vec<i32>>);
 
 impl OwnProcesses {
     /// Adds the process that serves this connection.
-    pub(crate) async fn add(&self, connection: &Connection) -> Result<(), LiveError> {
+    pub(crate) async fn add(&self, connection: &Connection) -> LiveResult<()> {
         let process = connection.process().await?;
         self.0.lock().push(process);
         Ok(())
@@ -63,8 +63,8 @@ impl Measuring {
     /// Those of [`with_connection`](Self::with_connection).
     pub(super) async fn read<T>(
         &self,
-        work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
-    ) -> Result<T, RetoastError> {
+        work: impl AsyncFn(&Connection) -> LiveResult<T>,
+    ) -> Result<T> {
         self.with_connection(async |connection| {
             connection.reading(async || work(connection).await).await
         })
@@ -77,8 +77,8 @@ impl Measuring {
     /// Errors of the server, or no new connection could be opened.
     pub(super) async fn with_connection<T>(
         &self,
-        work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
-    ) -> Result<T, RetoastError> {
+        work: impl AsyncFn(&Connection) -> LiveResult<T>,
+    ) -> Result<T> {
         let began = Instant::now();
         loop {
             let connection = self.connection();
@@ -95,12 +95,7 @@ impl Measuring {
     }
 
     /// Replaces a lost connection.
-    async fn connect_again(
-        &self,
-        lost: &Connection,
-        reason: &str,
-        began: Instant,
-    ) -> Result<(), RetoastError> {
+    async fn connect_again(&self, lost: &Connection, reason: &str, began: Instant) -> Result<()> {
         loop {
             if let Ok(opened) = lost.open_another().await
                 && self.ours.add(&opened).await.is_ok()

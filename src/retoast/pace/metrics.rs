@@ -19,7 +19,7 @@ use crate::retoast::sql;
 use crate::retoast::sql::old_entries::COVERED;
 use crate::server::sqlstate::ErrorKind;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{Client, Connection, LiveError, holders, numbers, single_row};
+use crate::server::{Client, Connection, LiveError, LiveResult, holders, numbers, single_row};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_identifier;
 
@@ -53,24 +53,24 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
 ];
 
 /// Like [`single_row`], for queries that are repeated.
-async fn single_row_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
+async fn single_row_again(connection: &Connection, sql: &str) -> LiveResult<Row> {
     let mut rows = connection.query_again(sql, &[]).await?;
     rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
 }
 
-fn unsigned(row: &Row, at: usize) -> Result<u64, LiveError> {
+fn unsigned(row: &Row, at: usize) -> LiveResult<u64> {
     Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
 }
 
 /// The insert position of the WAL, in bytes from 0/0.
-pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
+pub async fn wal(connection: &Connection) -> LiveResult<u64> {
     let sql = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
                ::pg_catalog.int8";
     unsigned(&single_row_again(connection, sql).await?, 0)
 }
 
 /// The sizes of a table's heap, its TOAST relation and all indexes.
-pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
+pub async fn sizes(connection: &Connection, oid: Oid) -> LiveResult<Sizes> {
     sizes_of(connection, &[oid]).await?.remove(&oid).ok_or(LiveError::Changed)
 }
 
@@ -78,7 +78,7 @@ pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError
 pub(crate) async fn sizes_unless_locked(
     connection: &Connection,
     oid: Oid,
-) -> Result<Option<Sizes>, LiveError> {
+) -> LiveResult<Option<Sizes>> {
     match sizes(connection, oid).await {
         Err(LiveError::Server(error)) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
             Ok(None)
@@ -91,7 +91,7 @@ pub(crate) async fn sizes_unless_locked(
 pub(crate) async fn sizes_of(
     connection: &Connection,
     oids: &[Oid],
-) -> Result<HashMap<Oid, Sizes>, LiveError> {
+) -> LiveResult<HashMap<Oid, Sizes>> {
     let sql = format!(
         "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                 coalesce(t.heap, 0)::pg_catalog.int8, \
@@ -115,32 +115,32 @@ pub(crate) async fn sizes_of(
 }
 
 /// The size of a table's heap, in bytes.
-pub async fn heap(client: &Client, oid: Oid) -> Result<u64, LiveError> {
+pub async fn heap(client: &Client, oid: Oid) -> LiveResult<u64> {
     let sql = "SELECT pg_catalog.pg_relation_size(oid) FROM pg_catalog.pg_class WHERE oid = $1";
     let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
     unsigned(rows.first().ok_or(LiveError::Changed)?, 0)
 }
 
 /// The number of a table's file, which changes when the table is rewritten.
-pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
+pub async fn filenode(client: &Client, oid: Oid) -> LiveResult<u32> {
     let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode($1), 0)::pg_catalog.oid";
     Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(0))
 }
 
 /// The time at which the server was started, as text.
-pub async fn started(client: &Client) -> Result<String, LiveError> {
+pub async fn started(client: &Client) -> LiveResult<String> {
     let sql = "SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
     Ok(single_row(client, sql, &[]).await?.try_get(0)?)
 }
 
 /// Whether this user may see the activity of other sessions and the progress of replicas.
-pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
+pub async fn sees_others(client: &Client) -> LiveResult<bool> {
     let sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')";
     Ok(single_row(client, sql, &[]).await?.try_get(0)?)
 }
 
 /// Connected streaming replicas and logical subscribers.
-pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError> {
+pub async fn replicas(connection: &Connection) -> LiveResult<Vec<Replica>> {
     let sql = "SELECT application_name, coalesce(client_addr::pg_catalog.text, 'local socket'), \
                       pg_catalog.pg_wal_lsn_diff(replay_lsn, '0/0')::pg_catalog.int8, \
                       extract(epoch FROM replay_lag)::pg_catalog.float8 \
@@ -161,7 +161,7 @@ pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError
 }
 
 /// Replication slots, including temporary ones, and how much WAL is kept for them. Every user may see them.
-pub async fn slots(connection: &Connection) -> Result<Slots, LiveError> {
+pub async fn slots(connection: &Connection) -> LiveResult<Slots> {
     // the reason exists in 17 and later; slots invalidated for a reason other than WAL do not count as lost
     let sql = "SELECT s.slot_name::pg_catalog.text, s.slot_type::pg_catalog.text, s.active, \
                       s.safe_wal_size::pg_catalog.int8, s.wal_status = 'lost' AND coalesce(\
@@ -188,7 +188,7 @@ pub async fn slots(connection: &Connection) -> Result<Slots, LiveError> {
 
 /// The number of active client sessions other than this program's. Those are recognized by name and also by the
 /// processes `ours`, because the user may have changed the names.
-pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u64, LiveError> {
+pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> LiveResult<u64> {
     let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
                WHERE state = 'active' AND backend_type = 'client backend' \
                AND pid <> pg_catalog.pg_backend_pid() AND pid <> ALL ($2) \
@@ -200,7 +200,7 @@ pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u6
 }
 
 /// The result of a user's query, whose first column must be boolean. No row and null mean false.
-pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError> {
+pub async fn truth(connection: &Connection, sql: &str) -> LiveResult<bool> {
     match first_field(connection, sql).await?.as_deref() {
         Some("t") => Ok(true),
         Some("f") | None => Ok(false),
@@ -209,7 +209,7 @@ pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError
 }
 
 /// Returns the first field. A query that returns too many rows is cancelled, because it may never end.
-async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String>, LiveError> {
+async fn first_field(connection: &Connection, sql: &str) -> LiveResult<Option<String>> {
     let (first, has_more) = connection.client().query_of_user(sql, MOST_ROWS).await?;
     if has_more {
         // if cancelling fails, the query ends with the connection
@@ -238,7 +238,7 @@ pub(crate) struct Rewrite {
 pub(crate) async fn rewrites(
     connection: &Connection,
     oids: &[Oid],
-) -> Result<HashMap<Oid, Rewrite>, LiveError> {
+) -> LiveResult<HashMap<Oid, Rewrite>> {
     // the view was renamed in 19; the old one reports REPACK under the old commands' names
     const REPACK: u32 = 190_000;
     let view = if connection.server_version() >= REPACK {
@@ -273,14 +273,14 @@ pub(crate) async fn rewrites(
     Ok(rewrites)
 }
 
-pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
+pub async fn max_wal_size(client: &Client) -> LiveResult<u64> {
     let sql = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size'))";
     unsigned(&single_row(client, sql, &[]).await?, 0)
 }
 
 /// Which pages are written to the WAL as a whole, and the position in the WAL at which the last checkpoint began. The server
 /// does not say where one began that is still in progress: for that, it is the present position.
-pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> {
+pub(crate) async fn images(client: &Client) -> LiveResult<(Images, u64)> {
     let sql = "SELECT pg_catalog.current_setting('full_page_writes')::pg_catalog.bool, \
                       (pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) \
                        / (1 + pg_catalog.current_setting('checkpoint_completion_target')::pg_catalog.float8))\
@@ -309,7 +309,7 @@ pub(crate) async fn images(client: &Client) -> Result<(Images, u64), LiveError> 
 pub(crate) async fn directories(
     client: &Client,
     oids: &[Oid],
-) -> Result<HashMap<Oid, Vec<Directory>>, LiveError> {
+) -> LiveResult<HashMap<Oid, Vec<Directory>>> {
     let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
                 AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
                 AND pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')";
@@ -361,7 +361,7 @@ pub(crate) async fn directories(
 
 /// How long a batch may leave its transaction idle between statements: 5 s, or more if round trips are slow, but not
 /// longer than the server allows every session.
-pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duration, LiveError> {
+pub async fn idle_limit(client: &Client, round_trip: Duration) -> LiveResult<Duration> {
     const LEAST: Duration = Duration::from_secs(5);
     const ROUND_TRIPS: u32 = 20;
     // in milliseconds; the value from before this program changed it in its session
@@ -382,10 +382,7 @@ pub(crate) struct Logged {
 }
 
 /// Reads this of tables; those that were dropped are missing.
-pub(crate) async fn logged(
-    client: &Client,
-    oids: &[Oid],
-) -> Result<HashMap<Oid, Logged>, LiveError> {
+pub(crate) async fn logged(client: &Client, oids: &[Oid]) -> LiveResult<HashMap<Oid, Logged>> {
     // to_jsonb, because a server with pluggable TOAST has no reltoastrelid
     let sql = "SELECT c.oid, c.relreplident = 'f', coalesce(pg_catalog.pg_stat_get_dead_tuples(\
                  (pg_catalog.to_jsonb(c) ->> 'reltoastrelid')::pg_catalog.oid), 0)::pg_catalog.float8 \
@@ -403,7 +400,7 @@ pub(crate) async fn logged(
 pub(crate) async fn covered(
     client: &Client,
     tables: &[&PreparedTable],
-) -> Result<HashSet<Oid>, LiveError> {
+) -> LiveResult<HashSet<Oid>> {
     let mut oids: Vec<u32> = Vec::new();
     let mut columns: Vec<i16> = Vec::new();
     for ready in tables {
@@ -423,7 +420,7 @@ pub(crate) async fn covered(
 pub(crate) async fn toast_names(
     connection: &Connection,
     oids: &[Oid],
-) -> Result<HashMap<Oid, (Option<String>, bool)>, LiveError> {
+) -> LiveResult<HashMap<Oid, (Option<String>, bool)>> {
     let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&numbers(oids), Type::OID_ARRAY)];
     let rows = connection.query_again(&sql::vacuum::names(), &parameters).await?;
     let mut names = HashMap::new();
@@ -438,7 +435,7 @@ pub(crate) async fn surroundings(
     client: &Client,
     tables: &[&PreparedTable],
     logged: &HashMap<Oid, Logged>,
-) -> Result<HashMap<Oid, Surroundings>, LiveError> {
+) -> LiveResult<HashMap<Oid, Surroundings>> {
     let mut common = Surroundings::default();
     let sql = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots \
                WHERE slot_type = 'logical' AND database = pg_catalog.current_database() ORDER BY 1";
@@ -481,10 +478,7 @@ pub(crate) async fn surroundings(
 }
 
 /// The publications that publish updates of tables.
-async fn publications(
-    client: &Client,
-    oids: &[Oid],
-) -> Result<HashMap<Oid, Vec<String>>, LiveError> {
+async fn publications(client: &Client, oids: &[Oid]) -> LiveResult<HashMap<Oid, Vec<String>>> {
     let sql = "SELECT c.oid, p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
                JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
                JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schemaname \
@@ -500,7 +494,7 @@ async fn publications(
 /// Clients with an isolation level other than read committed. No view shows the level of a session. Serializable
 /// transactions are recognized by their predicate locks, repeatable read transactions by the snapshot that they keep
 /// between statements, and the defaults show what to expect of the rest.
-async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), LiveError> {
+async fn isolation(client: &Client, around: &mut Surroundings) -> LiveResult<()> {
     let sql = "SELECT count(DISTINCT pid) FROM pg_catalog.pg_locks WHERE mode = 'SIReadLock' \
                AND database = (SELECT oid FROM pg_catalog.pg_database \
                                WHERE datname = pg_catalog.current_database())";
@@ -559,7 +553,7 @@ impl ServerWait {
 
 /// The wait of the server process `pid`, if only another session can end it: for a lock or for a buffer pin. The
 /// latter is the event BufferCleanup in 19 and later; other events of its type end without another session's help.
-pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWait>, LiveError> {
+pub(crate) async fn wait_of(client: &Client, pid: i32) -> LiveResult<Option<ServerWait>> {
     let sql = "SELECT a.wait_event_type || ' ' || a.wait_event, pg_catalog.pg_blocking_pids(a.pid) \
                FROM pg_catalog.pg_stat_get_activity($1) AS a \
                WHERE a.state = 'active' AND (a.wait_event_type IN ('BufferPin', 'Lock') \
@@ -572,7 +566,7 @@ pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWa
 }
 
 /// A server process that waits for a lock held by `pid`, or for its transaction.
-pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32>, LiveError> {
+pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> LiveResult<Option<i32>> {
     let sql = "SELECT w.pid FROM (SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l \
                  WHERE NOT l.granted AND l.pid <> $1) AS w \
                WHERE $1 = ANY (pg_catalog.pg_blocking_pids(w.pid)) ORDER BY w.pid LIMIT 1";
@@ -580,7 +574,7 @@ pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32
 }
 
 /// Whether a process waits for the transaction of `pid` to end, as REINDEX CONCURRENTLY waits for older snapshots.
-pub(crate) async fn is_waited_for(client: &Client, pid: i32) -> Result<bool, LiveError> {
+pub(crate) async fn is_waited_for(client: &Client, pid: i32) -> LiveResult<bool> {
     Ok(client.value(
             "SELECT count(*) > 0 FROM pg_catalog.pg_locks AS w JOIN pg_catalog.pg_locks AS h \
                ON h.virtualxid = w.virtualxid AND h.granted \

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::result::StopReason;
 
@@ -91,8 +91,8 @@ impl<'a> Patience<'a> {
     pub(crate) async fn wait_while<R>(
         &self,
         every: Duration,
-        mut reason: impl AsyncFnMut(Duration) -> Result<Option<R>, RetoastError>,
-    ) -> Result<Option<(R, Duration)>, RetoastError> {
+        mut reason: impl AsyncFnMut(Duration) -> Result<Option<R>>,
+    ) -> Result<Option<(R, Duration)>> {
         let began = Instant::now();
         while !self.control.stopped() {
             let Some(found) = reason(began.elapsed()).await? else { break };

@@ -10,7 +10,7 @@ use parking_lot::{Mutex as Plain, MutexGuard};
 use tokio::sync::Mutex;
 
 use crate::message::{Message, size};
-use crate::retoast::error::{RetoastError, refused, refused_table};
+use crate::retoast::error::{Result, RetoastError, refused, refused_table};
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
 use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
@@ -27,7 +27,7 @@ use crate::retoast::plan::{RunForecast, Sizes};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
 use crate::server::holders::{self, Holder};
-use crate::server::{Connection, LiveError, locks};
+use crate::server::{Connection, LiveError, LiveResult, locks};
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
 
@@ -204,7 +204,7 @@ impl<'a> Throttle<'a> {
         ours: Arc<OwnProcesses>,
         mut options: ThrottleOptions,
         listener: &'a dyn Listener,
-    ) -> Result<Throttle<'a>, RetoastError> {
+    ) -> Result<Throttle<'a>> {
         let client = connection.client();
         let limits = &mut options.limits;
         let sees_others = connection.reading(async || metrics::sees_others(client).await).await?;
@@ -251,10 +251,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// Reads what must be known of tables before work on them begins.
-    pub(crate) async fn read_beginnings(
-        &self,
-        tables: &[Oid],
-    ) -> Result<HashMap<Oid, Beginning>, RetoastError> {
+    pub(crate) async fn read_beginnings(&self, tables: &[Oid]) -> Result<HashMap<Oid, Beginning>> {
         let has_limit = self.options.limits.free_space.is_some();
         let dry_run = self.options.dry_run;
         self.measuring
@@ -281,7 +278,7 @@ impl<'a> Throttle<'a> {
             .await
     }
 
-    async fn read_beginning(&self, table: Oid) -> Result<Beginning, RetoastError> {
+    async fn read_beginning(&self, table: Oid) -> Result<Beginning> {
         let found = self.read_beginnings(&[table]).await?.remove(&table);
         found.ok_or_else(|| RetoastError::Live(LiveError::Unexpected("no such table".to_owned())))
     }
@@ -294,7 +291,7 @@ impl<'a> Throttle<'a> {
         before: Sizes,
         wal: u64,
         known: Option<&Beginning>,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let oid = ready.relation.oid;
         let beginning = match known {
             Some(known) => known.clone(),
@@ -372,7 +369,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// What one of this program's server processes waits for.
-    pub(crate) async fn wait_of(&self, pid: i32) -> Result<Option<ServerWait>, RetoastError> {
+    pub(crate) async fn wait_of(&self, pid: i32) -> Result<Option<ServerWait>> {
         self.measuring
             .read(async |connection| metrics::wait_of(connection.client(), pid).await)
             .await
@@ -404,12 +401,12 @@ impl<'a> Throttle<'a> {
     }
 
     /// A process that waits for one of this program's server processes.
-    pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, RetoastError> {
+    pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>> {
         self.measuring.read(async |c| metrics::kept_waiting(c.client(), pid).await).await
     }
 
     /// Whether a process waits for the transaction of one of this program's server processes to end.
-    pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, RetoastError> {
+    pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool> {
         self.measuring.read(async |c| metrics::is_waited_for(c.client(), pid).await).await
     }
 
@@ -502,11 +499,7 @@ impl<'a> Throttle<'a> {
     ///
     /// # Errors
     /// A measurement failed, or the table has grown beyond the limit.
-    pub async fn wait_until_allowed(
-        &self,
-        work: WorkKind,
-        worker: &Connection,
-    ) -> Result<(), RetoastError> {
+    pub async fn wait_until_allowed(&self, work: WorkKind, worker: &Connection) -> Result<()> {
         let mut gate = self.gate.lock().await;
         let name = self.meter().table_name().to_owned();
         let mut pausing: Option<(Cause, Instant, bool)> = None;
@@ -569,7 +562,7 @@ impl<'a> Throttle<'a> {
         gate: &mut Gate,
         work: WorkKind,
         worker: &Connection,
-    ) -> Result<Option<Pause>, RetoastError> {
+    ) -> Result<Option<Pause>> {
         if self.control.is_paused() {
             self.name_session(gate, worker, true).await?;
             let text = "paused by SIGUSR1; SIGUSR2 resumes".to_owned();
@@ -597,7 +590,7 @@ impl<'a> Throttle<'a> {
         Ok(gate.rules.judge(self.began.elapsed(), &self.meter().readings, work))
     }
 
-    async fn measure(&self) -> Result<(), RetoastError> {
+    async fn measure(&self) -> Result<()> {
         let before = self.measuring.connection();
         let (oid, places) = {
             let meter = self.meter();
@@ -635,7 +628,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// Measures everything except free space and the throttle query, in one transaction.
-    async fn measure_server(&self, table: Option<Oid>) -> Result<Measured, RetoastError> {
+    async fn measure_server(&self, table: Option<Oid>) -> Result<Measured> {
         let measures_lag = self.options.limits.replica_lag.is_some();
         let ours = self.measuring.own_processes();
         self.measuring
@@ -667,7 +660,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// The answer of the throttle query, if the user has set one.
-    async fn throttle_query(&self) -> Result<Option<bool>, RetoastError> {
+    async fn throttle_query(&self) -> Result<Option<bool>> {
         let Some(sql) = &self.options.limits.throttle_query else { return Ok(None) };
         let asked = self.measuring.with_connection(async |connection: &Connection| {
             connection.reading_for_user(async || metrics::truth(connection, sql).await).await
@@ -688,7 +681,7 @@ impl<'a> Throttle<'a> {
         gate: &mut Gate,
         worker: &Connection,
         paused: bool,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         if gate.named.is_some_and(|then| then.elapsed() < NAME_EVERY) {
             return Ok(());
         }
@@ -713,7 +706,7 @@ impl<'a> Throttle<'a> {
         &self,
         ready: &PreparedTable,
         expected: Option<RunForecast>,
-    ) -> Result<Option<String>, RetoastError> {
+    ) -> Result<Option<String>> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
         let oid = ready.relation.oid;
@@ -778,7 +771,7 @@ impl<'a> Throttle<'a> {
     ///
     /// # Errors
     /// The free space cannot be measured.
-    pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, RetoastError> {
+    pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>> {
         let meter = self.meter();
         let Some(table) = &meter.table else { return Ok(None) };
         let need = bytes.saturating_mul(3);
@@ -803,11 +796,11 @@ impl<'a> Throttle<'a> {
         }))
     }
 
-    async fn read_sizes(&self, table: Oid) -> Result<Sizes, RetoastError> {
+    async fn read_sizes(&self, table: Oid) -> Result<Sizes> {
         self.measuring.read(async |c| metrics::sizes(c, table).await).await
     }
 
-    async fn measure_slots(&self) -> Result<Slots, RetoastError> {
+    async fn measure_slots(&self) -> Result<Slots> {
         // a dry run writes nothing that could cost a slot: its last measurement, a moment ago, is enough
         if self.options.dry_run {
             return Ok(self.meter().readings.slots.clone());
@@ -819,18 +812,14 @@ impl<'a> Throttle<'a> {
 
     /// An upper estimate of the WAL written for a table, when only its sizes are known. `values`: whether rows are
     /// updated. Index entries, or new indexes, are counted in any case.
-    pub(crate) async fn expected_wal(
-        &self,
-        ready: &PreparedTable,
-        values: bool,
-    ) -> Result<u64, RetoastError> {
+    pub(crate) async fn expected_wal(&self, ready: &PreparedTable, values: bool) -> Result<u64> {
         let sizes = self.read_sizes(ready.relation.oid).await?;
         let rows = if values { written_for(sizes) } else { 0 };
         Ok(rows.saturating_add(sizes.indexes))
     }
 
     /// Warnings about slots, before `expected` bytes of WAL are written.
-    pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>, RetoastError> {
+    pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>> {
         Ok(self.measure_slots().await?.warnings(expected))
     }
 
@@ -841,10 +830,7 @@ impl<'a> Throttle<'a> {
 
     /// Why a running statement must be cancelled because a slot would soon be lost. `before` holds the result of the
     /// last measurement.
-    pub(crate) async fn slots_against(
-        &self,
-        before: &mut Option<u64>,
-    ) -> Result<Option<String>, RetoastError> {
+    pub(crate) async fn slots_against(&self, before: &mut Option<u64>) -> Result<Option<String>> {
         if !self.watches_slots() {
             return Ok(None);
         }
@@ -852,7 +838,7 @@ impl<'a> Throttle<'a> {
     }
 
     /// The slots lost since the last call.
-    pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, RetoastError> {
+    pub(crate) async fn slots_lost(&self) -> Result<Vec<String>> {
         self.measure_slots().await?;
         Ok(self.meter().losses.take())
     }
@@ -862,10 +848,7 @@ impl<'a> Throttle<'a> {
     ///
     /// # Errors
     /// The measurement failed.
-    pub(crate) async fn wait_for_rewrites(
-        &self,
-        tables: &[Oid],
-    ) -> Result<Option<Message>, RetoastError> {
+    pub(crate) async fn wait_for_rewrites(&self, tables: &[Oid]) -> Result<Option<Message>> {
         let began = Instant::now();
         let mut waits = false;
         let gave_up = self

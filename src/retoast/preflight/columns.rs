@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use super::ready::ConvertRequest;
 use super::shapes::{Generated, Types};
 use crate::message::Message;
-use crate::retoast::error::{RetoastError, refused_table};
+use crate::retoast::error::{Result, RetoastError, refused_table};
 use crate::retoast::sql::Target;
 use crate::server::catalog::VIRTUAL;
 use crate::server::{Client, Relation, Server};
@@ -24,7 +24,7 @@ pub(crate) async fn targets(
     request: &ConvertRequest,
     generated: &[Generated],
     default_method: Method,
-) -> Result<Vec<Target>, RetoastError> {
+) -> Result<Vec<Target>> {
     let name = relation.display_name();
     let mut targets: Vec<Target> = Vec::new();
     if request.columns.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) async fn kept(
     relation: &Relation,
     generated: &[Generated],
     default_method: Method,
-) -> Result<Vec<Target>, RetoastError> {
+) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for (index, column) in relation.desc.attributes.iter().enumerate() {
         let varlena = column.length == Length::Varlena && column.storage != Storage::Plain;
@@ -108,7 +108,7 @@ fn base(
     request: &ConvertRequest,
     generated: &Generated,
     wanted: &str,
-) -> Result<String, RetoastError> {
+) -> Result<String> {
     let name = relation.display_name();
     if !generated.stored {
         return refused_table(&name, format!("column \"{wanted}\" {VIRTUAL}"));
@@ -139,7 +139,7 @@ pub(crate) async fn follow(
     targets: &[Target],
     generated: &[Generated],
     default_method: Method,
-) -> Result<Vec<Target>, RetoastError> {
+) -> Result<Vec<Target>> {
     let mut follow = Vec::new();
     for column in generated.iter().filter(|g| g.stored) {
         let Some(attribute) = relation.desc.attributes.get(column.index) else { continue };
@@ -186,7 +186,7 @@ pub(crate) async fn touched(
     client: &Client,
     relation: &Relation,
     generated: &[Generated],
-) -> Result<Target, RetoastError> {
+) -> Result<Target> {
     let bases: Vec<i16> = generated
         .iter()
         .filter(|column| column.stored)

@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::Target;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{Client, Connection, LiveError};
+use crate::server::{Client, Connection, LiveError, LiveResult};
 use toast_format::codec::Method;
 use toast_format::disk::{Attribute, Oid, Storage, TupleDesc};
 use toast_format::judge::toaster::{Changes, ToasterChange};
@@ -208,7 +208,7 @@ impl Definition {
         client: &Client,
         table: Oid,
         pluggable: bool,
-    ) -> Result<Option<Definition>, LiveError> {
+    ) -> LiveResult<Option<Definition>> {
         let sql = format!(
             "SELECT f.*, c.xmin::pg_catalog.text AS class, \
              c.relhastriggers OR c.relhasrules AS has_triggers_or_rules, c.relowner, c.relrowsecurity, \
@@ -461,11 +461,11 @@ pub(crate) fn check(
 }
 
 /// Reads a transaction ID from a row.
-fn version(row: &Row, field: &str) -> Result<u32, LiveError> {
+fn version(row: &Row, field: &str) -> LiveResult<u32> {
     xid(row.try_get(field)?)
 }
 
-fn xid(text: &str) -> Result<u32, LiveError> {
+fn xid(text: &str) -> LiveResult<u32> {
     text.parse().map_err(|_| LiveError::Unexpected(format!("xmin \"{text}\"")))
 }
 
@@ -474,7 +474,7 @@ pub(crate) fn has_changed(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::INVALID_TEXT_REPRESENTATION)
 }
 
-fn column(row: &Row) -> Result<ColumnDefinition, LiveError> {
+fn column(row: &Row) -> LiveResult<ColumnDefinition> {
     let letter: String = row.try_get("storage")?;
     let storage = letter.chars().next().and_then(Storage::from_char);
     let storage =
@@ -570,7 +570,7 @@ impl Files {
     pub(in crate::retoast) async fn read(
         connection: &Connection,
         table: Oid,
-    ) -> Result<Option<Files>, LiveError> {
+    ) -> LiveResult<Option<Files>> {
         let sql = format!(
             "SELECT r.oid, coalesce(pg_catalog.pg_relation_filenode(r.oid), 0) \
              FROM pg_catalog.pg_class AS c, \
@@ -581,7 +581,7 @@ impl Files {
         let relations = rows
             .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect::<Result<Vec<(u32, u32)>, LiveError>>()?;
+            .collect::<LiveResult<Vec<(u32, u32)>>>()?;
         Ok((!relations.is_empty()).then_some(Files { relations }))
     }
 

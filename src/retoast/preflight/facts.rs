@@ -7,12 +7,12 @@ use tokio_postgres::types::Type;
 
 use super::owner::{UpdateTriggers, can_be_replica};
 use super::shapes::{self, Generated, Types};
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::server::about::Compression;
 use crate::server::catalog::{self};
 use crate::server::citus::{self, Shard};
 use crate::server::owner_facts::{self, Rights};
-use crate::server::{Client, LiveError, Relation, Server, locks, numbers, toasters};
+use crate::server::{Client, LiveError, LiveResult, Relation, Server, locks, numbers, toasters};
 use toast_format::disk::Oid;
 use toast_format::model::Toasters;
 
@@ -43,10 +43,7 @@ impl Facts {
     ///
     /// # Errors
     /// Any error of the server, as in all these functions.
-    pub(crate) async fn of_session(
-        client: &Client,
-        server: &Server,
-    ) -> Result<Facts, RetoastError> {
+    pub(crate) async fn of_session(client: &Client, server: &Server) -> Result<Facts> {
         Ok(Facts {
             replica_role: can_be_replica(client, server).await?,
             compression: Compression::ask(client).await?,
@@ -59,11 +56,7 @@ impl Facts {
     /// Reads what can be read of these tables at once, and forgets the tables before them. Those that other sessions
     /// have locked are left out, and so are all if a statement fails: [`Facts::add`] reads each by itself, so that a
     /// table that cannot be read does not affect the others.
-    pub(crate) async fn begin_with(
-        &mut self,
-        client: &Client,
-        oids: &[Oid],
-    ) -> Result<(), LiveError> {
+    pub(crate) async fn begin_with(&mut self, client: &Client, oids: &[Oid]) -> LiveResult<()> {
         self.tables.clear();
         let blocked = locks::blocked(client, oids).await?;
         let free: Vec<Oid> = oids.iter().copied().filter(|oid| !blocked.contains(oid)).collect();
@@ -74,7 +67,7 @@ impl Facts {
     }
 
     /// Reads what is not known yet of one table.
-    pub(crate) async fn add(&mut self, client: &Client, oid: Oid) -> Result<(), LiveError> {
+    pub(crate) async fn add(&mut self, client: &Client, oid: Oid) -> LiveResult<()> {
         if self.tables.contains_key(&oid) { Ok(()) } else { self.learn(client, &[oid]).await }
     }
 
@@ -87,7 +80,7 @@ impl Facts {
         self.tables.remove(&oid)
     }
 
-    async fn learn(&mut self, client: &Client, oids: &[Oid]) -> Result<(), LiveError> {
+    async fn learn(&mut self, client: &Client, oids: &[Oid]) -> LiveResult<()> {
         let relations = catalog::describe_all(client, oids).await?;
         let mut shards = citus::shards_among(client, oids).await?;
         let mut generated = shapes::generated(client, oids).await?;
@@ -129,7 +122,7 @@ pub(super) struct Privileges {
 
 impl Privileges {
     /// Those for each table; tables that were dropped are missing.
-    async fn ask(client: &Client, oids: &[Oid]) -> Result<HashMap<Oid, Privileges>, LiveError> {
+    async fn ask(client: &Client, oids: &[Oid]) -> LiveResult<HashMap<Oid, Privileges>> {
         // Before PostgreSQL 17, the privilege to vacuum could not be granted.
         let sql = "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
                           pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text, \

@@ -23,7 +23,7 @@ use tokio_postgres::types::Type;
 
 use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
-use crate::retoast::error::{RetoastError, refused, refused_table};
+use crate::retoast::error::{Result, RetoastError, refused, refused_table};
 use crate::retoast::preflight::columns::{follow, kept, model, targets};
 use crate::retoast::preflight::facts::{Facts, Privileges, TableFacts};
 use crate::retoast::preflight::owner::{Approval, Code, coerced};
@@ -47,11 +47,7 @@ use toast_format::model::{Toasters, TupleTarget};
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
 /// unless `untested`, a server newer than the newest tested version.
-pub(crate) async fn server(
-    client: &Client,
-    server: &Server,
-    untested: bool,
-) -> Result<(), RetoastError> {
+pub(crate) async fn server(client: &Client, server: &Server, untested: bool) -> Result<()> {
     if let Some(newer) = server.untested()
         && !untested
     {
@@ -79,7 +75,7 @@ pub(crate) async fn server(
 }
 
 /// Refuses a compaction on a server with pluggable TOAST, before anything is done to a table.
-pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
+pub(crate) fn compaction(server: &Server) -> Result<()> {
     if server.has_toasters {
         return refused(
             "compaction is not supported on a server with pluggable toasters\n\
@@ -91,7 +87,7 @@ pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
 
 /// Makes the first session's settings permanent, once the two sessions are known to belong to this client. A pooler in
 /// transaction mode would pass a session with these settings on to other clients.
-pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), RetoastError> {
+pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<()> {
     if are_lent(one, other).await? {
         return refused(
             "a connection pooler assigns sessions per transaction\n\
@@ -115,7 +111,7 @@ impl Preflight<'_> {
     ///
     /// # Errors
     /// The table is refused, or any error of the server.
-    pub async fn table(&self, oid: Oid) -> Result<Option<PreparedTable>, RetoastError> {
+    pub async fn table(&self, oid: Oid) -> Result<Option<PreparedTable>> {
         let mut facts = Facts::of_session(self.client, self.server).await?;
         self.one_of(&mut facts, oid, |_| true).await
     }
@@ -130,7 +126,7 @@ impl Preflight<'_> {
         facts: &mut Facts,
         oid: Oid,
         wanted: impl FnOnce(&Relation) -> bool,
-    ) -> Result<Option<PreparedTable>, RetoastError> {
+    ) -> Result<Option<PreparedTable>> {
         let prepared = async {
             facts.add(self.client, oid).await?;
             match facts.relation(oid) {
@@ -148,11 +144,7 @@ impl Preflight<'_> {
         }
     }
 
-    async fn prepare(
-        &self,
-        facts: &mut Facts,
-        oid: Oid,
-    ) -> Result<Option<PreparedTable>, RetoastError> {
+    async fn prepare(&self, facts: &mut Facts, oid: Oid) -> Result<Option<PreparedTable>> {
         let Preflight { client, server, task, approval } = *self;
         let Some(table) = facts.take(oid) else { return Ok(None) };
         let TableFacts { relation, shard: shard_of, generated, computes_all, .. } = table;
@@ -231,7 +223,7 @@ impl Preflight<'_> {
 }
 
 /// Refuses a table that is locked so that not even its size can be read, and reports which session holds the lock.
-async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
+async fn locked<T>(client: &Client, oid: Oid) -> Result<T> {
     let name = locks::names(client, &[oid]).await?.name(oid);
     let holder = holders::of_table(client, oid, &[], true).await?;
     let who = holder.map_or_else(|| "locked by another session".to_owned(), |who| who.text());
@@ -243,18 +235,14 @@ async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
 }
 
 /// Refuses a TOAST relation, and names the table that it belongs to.
-async fn toast_relation<T>(client: &Client, relation: &Relation) -> Result<T, RetoastError> {
+async fn toast_relation<T>(client: &Client, relation: &Relation) -> Result<T> {
     let name = relation.display_name();
     let table = table_of_toast(client, relation.oid).await?;
     refused(format!("{name} is a TOAST relation\nHINT:  {table}"))
 }
 
 /// Refuses relations that are not ordinary tables, or have lost their files, shards that Citus protects, and TOAST relations that may only be read.
-fn may_change(
-    server: &Server,
-    relation: &Relation,
-    shard_of: Option<&Shard>,
-) -> Result<(), RetoastError> {
+fn may_change(server: &Server, relation: &Relation, shard_of: Option<&Shard>) -> Result<()> {
     kind(relation)?;
     // the entries of a rebuilt index would no longer show which rows were lost
     if let (Some(why), false) = (relation.without_file(), relation.is_out_of_reach) {
@@ -284,7 +272,7 @@ async fn may_update(
     client: &Client,
     relation: &Relation,
     known: Option<&Privileges>,
-) -> Result<(), RetoastError> {
+) -> Result<()> {
     if known.is_some_and(|known| known.lacks_identity) {
         published(client, relation).await?;
     }
@@ -306,7 +294,7 @@ fn choose(
     targets: &[Target],
     plan: Option<ToasterPlan>,
     default_method: Method,
-) -> Result<Choice, RetoastError> {
+) -> Result<Choice> {
     let target = tuple_target(request.target, server)?;
     let has_target = relation.tuple_target(server.page_size);
     let current: Vec<(String, Current)> = targets
@@ -379,7 +367,7 @@ fn changes(
 }
 
 /// Checks that the server accepts this `toast_tuple_target`.
-fn tuple_target(bytes: Option<u32>, server: &Server) -> Result<Option<TupleTarget>, RetoastError> {
+fn tuple_target(bytes: Option<u32>, server: &Server) -> Result<Option<TupleTarget>> {
     let target = bytes.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
     target.map_err(|error| RetoastError::usage(error.to_string()))
 }
@@ -429,7 +417,7 @@ async fn plan(
     oid: Oid,
     targets: &mut [Target],
     goal: &Goal,
-) -> Result<Option<ToasterPlan>, RetoastError> {
+) -> Result<Option<ToasterPlan>> {
     let columns = match toasters {
         Some(_) => toasters::columns(client, Some(oid)).await?,
         None => Vec::new(),
@@ -455,7 +443,7 @@ pub(crate) async fn refuse_longer(
     targets: &[Target],
     name: &str,
     longest: u32,
-) -> Result<(), RetoastError> {
+) -> Result<()> {
     let sql = sql::longer_than(&relation.quoted(), targets, longest);
     let Some(row) = client.row(&sql, &[]).await? else { return Ok(()) };
     let count: i64 = row.try_get(0)?;
@@ -480,7 +468,7 @@ fn privileges(
     relation: &Relation,
     granted: Option<&Privileges>,
     alters: bool,
-) -> Result<Option<String>, RetoastError> {
+) -> Result<Option<String>> {
     let Some(granted) = granted else { return Ok(None) };
     let Privileges { user, owner, .. } = granted;
     let name = relation.display_name();
@@ -518,7 +506,7 @@ fn privileges(
 ///
 /// # Errors
 /// The origin does not exist, is used by another session, or may not be used by this user.
-pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), RetoastError> {
+pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<()> {
     let sql = "SELECT 1 FROM pg_catalog.pg_replication_origin WHERE roname = $1";
     if client.query_typed(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
         return refused(format!(
@@ -555,7 +543,7 @@ pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
 }
 
 /// Refuses relations other than ordinary heap tables.
-pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
+pub(crate) fn kind(relation: &Relation) -> Result<()> {
     let name = relation.display_name();
     if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
         let large_objects = if relation.name == "pg_largeobject" {
@@ -591,7 +579,7 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
 
 /// Refuses a table without a replica identity whose updates are published: the server would refuse every update
 /// (`CheckCmdReplicaIdentity`, execReplication.c). A partition is also published with its partitioned tables.
-async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastError> {
+async fn published(client: &Client, relation: &Relation) -> Result<()> {
     // The view of published tables is expensive to plan, so it is evaluated only for such tables.
     let sql = "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
                FROM (SELECT relid::pg_catalog.oid AS oid FROM pg_catalog.pg_partition_ancestors($1) \
@@ -621,7 +609,7 @@ pub(crate) async fn may_reindex(
     client: &Client,
     server: &Server,
     ready: &PreparedTable,
-) -> Result<(), RetoastError> {
+) -> Result<()> {
     let name = ready.relation.display_name();
     if !server.rebuilds_indexes() {
         let text = format!(
@@ -656,7 +644,7 @@ pub(crate) async fn may_compact(
     ready: &PreparedTable,
     compact: CompactRequest,
     pages: bool,
-) -> Result<(), RetoastError> {
+) -> Result<()> {
     if !server.vacuum_truncates {
         return refused(format!(
             "{NEVER_TRUNCATES}: compaction would have no effect\n\

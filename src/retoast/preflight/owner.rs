@@ -6,10 +6,10 @@ use std::slice;
 
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::{RetoastError, refused_table};
+use crate::retoast::error::{Result, refused_table};
 use crate::retoast::sql::Target;
 use crate::server::owner_facts::{self, FIRST_NORMAL, Rights};
-use crate::server::{Client, LiveError, Relation, Server, numbers};
+use crate::server::{Client, LiveResult, Relation, Server, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::Shape;
 
@@ -65,7 +65,7 @@ impl Code {
         silent_triggers: bool,
         approval: Approval,
         coerced: Vec<i16>,
-    ) -> Result<Code, RetoastError> {
+    ) -> Result<Code> {
         let Approval { allow_triggers, trust_owner_code: trust_owner } = approval;
         let (lent, role) = standing(rights);
         let mut trusted = None;
@@ -107,7 +107,7 @@ impl Code {
         relation: &Relation,
         rights: Option<&Rights>,
         targets: &[Target],
-    ) -> Result<Code, RetoastError> {
+    ) -> Result<Code> {
         let named = targets.iter().flat_map(Target::named_types).map(|(_, oid)| oid);
         let types: Vec<u32> = named.filter(|oid| *oid >= FIRST_NORMAL).collect();
         if types.is_empty() || !self.blocks_create_statistics() {
@@ -127,11 +127,7 @@ impl Code {
     ///
     /// # Errors
     /// [`RetoastError::Refused`] if an UPDATE would run or fire anything that was not approved.
-    pub(crate) async fn approve_again(
-        &self,
-        client: &Client,
-        relation: &Relation,
-    ) -> Result<(), RetoastError> {
+    pub(crate) async fn approve_again(&self, client: &Client, relation: &Relation) -> Result<()> {
         if self.is_maintenance {
             return Ok(());
         }
@@ -180,7 +176,7 @@ impl Code {
         &self,
         client: &Client,
         relation: &Relation,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         if self.silent_triggers || !self.blocks_create_statistics() {
             return Ok(());
         }
@@ -205,7 +201,7 @@ impl Code {
     ///
     /// # Errors
     /// More code exists now.
-    pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), RetoastError> {
+    pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<()> {
         let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
         if let Some(added) = now.iter().find(|code| !then.contains(code)) {
             let text = format!("this was added by another session since the run began:\n  {added}");
@@ -261,7 +257,7 @@ pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
     numbers
 }
 
-pub(super) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
+pub(super) async fn rights(client: &Client, table: Oid) -> LiveResult<Option<Rights>> {
     Ok(owner_facts::rights(client, slice::from_ref(&table)).await?.remove(&table))
 }
 
@@ -270,7 +266,7 @@ async fn refusals(
     relation: &Relation,
     silent_triggers: bool,
     coerced: &[i16],
-) -> Result<Vec<String>, LiveError> {
+) -> LiveResult<Vec<String>> {
     let firing = if silent_triggers { ["A", "R"] } else { ["A", "O"] };
     owner_facts::refusals(client, relation.oid, &firing, coerced).await
 }
@@ -283,7 +279,7 @@ pub(super) async fn approve_reading(
     client: &Client,
     relation: &Relation,
     trust_owner: bool,
-) -> Result<Code, RetoastError> {
+) -> Result<Code> {
     let rights = rights(client, relation.oid).await?;
     let approval = Approval { allow_triggers: true, trust_owner_code: trust_owner };
     let none = UpdateTriggers::default();
@@ -294,7 +290,7 @@ pub(super) async fn approve_reading(
 
 /// Whether the user may disable ordinary triggers. The catalog is asked: the server logs a refused SET as an error. Before
 /// version 15, this setting could not be granted.
-pub(crate) async fn can_be_replica(client: &Client, server: &Server) -> Result<bool, LiveError> {
+pub(crate) async fn can_be_replica(client: &Client, server: &Server) -> LiveResult<bool> {
     if server.superuser || server.version_num < 150_000 {
         return Ok(server.superuser);
     }
@@ -316,7 +312,7 @@ impl UpdateTriggers {
     pub(crate) async fn ask(
         client: &Client,
         tables: &[Oid],
-    ) -> Result<HashMap<Oid, UpdateTriggers>, LiveError> {
+    ) -> LiveResult<HashMap<Oid, UpdateTriggers>> {
         // In tgtype, 16 is UPDATE; in ev_type, 2 is. Before version 15, copies of a partitioned table's triggers are
         // internal, like those of constraints, which call the server's own functions.
         let sql = "SELECT tgrelid, tgname::pg_catalog.text, tgenabled::pg_catalog.text, false \
@@ -339,12 +335,7 @@ impl UpdateTriggers {
 
     /// Refuses triggers and rules that would have an effect, unless they are allowed; returns whether triggers will
     /// fire. `replica_role`: ordinary triggers can be disabled.
-    fn fire(
-        &self,
-        relation: &Relation,
-        replica_role: bool,
-        allowed: bool,
-    ) -> Result<bool, RetoastError> {
+    fn fire(&self, relation: &Relation, replica_role: bool, allowed: bool) -> Result<bool> {
         let name = relation.display_name();
         let mut fires = false;
         for (trigger, enabled) in &self.triggers {

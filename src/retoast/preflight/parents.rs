@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use super::definition::{Definition, Settings};
 use super::ready::ConvertRequest;
 use super::{changes, tuple_target};
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::memory::settings::current;
 use crate::server::{Client, Server, toasters};
 use toast_format::disk::Oid;
@@ -37,7 +37,7 @@ struct Change {
 impl Parent {
     /// The statement that restores what was set, except what another session has set since; `None` if nothing is left to
     /// restore.
-    pub(crate) async fn restoring(&self, client: &Client) -> Result<Option<String>, RetoastError> {
+    pub(crate) async fn restoring(&self, client: &Client) -> Result<Option<String>> {
         let Some(Change { table, before, ours, has_toasters }) = &self.change else {
             return Ok(None);
         };
@@ -55,7 +55,7 @@ pub async fn parent(
     server: &Server,
     oid: Oid,
     request: &ConvertRequest,
-) -> Result<Option<Parent>, RetoastError> {
+) -> Result<Option<Parent>> {
     let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
                       a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
                       a.attcompression::pg_catalog.text, c.relkind = 'p', \
@@ -104,7 +104,7 @@ async fn plan(
     server: &Server,
     oid: Oid,
     request: &ConvertRequest,
-) -> Result<Option<ToasterPlan>, RetoastError> {
+) -> Result<Option<ToasterPlan>> {
     let Some(toasters) = toasters::ask(client, server).await? else { return Ok(None) };
     let columns = toasters::columns(client, Some(oid)).await?;
     let chosen: Vec<_> = columns

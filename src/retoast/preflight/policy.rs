@@ -5,7 +5,7 @@ use super::owner;
 use super::ready::{Choice, FinalSettings, PreparedTable};
 use super::shapes::Types;
 use crate::message::Message;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::sql::Target;
 use crate::server::about::Compression;
 use crate::server::owner_facts;
@@ -20,11 +20,7 @@ use toast_format::model::MethodChoice;
 use toast_format::model::toast::{Column, Table as Model};
 
 /// Refuses a method that the server does not support, and generated columns, whose values only the server computes.
-pub(crate) fn check(
-    goal: PolicyGoal,
-    targets: &[Target],
-    compression: Compression,
-) -> Result<(), RetoastError> {
+pub(crate) fn check(goal: PolicyGoal, targets: &[Target], compression: Compression) -> Result<()> {
     if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
         return Err(RetoastError::usage(format!(
             "column \"{}\" is generated: the server computes its values and stores them as the column \
@@ -49,7 +45,7 @@ pub(crate) async fn prepare_to_judge(
     relation: Relation,
     goal: PolicyGoal,
     trust_owner: bool,
-) -> Result<PreparedTable, RetoastError> {
+) -> Result<PreparedTable> {
     let compression = Compression::ask(client).await?;
     check(goal, &[], compression)?;
     let code = owner::approve_reading(client, &relation, trust_owner).await?;

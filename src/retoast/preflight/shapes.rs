@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::retoast::sql::Domain;
-use crate::server::{Client, LiveError, numbers};
+use crate::server::{Client, LiveResult, numbers};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_qualified;
 use toast_format::model::sql::{Field, Shape};
@@ -41,11 +41,7 @@ impl Types {
     ///
     /// # Errors
     /// Any error of the server, as in [`Types::domain`].
-    pub(super) async fn shape(
-        &mut self,
-        client: &Client,
-        oid: u32,
-    ) -> Result<ShapeOrReason, LiveError> {
+    pub(super) async fn shape(&mut self, client: &Client, oid: u32) -> LiveResult<ShapeOrReason> {
         if let Some(known) = self.shapes.get(&oid) {
             return Ok(known.clone());
         }
@@ -55,11 +51,7 @@ impl Types {
     }
 
     /// The type `oid`, if it is a domain.
-    pub(super) async fn domain(
-        &mut self,
-        client: &Client,
-        oid: u32,
-    ) -> Result<Option<Domain>, LiveError> {
+    pub(super) async fn domain(&mut self, client: &Client, oid: u32) -> LiveResult<Option<Domain>> {
         if let Some(known) = self.domains.get(&oid) {
             return Ok(known.clone());
         }
@@ -69,7 +61,7 @@ impl Types {
     }
 }
 
-async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> {
+async fn domain(client: &Client, oid: u32) -> LiveResult<Option<Domain>> {
     let sql = "WITH RECURSIVE base (type, modifier, depth) AS (\
                  SELECT $1, -1, 0 \
                  UNION ALL \
@@ -82,7 +74,7 @@ async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> 
     Ok(Some(Domain { name: row.try_get(0)?, oid, of: row.try_get(1)?, of_oid }))
 }
 
-async fn nested(client: &Client, oid: u32, depth: u32) -> Result<ShapeOrReason, LiveError> {
+async fn nested(client: &Client, oid: u32, depth: u32) -> LiveResult<ShapeOrReason> {
     let Some(found) = type_row(client, oid).await? else {
         return Ok(Err(format!("there is no type {oid}")));
     };
@@ -122,7 +114,7 @@ fn scalar(found: &TypeRow) -> ShapeOrReason {
 }
 
 /// The elements of an array matter only if they may contain compressed fields.
-async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<ShapeOrReason, LiveError> {
+async fn array_of(client: &Client, found: TypeRow, depth: u32) -> LiveResult<ShapeOrReason> {
     let element = type_row(client, found.element).await?;
     if !element.is_some_and(|element| matches!(element.kind.as_str(), "c" | "d")) {
         return Ok(Ok(Shape::Array));
@@ -138,7 +130,7 @@ async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<ShapeOr
 
 /// Whether the type, and all of which it consists, are read from text by the server's own functions. Domains are not,
 /// because their owners can add checks at any time, and neither are ranges, which may have functions of their owners.
-async fn is_built_in(client: &Client, oid: u32) -> Result<bool, LiveError> {
+async fn is_built_in(client: &Client, oid: u32) -> LiveResult<bool> {
     // From 16384 on, object IDs are those of users' objects (FirstNormalObjectId).
     let sql = "WITH RECURSIVE used (oid) AS (\
                  SELECT $1 \
@@ -154,11 +146,7 @@ async fn is_built_in(client: &Client, oid: u32) -> Result<bool, LiveError> {
     Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
 }
 
-async fn composite(
-    client: &Client,
-    found: &TypeRow,
-    depth: u32,
-) -> Result<ShapeOrReason, LiveError> {
+async fn composite(client: &Client, found: &TypeRow, depth: u32) -> LiveResult<ShapeOrReason> {
     let sql = "SELECT attname::pg_catalog.text, atttypid FROM pg_catalog.pg_attribute \
                WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
     let rows = client.query_typed(sql, &[(&found.relation, Type::OID)]).await?;
@@ -174,7 +162,7 @@ async fn composite(
     Ok(Ok(Shape::Composite { type_name: quoted.clone(), type_oid: *oid, fields }))
 }
 
-async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveError> {
+async fn type_row(client: &Client, oid: u32) -> LiveResult<Option<TypeRow>> {
     let sql = "SELECT t.typtype::pg_catalog.text, t.typlen, t.typarray, \
                       t.typsubscript = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc, \
                       t.typbasetype, t.typrelid, n.nspname::pg_catalog.text, \
@@ -212,7 +200,7 @@ pub struct Generated {
 /// Those of these tables of which an UPDATE of any column recomputes all stored generated columns. The server does so if
 /// the table has a row-level `BEFORE UPDATE` trigger, even a disabled one (`ExecComputeStoredGenerated` in
 /// nodeModifyTable.c).
-pub(crate) async fn computes_all(client: &Client, oids: &[Oid]) -> Result<HashSet<Oid>, LiveError> {
+pub(crate) async fn computes_all(client: &Client, oids: &[Oid]) -> LiveResult<HashSet<Oid>> {
     // In tgtype, 1 is ROW, 2 is BEFORE, 16 is UPDATE.
     let sql =
         "SELECT tgrelid FROM pg_catalog.pg_trigger WHERE tgrelid = ANY ($1) AND tgtype & 83 = 19";
@@ -224,7 +212,7 @@ pub(crate) async fn computes_all(client: &Client, oids: &[Oid]) -> Result<HashSe
 pub(super) async fn generated(
     client: &Client,
     oids: &[Oid],
-) -> Result<HashMap<Oid, Vec<Generated>>, LiveError> {
+) -> LiveResult<HashMap<Oid, Vec<Generated>>> {
     // Before PostgreSQL 15, the dependency on other columns is recorded for the column; since then, for its expression.
     let sql = "SELECT a.attnum, a.attgenerated = 's', \
                       coalesce(pg_catalog.array_agg(DISTINCT d.refobjsubid::pg_catalog.int2) \

@@ -7,7 +7,7 @@ use rand::RngExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{RUN_STOPPED, Tried};
 use crate::retoast::pace::rules::WorkKind;
@@ -51,7 +51,7 @@ impl Reindexing<'_> {
         index: &Index,
         bytes: u64,
         index_report: &mut IndexReport,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let session = self.guard.session;
         index_report.ended = IndexEnd::Left;
         index_report.command = Some(index.rebuild());
@@ -122,11 +122,7 @@ impl Reindexing<'_> {
     }
 
     /// Rebuilds the index of a TOAST relation while readers and writers of external values wait.
-    async fn rebuild_locked(
-        &self,
-        index: &Index,
-        index_report: &mut IndexReport,
-    ) -> Result<(), RetoastError> {
+    async fn rebuild_locked(&self, index: &Index, index_report: &mut IndexReport) -> Result<()> {
         let seconds = LOCKED_FOR.as_secs();
         let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
         let sql = format!("{limit}; {}", index.rebuild());
@@ -160,7 +156,7 @@ impl Reindexing<'_> {
     }
 
     /// Records that rebuilds of this index have left nothing, or that what they left was dropped.
-    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), RetoastError> {
+    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<()> {
         if let Some(checkpoint) = self.checkpoint {
             checkpoint.rebuild_ended(self.guard.ready.relation.oid.0, &index.quoted())?;
         }
@@ -174,7 +170,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         index: &Index,
         most: Duration,
-    ) -> Result<Vec<Index>, RetoastError> {
+    ) -> Result<Vec<Index>> {
         let began = Instant::now();
         let mut index_report = false;
         loop {
@@ -201,18 +197,14 @@ impl Reindexing<'_> {
     }
 
     /// The invalid indexes that a rebuild of this index has left.
-    async fn left_of(
-        &self,
-        connection: &Connection,
-        index: &Index,
-    ) -> Result<Vec<Index>, RetoastError> {
+    async fn left_of(&self, connection: &Connection, index: &Index) -> Result<Vec<Index>> {
         let all = indexes::of_table(connection, self.guard.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
 
     /// Drops an invalid index; returns why that was not possible, if it was not. No wait lasts long enough for the
     /// server to check for deadlocks, even if this program is killed.
-    async fn drop_left(&self, connection: &Connection, left: &Index) -> Result<Ran, RetoastError> {
+    async fn drop_left(&self, connection: &Connection, left: &Index) -> Result<Ran> {
         let patience = self.before_deadlocks(connection).await?;
         if self.builder(left.table).await?.is_some() {
             self.drop_behind(connection, left, patience).await
@@ -232,7 +224,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         left: &Index,
         patience: Duration,
-    ) -> Result<Ran, RetoastError> {
+    ) -> Result<Ran> {
         let session = self.guard.session;
         let is_writer = std::ptr::eq(connection, session.connection(0));
         let other = if is_writer { session.reader() } else { session.connection(0) };
@@ -251,7 +243,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         other: &Connection,
         left: &Index,
-    ) -> Result<Ran, RetoastError> {
+    ) -> Result<Ran> {
         let pid = connection.process().await?;
         let other_pid = other.process().await?;
         let sql = left.drop();
@@ -305,7 +297,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         sql: &str,
         patience: StatementKind,
-    ) -> Result<Ran, RetoastError> {
+    ) -> Result<Ran> {
         match self.guard.run_watched(connection, sql, patience).await {
             Err(RetoastError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
                 let said = error.as_db_error().map(|said| said.message().to_owned());
@@ -323,7 +315,7 @@ impl Reindexing<'_> {
     }
 
     /// Half of the time after which the server checks for deadlocks.
-    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, RetoastError> {
+    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration> {
         let sql = "SELECT s.setting::pg_catalog.int8 FROM pg_catalog.pg_settings AS s \
                    WHERE s.name = 'deadlock_timeout'";
         let ms: i64 = connection.client().value(sql, &[]).await?.unwrap_or(1000);
@@ -332,7 +324,7 @@ impl Reindexing<'_> {
 
     /// A process that may be building an index of a relation, because it holds the lock that a build holds from
     /// beginning to end.
-    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, RetoastError> {
+    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>> {
         let sql = "SELECT l.pid FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = $1 \
              AND l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND l.pid IS NOT NULL AND l.database = \
              (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
@@ -341,7 +333,7 @@ impl Reindexing<'_> {
     }
 
     /// The current size of the index, found by name because a rebuilt index has another OID.
-    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RetoastError> {
+    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>> {
         let reader = self.guard.session.reader();
         let table = self.guard.ready.relation.oid;
         let asked = self
@@ -378,7 +370,7 @@ pub(super) async fn quiet(
     guard: &Guard<'_>,
     table: Oid,
     patience: Duration,
-) -> Result<Option<String>, RetoastError> {
+) -> Result<Option<String>> {
     let session = guard.session;
     let began = Instant::now();
     let reader = session.reader();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::{
@@ -19,7 +19,7 @@ use crate::retoast::verdict;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
 use crate::server::indexes::Index;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{Connection, LiveError, Pageinspect, index_scan, indexes};
+use crate::server::{Connection, LiveResult, Pageinspect, index_scan, indexes};
 use toast_format::disk::{Oid, PageSize};
 use toast_format::model::btree::{build_wal, is_bloated};
 
@@ -66,7 +66,7 @@ impl Reindexing<'_> {
         &self,
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         for _ in 0..MOST_REWRITTEN {
             let files = self.guard.files().await?;
             self.reindex_all(report, indexes).await?;
@@ -83,11 +83,7 @@ impl Reindexing<'_> {
         Err(RetoastError::Rewritten)
     }
 
-    async fn reindex_all(
-        &self,
-        report: &mut Common,
-        indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), RetoastError> {
+    async fn reindex_all(&self, report: &mut Common, indexes: &mut Vec<IndexReport>) -> Result<()> {
         let session = self.guard.session;
         let table = self.guard.ready.relation.oid;
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
@@ -123,7 +119,7 @@ impl Reindexing<'_> {
         invalid: &[Index],
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let session = self.guard.session;
         for (at, index) in valid.iter().enumerate() {
             if self.guard.session.stopped() {
@@ -159,11 +155,7 @@ impl Reindexing<'_> {
     }
 
     /// Drops indexes left by rebuilds of these indexes that could not be dropped before.
-    async fn clean_at_end(
-        &self,
-        valid: &[Index],
-        indexes: &mut [IndexReport],
-    ) -> Result<(), RetoastError> {
+    async fn clean_at_end(&self, valid: &[Index], indexes: &mut [IndexReport]) -> Result<()> {
         for index_report in
             indexes.iter_mut().filter(|index_report| index_report.ended == IndexEnd::Left)
         {
@@ -191,7 +183,7 @@ impl Reindexing<'_> {
 
     /// Drops an invalid index if one of this program's rebuilds has left it; otherwise reports what is known about
     /// it.
-    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RetoastError> {
+    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport> {
         let mut index_report = IndexReport {
             index: index.quoted(),
             ended: IndexEnd::Refused,
@@ -246,7 +238,7 @@ impl Reindexing<'_> {
     }
 
     /// Whether the table or its TOAST relation has many dead rows, according to the server's statistics.
-    async fn has_dead_rows(&self) -> Result<bool, RetoastError> {
+    async fn has_dead_rows(&self) -> Result<bool> {
         let sql = format!(
             "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
                     pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
@@ -274,7 +266,7 @@ pub(crate) async fn bloated(
     pages: Option<&Pageinspect>,
     page: PageSize,
     table: Oid,
-) -> Result<Vec<IndexReport>, LiveError> {
+) -> LiveResult<Vec<IndexReport>> {
     let scan = IndexScan::new(pages.cloned(), page, table);
     let found = scan.over(&[connection]).await?;
     let reports = found

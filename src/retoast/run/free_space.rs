@@ -12,7 +12,7 @@ use crate::retoast::task::guard::Reading;
 use crate::server::about::Compression;
 use crate::server::snapshot::BY_KEY;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{Connection, LiveError, Moment, Server, catalog, holders};
+use crate::server::{Connection, LiveResult, Moment, Server, catalog, holders};
 use toast_format::disk::{BlockNumber, Page, PageSize, PageState, Walk};
 use toast_format::fill::rewritten::{Gain, Rewritten};
 use toast_format::heap::scan::{Item, items};
@@ -47,11 +47,11 @@ impl FreeSpaceScan<'_> {
     ///
     /// # Errors
     /// Any error of the server, including a lock timeout.
-    pub(crate) async fn free_space(&self) -> Result<Gains, LiveError> {
+    pub(crate) async fn free_space(&self) -> LiveResult<Gains> {
         self.reading.run(self.connection, async |moment| self.read(moment).await).await
     }
 
-    async fn read(&self, moment: Moment) -> Result<Gains, LiveError> {
+    async fn read(&self, moment: Moment) -> LiveResult<Gains> {
         let client = self.connection.client();
         let page = self.server.page_size;
         client.batch_execute(&format!("{LIMITS}; {BY_KEY}")).await?;
@@ -100,12 +100,7 @@ impl FreeSpaceScan<'_> {
     }
 
     /// What rewriting would save, for a table of `blocks` blocks whose files have `pages` pages in total.
-    async fn rewrite(
-        &self,
-        moment: Moment,
-        blocks: u32,
-        pages: u64,
-    ) -> Result<Option<Gain>, LiveError> {
+    async fn rewrite(&self, moment: Moment, blocks: u32, pages: u64) -> LiveResult<Option<Gain>> {
         let client = self.connection.client();
         // The current settings are read, since the sweep may have changed them.
         let Some(relation) = catalog::describe(client, self.reading.ready.relation.oid).await?

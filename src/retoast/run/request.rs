@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::pace::throttle::ThrottleOptions;
 use crate::retoast::preflight::owner::Approval;
@@ -75,7 +75,7 @@ pub(crate) fn pages<'a>(
     server: &'a Server,
     wanted: Access,
     results: &Results<'_>,
-) -> Result<Option<&'a Pageinspect>, RetoastError> {
+) -> Result<Option<&'a Pageinspect>> {
     let why = server.why_no_pages();
     if let Some(why) = why {
         tracing::debug!("pages cannot be read: {why}");
@@ -97,7 +97,7 @@ pub(crate) fn pages<'a>(
 ///
 /// # Errors
 /// Scans do not read pages.
-pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, RetoastError> {
+pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect> {
     pages.ok_or_else(|| {
         RetoastError::end_run(
             "toastctl must read pages here: only pages show which toaster of pg_toaster stored a value\n\

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::pace::measuring::OwnProcesses;
 use crate::retoast::pace::metrics;
@@ -62,7 +62,7 @@ impl<'a> Sessions<'a> {
         control: Arc<Control>,
         listener: &'a dyn Listener,
         origin: Option<String>,
-    ) -> Result<(Sessions<'a>, Connection), RetoastError> {
+    ) -> Result<(Sessions<'a>, Connection)> {
         let first = Arc::clone(first);
         let measuring = measuring(&first).await?;
         // This comes first: until it has succeeded, nothing may be set that outlives a transaction.
@@ -86,7 +86,7 @@ impl<'a> Sessions<'a> {
         &self,
         measuring: Connection,
         options: &ThrottleOptions,
-    ) -> Result<Throttle<'a>, RetoastError> {
+    ) -> Result<Throttle<'a>> {
         measuring.make_own().await?;
         self.ours.add(&measuring).await?;
         let control = Arc::clone(&self.control);
@@ -98,7 +98,7 @@ impl<'a> Sessions<'a> {
     ///
     /// # Errors
     /// Like [`set_up_origin`].
-    pub(crate) async fn set_origin(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn set_origin(&self) -> Result<()> {
         match &self.origin {
             Some(name) => set_up_origin(self.first.client(), name).await,
             None => Ok(()),
@@ -112,7 +112,7 @@ impl<'a> Sessions<'a> {
         sweeps: u16,
         jobs: usize,
         throttle: Throttle<'a>,
-    ) -> Result<Vec<WorkerSessions<'a>>, RetoastError> {
+    ) -> Result<Vec<WorkerSessions<'a>>> {
         let mut all = Vec::new();
         // what this user may not measure is not among these, and is not noted again
         let options = throttle.options.clone();
@@ -157,7 +157,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Opens another session like this one.
-    async fn another(&self, like: &Connection) -> Result<Arc<Connection>, RetoastError> {
+    async fn another(&self, like: &Connection) -> Result<Arc<Connection>> {
         let opened = like.open_another().await?;
         opened.make_own().await?;
         self.ours.add(&opened).await?;
@@ -168,7 +168,7 @@ impl<'a> Sessions<'a> {
     ///
     /// # Errors
     /// No session can be opened.
-    pub(crate) async fn first_usable(&self) -> Result<Arc<Connection>, RetoastError> {
+    pub(crate) async fn first_usable(&self) -> Result<Arc<Connection>> {
         if self.first.is_lost() {
             self.another(&self.first).await
         } else {
@@ -196,7 +196,7 @@ impl<'a> Sessions<'a> {
     ///
     /// # Errors
     /// The last error, after a limited time.
-    pub(crate) async fn renew(&self, worker: &mut WorkerSessions<'_>) -> Result<(), RetoastError> {
+    pub(crate) async fn renew(&self, worker: &mut WorkerSessions<'_>) -> Result<()> {
         let began = Instant::now();
         for (at, old) in worker.connections.iter_mut().enumerate() {
             let origin = if at == 0 { self.origin.as_deref() } else { None };
@@ -217,11 +217,7 @@ impl<'a> Sessions<'a> {
         Ok(())
     }
 
-    async fn in_place_of(
-        &self,
-        old: &Connection,
-        origin: Option<&str>,
-    ) -> Result<Arc<Connection>, RetoastError> {
+    async fn in_place_of(&self, old: &Connection, origin: Option<&str>) -> Result<Arc<Connection>> {
         let new = self.another(old).await?;
         if let Some(name) = origin {
             set_up_origin(new.client(), name).await?;
@@ -255,7 +251,7 @@ impl WorkerSessions<'_> {
 }
 
 /// Opens a connection for measuring.
-async fn measuring(first: &Connection) -> Result<Connection, RetoastError> {
+async fn measuring(first: &Connection) -> Result<Connection> {
     let options = SessionOptions {
         lock_timeout: Duration::from_secs(1),
         statement_timeout: Duration::from_secs(60),

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::message::Message;
 use crate::retoast::departure;
-use crate::retoast::error::{RetoastError, refused_table};
+use crate::retoast::error::{Result, RetoastError, refused_table};
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::memory::checkpoint::{Checkpoint, RunKey};
 use crate::retoast::memory::since::Remembered;
@@ -69,7 +69,7 @@ pub(crate) async fn run(
             }
         }
     };
-    let done: Result<_, RetoastError> = done.await;
+    let done: Result<_> = done.await;
     match done {
         Ok(departure) => results.end().map(|()| departure),
         Err(error) => {
@@ -131,7 +131,7 @@ async fn citus_shells(
     server: &Server,
     shells: &[String],
     wanted: &ConvertRequest,
-) -> Result<Vec<Parent>, RetoastError> {
+) -> Result<Vec<Parent>> {
     let names: Vec<&str> = shells.iter().map(String::as_str).collect();
     let mut parents = Vec::new();
     for (name, oid) in names.iter().zip(citus::resolve(client, &names).await?) {
@@ -239,7 +239,7 @@ struct Examined<'a> {
 }
 
 impl TablesRun<'_, '_> {
-    async fn tables(&self, throttle: Throttle<'_>) -> Result<(), RetoastError> {
+    async fn tables(&self, throttle: Throttle<'_>) -> Result<()> {
         let TablesRun { sessions, request, results, .. } = *self;
         let Examined { selection, tables, refused, pages } = self.examined(&throttle).await?;
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
@@ -288,7 +288,7 @@ impl TablesRun<'_, '_> {
         all: &Tables<'_, '_>,
         throttle: Throttle<'_>,
         parents: &mut Vec<Parent>,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let TablesRun { sessions, request, .. } = *self;
         let Request { options, .. } = request;
         // new partitions have the same indexes
@@ -316,7 +316,7 @@ impl TablesRun<'_, '_> {
     }
 
     /// Examines all tables before any is changed.
-    async fn examined(&self, throttle: &Throttle<'_>) -> Result<Examined<'_>, RetoastError> {
+    async fn examined(&self, throttle: &Throttle<'_>) -> Result<Examined<'_>> {
         let TablesRun { sessions, request, tasks, results } = *self;
         let Sessions { first, server, listener, .. } = sessions;
         if tasks.compact.is_some() {
@@ -423,7 +423,7 @@ impl TablesRun<'_, '_> {
         &self,
         selection: &Selection,
         throttle: &Throttle<'_>,
-    ) -> Result<(Vec<PreparedTable>, Vec<Failed>), RetoastError> {
+    ) -> Result<(Vec<PreparedTable>, Vec<Failed>)> {
         let first = &self.sessions.first;
         let client = first.client();
         for text in selection.notices() {
@@ -488,7 +488,7 @@ impl TablesRun<'_, '_> {
     }
 
     /// Refuses a table if the user may not do the requested compaction or rebuilding on it.
-    async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<(), RetoastError> {
+    async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<()> {
         let client = self.sessions.first.client();
         let server = &self.sessions.server;
         if let Some(compact) = self.tasks.compact {
@@ -500,7 +500,7 @@ impl TablesRun<'_, '_> {
         }
     }
 
-    fn checkpoint(&self) -> Result<Option<Checkpoint>, RetoastError> {
+    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let Some(path) = &self.request.checkpoint else { return Ok(None) };
         let database = self.sessions.server.database.clone();
         let goal = self.tasks.convert.as_ref().map(|wanted| wanted.goal.choice());
@@ -533,7 +533,7 @@ impl TablesRun<'_, '_> {
     }
 
     /// What the request sets on partitioned tables.
-    async fn partitioned(&self, first: &Connection) -> Result<Vec<Parent>, RetoastError> {
+    async fn partitioned(&self, first: &Connection) -> Result<Vec<Parent>> {
         let TablesRun { sessions, request, tasks, .. } = *self;
         let Some(wanted) = &tasks.convert else { return Ok(Vec::new()) };
         // Settings for new values under a policy are set at the end, and only on tables.
@@ -551,7 +551,7 @@ impl TablesRun<'_, '_> {
     }
 
     /// Reports that partitioned tables keep their settings.
-    async fn leave_partitioned(&self) -> Result<(), RetoastError> {
+    async fn leave_partitioned(&self) -> Result<()> {
         let first = self.sessions.first_usable().await?;
         for parent in self.partitioned(&first).await? {
             let text = "its settings for new partitions stay as they are, because rows of partitions would not fit an \
@@ -563,11 +563,7 @@ impl TablesRun<'_, '_> {
 
     /// Sets what the request sets on partitioned tables, or reports what would be set. `done`: those that were,
     /// or may have been.
-    async fn set_partitioned(
-        &self,
-        throttle: &Throttle<'_>,
-        done: &mut Vec<Parent>,
-    ) -> Result<(), RetoastError> {
+    async fn set_partitioned(&self, throttle: &Throttle<'_>, done: &mut Vec<Parent>) -> Result<()> {
         let TablesRun { sessions, request, results, .. } = *self;
         let first = sessions.first_usable().await?;
         for parent in self.partitioned(&first).await? {

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::command::table_words;
 use crate::retoast::compact::run::Compaction;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::since::{Remembered, Since};
 use crate::retoast::pace::ahead::PlanFacts;
@@ -311,7 +311,7 @@ impl Tables<'_, '_> {
         worker: &mut WorkerSessions<'_>,
         ready: &PreparedTable,
         task: Task<'_>,
-    ) -> Result<PreparedTable, RetoastError> {
+    ) -> Result<PreparedTable> {
         let server = &self.run.sessions.server;
         let oid = ready.relation.oid;
         let mut ends = 0;

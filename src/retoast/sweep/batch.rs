@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join, join3, join4};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
 use crate::retoast::sweep::conversion::Conversion;
@@ -21,7 +21,7 @@ use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::chunks::address;
 use crate::server::connect::Statement;
-use crate::server::{Client, LiveError};
+use crate::server::{Client, LiveResult};
 use toast_format::disk::ItemPointer;
 use toast_format::judge::Judge;
 use toast_format::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
@@ -65,7 +65,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         insist_on: Option<&Condition>,
-    ) -> Result<BatchEnd, RetoastError> {
+    ) -> Result<BatchEnd> {
         let done = self
             .guard
             .batch(job, async |opening: &Opening<'_>| match insist_on {
@@ -93,7 +93,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
+    ) -> Result<BatchEnd> {
         let began = Instant::now();
         let tried = self.try_batch(opening, job, rows, verify).await;
         if tried.is_err() && self.dead_entries.has_failed() {
@@ -110,7 +110,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<BatchEnd, RetoastError> {
+    ) -> Result<BatchEnd> {
         let client = opening.client();
         let guard = &self.guard;
         let statements = self.statements(job).await?;
@@ -181,7 +181,7 @@ impl Conversion<'_> {
         client: &Client,
         statements: &BatchStatements,
         range: &[&(dyn ToSql + Sync); 2],
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
         let mark = self.dead_entries.mark(client, statements.look.as_ref(), &self.guard);
         let mark = async { (mark.await, Instant::now()) };
@@ -205,7 +205,7 @@ impl Conversion<'_> {
         BatchEnd::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
-    async fn statements(&self, job: usize) -> Result<BatchStatements, RetoastError> {
+    async fn statements(&self, job: usize) -> Result<BatchStatements> {
         const ADDRESSES: &[Type] = &[Type::TEXT_ARRAY];
         let guard = &self.guard;
         let table = guard.ready.relation.quoted();
@@ -242,7 +242,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         condition: &Condition,
-    ) -> Result<BatchEnd, RetoastError> {
+    ) -> Result<BatchEnd> {
         let (client, Guard { session, ready, .. }) = (opening.client(), self.guard);
         let table = ready.relation.quoted();
         let hashed = self.guard.hashed_columns();
@@ -287,7 +287,7 @@ impl Conversion<'_> {
 
     /// Sets up what the first batch needs: the temporary table and, if new values are to follow settings other than
     /// the sweep's, the sweep's settings.
-    pub(crate) async fn prepare_batches(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn prepare_batches(&self) -> Result<()> {
         let Judge::Policy(rule) = &self.choice.judge else { return Ok(()) };
         if self.choice.final_settings.is_some() {
             if !self.choice.changes.is_empty() {
@@ -311,7 +311,7 @@ impl Conversion<'_> {
 
     /// Sets what new values should get, if the sweep may have changed it or it was not set before. What another session has
     /// set meanwhile stays, which is an error.
-    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RetoastError> {
+    pub(crate) async fn set_finally(&self, worked: bool) -> Result<()> {
         match &self.choice.final_settings {
             Some(last) if worked || !last.are_set => {
                 self.guard.settings_are_ours().await?;
@@ -327,10 +327,7 @@ impl Conversion<'_> {
     ///
     /// The address is not sufficient: the row may have been deleted and vacuumed, and its place taken by another row,
     /// to which what the scan has found does not apply.
-    fn unchanged_rows(
-        &self,
-        locked: &[tokio_postgres::Row],
-    ) -> Result<Vec<(ItemPointer, u32)>, RetoastError> {
+    fn unchanged_rows(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<(ItemPointer, u32)>> {
         let is_by_rule = self.choice.judge.needs_copies();
         let mut seen = Vec::with_capacity(locked.len());
         for row in locked {
@@ -353,7 +350,7 @@ impl Conversion<'_> {
         rule: &Rule,
         addresses: &[String],
         update: &Statement,
-    ) -> Result<Vec<tokio_postgres::Row>, RetoastError> {
+    ) -> Result<Vec<tokio_postgres::Row>> {
         let targets = &self.guard.ready.targets;
         let table = self.guard.ready.relation.quoted();
         let mut locked = self.locked(rule, addresses)?;
@@ -397,7 +394,7 @@ impl Conversion<'_> {
         &self,
         rule: &Rule,
         addresses: &[String],
-    ) -> Result<HashMap<ItemPointer, Locked>, LiveError> {
+    ) -> LiveResult<HashMap<ItemPointer, Locked>> {
         let mut locked = HashMap::new();
         for text in addresses {
             let ctid = address(text)?;

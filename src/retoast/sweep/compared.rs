@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::readings::{Comparison, OwnReading, hint_for_left, left};
 use crate::message::listed;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::result::{Common, SkippedRow};
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
@@ -17,7 +17,7 @@ use crate::retoast::task::guard::{BatchEnd, Opening, Reason};
 use crate::retoast::task::proof::Stored;
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::sqlstate::is_sudden;
-use crate::server::{Client, LiveError, Moment};
+use crate::server::{Client, LiveResult, Moment};
 use crate::value::reading::CustomDatum;
 use toast_format::disk::{Datum, ItemPointer, PageSize, Varlena};
 use toast_format::model::StoredValue;
@@ -75,7 +75,7 @@ impl Scanner<'_> {
         &mut self,
         moment: &Moment,
         rows: Vec<Row>,
-    ) -> Result<Vec<Row>, LiveError> {
+    ) -> LiveResult<Vec<Row>> {
         let customs = std::mem::take(&mut self.customs);
         let readings = &self.by_rule.seen_rows.readings;
         let (Some(comparison), Some(pageinspect)) = (readings.comparison(), self.pages) else {
@@ -146,7 +146,7 @@ pub(super) struct ReadAlike {
 
 impl Conversion<'_> {
     /// Determines what is compared before values of pluggable toasters are converted.
-    pub(super) async fn prepare_readings(&self) -> Result<(), RetoastError> {
+    pub(super) async fn prepare_readings(&self) -> Result<()> {
         let session = self.guard.session;
         if self.guard.ready.pluggable && !session.options.dry_run {
             let readings = &self.seen_rows.readings;
@@ -164,7 +164,7 @@ impl Conversion<'_> {
         client: &Client,
         job: usize,
         locked: &[(ItemPointer, u32)],
-    ) -> Result<ReadAlike, RetoastError> {
+    ) -> Result<ReadAlike> {
         let readings = &self.seen_rows.readings;
         let mut alike = ReadAlike { rows: Vec::new(), own: Vec::new() };
         let Some(comparison) = readings.comparison() else {
@@ -208,7 +208,7 @@ impl Conversion<'_> {
         comparison: &Comparison,
         indexes: &[usize],
         addresses: &[&str],
-    ) -> Result<Vec<Vec<Option<String>>>, LiveError> {
+    ) -> LiveResult<Vec<Vec<Option<String>>>> {
         let read = indexes.iter().filter_map(|&index| {
             let column = comparison.column(index)?;
             Some(column.compared?.sql(&format!("t.{}", quote_identifier(&column.name))))
@@ -230,7 +230,7 @@ impl Conversion<'_> {
         opening: &Opening<'_>,
         alike: &ReadAlike,
         stored: &Stored,
-    ) -> Result<Option<BatchEnd>, RetoastError> {
+    ) -> Result<Option<BatchEnd>> {
         let Some(comparison) = self.seen_rows.readings.comparison() else { return Ok(None) };
         let mut expected: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
         for own in &alike.own {

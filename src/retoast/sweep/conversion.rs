@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
-use crate::retoast::error::{RetoastError, unfit};
+use crate::retoast::error::{Result, RetoastError, unfit};
 use crate::retoast::forecast::Afterwards;
 use crate::retoast::listener::Advance;
 use crate::retoast::memory::checkpoint::{Checkpoint, TableFile};
@@ -185,7 +185,7 @@ impl Conversion<'_> {
         (began.then_some(report), done.and(ended))
     }
 
-    async fn work(&self, report: &mut Progress) -> Result<(), RetoastError> {
+    async fn work(&self, report: &mut Progress) -> Result<()> {
         if !self.guard.is_watched() {
             self.guard.say_marks(&mut report.common.notes).await?;
             self.say_former(&mut report.common.notes);
@@ -251,11 +251,7 @@ impl Conversion<'_> {
         done.and(left)
     }
 
-    async fn sweep(
-        &self,
-        scanner: &mut Scanner<'_>,
-        report: &mut Progress,
-    ) -> Result<(), RetoastError> {
+    async fn sweep(&self, scanner: &mut Scanner<'_>, report: &mut Progress) -> Result<()> {
         let began = Instant::now();
         let Session { options, .. } = *self.guard.session;
         let jobs = self.guard.session.jobs();
@@ -294,7 +290,7 @@ impl Conversion<'_> {
     }
 
     /// Whether the lock that prevents the creation of statistics keeps other sessions waiting while a scan holds it.
-    async fn keeps_others_from_reading(&self) -> Result<bool, RetoastError> {
+    async fn keeps_others_from_reading(&self) -> Result<bool> {
         if !self.guard.ready.code.blocks_create_statistics() {
             return Ok(false);
         }
@@ -330,14 +326,14 @@ impl Conversion<'_> {
     }
 
     /// Changes the settings that must be changed before rows are re-toasted.
-    pub(crate) async fn set_choice(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn set_choice(&self) -> Result<()> {
         self.keep_former(&self.choice.changes)?;
         self.guard.set_choice(&self.choice.changes).await
     }
 
     /// Reports how the present settings can be restored after these changes, before they are made, and saves it: a kill
     /// must not erase it.
-    pub(crate) fn keep_former(&self, changes: &Changes) -> Result<(), RetoastError> {
+    pub(crate) fn keep_former(&self, changes: &Changes) -> Result<()> {
         let Some(undo) = self.guard.undo_of(changes) else { return Ok(()) };
         self.guard.note(&format!("to restore: {undo}"));
         let Some(checkpoint) = self.checkpoint else { return Ok(()) };
@@ -364,7 +360,7 @@ impl Conversion<'_> {
     }
 
     /// Where the progress of scans is saved, if it is, and what identifies the table there.
-    async fn saved(&self) -> Result<Option<(&Checkpoint, TableFile)>, RetoastError> {
+    async fn saved(&self) -> Result<Option<(&Checkpoint, TableFile)>> {
         let Some(checkpoint) = self.checkpoint else { return Ok(None) };
         if self.guard.session.options.dry_run {
             return Ok(None);
@@ -380,7 +376,7 @@ impl Conversion<'_> {
         report: &Progress,
         scanner: &mut Scanner<'_>,
         scan: Duration,
-    ) -> Result<Plan, RetoastError> {
+    ) -> Result<Plan> {
         let Guard { session, ready, .. } = self.guard;
         let options = session.options;
         let around = match self.guard.ahead {
@@ -427,11 +423,11 @@ impl Conversion<'_> {
     }
 
     /// Runs a job's task as soon as there is no reason to wait.
-    async fn run_job(&self, job: usize, task: Job) -> (usize, Result<JobResult, RetoastError>) {
+    async fn run_job(&self, job: usize, task: Job) -> (usize, Result<JobResult>) {
         (job, self.work_on(job, task).await)
     }
 
-    async fn work_on(&self, job: usize, task: Job) -> Result<JobResult, RetoastError> {
+    async fn work_on(&self, job: usize, task: Job) -> Result<JobResult> {
         let work = match task {
             Job::Batch { .. } => WorkKind::Batch,
             Job::Vacuum(..) => WorkKind::Vacuum,
@@ -468,7 +464,7 @@ impl Conversion<'_> {
     }
 
     /// Ends the conversion at a row that does not fit in an index: new rows with such values do not either.
-    fn stop_at_index(&self, row: &str) -> Result<Event, RetoastError> {
+    fn stop_at_index(&self, row: &str) -> Result<Event> {
         unfit(format!(
             "{row}: stopped, because with {} new rows with such values are refused too\n\
              HINT:  Rows that were re-toasted before stay as they are. Choose another toaster, or replace the index by \
@@ -484,7 +480,7 @@ impl Conversion<'_> {
         machine: &Machine,
         by_rule: &mut RuleScan<'_>,
         report: &mut Progress,
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         if self.choice.judge.new_values_comply() || by_rule.cut_off.is_some() {
             return Ok(());
         }
@@ -518,7 +514,7 @@ struct Sweep<'s, 'a, 'b> {
 
 impl<'s> Sweep<'s, '_, '_> {
     /// Carries out the machine's actions until it ends.
-    async fn steps(&mut self) -> Result<SweepEnd, RetoastError> {
+    async fn steps(&mut self) -> Result<SweepEnd> {
         let mut under_way = FuturesUnordered::new();
         let conversion: &'s Conversion<'_> = self.conversion;
         let guard = &conversion.guard;
@@ -569,12 +565,7 @@ impl<'s> Sweep<'s, '_, '_> {
 
     /// Checks that the table is still what the last scan has read, and reports the results. `scans`: those of sweeps
     /// before; `files`: the table's files when this one began, if it must not have others now.
-    async fn conclude(
-        self,
-        end: Result<SweepEnd, RetoastError>,
-        scans: u32,
-        files: Option<Files>,
-    ) -> Result<(), RetoastError> {
+    async fn conclude(self, end: Result<SweepEnd>, scans: u32, files: Option<Files>) -> Result<()> {
         let Sweep { conversion, machine, scanner, report, saved, began, .. } = self;
         let guard = &conversion.guard;
         let Session { options, throttle, .. } = guard.session;
@@ -638,7 +629,7 @@ impl<'s> Sweep<'s, '_, '_> {
     }
 
     /// Reads these blocks, once the throttle allows it, and returns the rows that do not comply.
-    async fn scan(&mut self, blocks: Range<u32>) -> Result<Event, RetoastError> {
+    async fn scan(&mut self, blocks: Range<u32>) -> Result<Event> {
         let guard = &self.conversion.guard;
         self.pass_scan().await?;
         if let Some((checkpoint, place)) = self.saved {
@@ -662,7 +653,7 @@ impl<'s> Sweep<'s, '_, '_> {
     }
 
     /// A batch of these rows, which waits for their locks if it `insists`.
-    async fn batch(&mut self, rows: Vec<Row>, insists: bool) -> Result<Job, RetoastError> {
+    async fn batch(&mut self, rows: Vec<Row>, insists: bool) -> Result<Job> {
         let conversion = self.conversion;
         let guard = &conversion.guard;
         // with a policy, there is only one job
@@ -677,7 +668,7 @@ impl<'s> Sweep<'s, '_, '_> {
     }
 
     /// Records what a job has done, or the error with which it ended.
-    fn note_finished(&mut self, job: usize, finished: Result<JobResult, RetoastError>) -> Event {
+    fn note_finished(&mut self, job: usize, finished: Result<JobResult>) -> Event {
         if let Ok(JobResult::Vacuum(_, done, _)) = &finished {
             self.machine.still_dead(self.conversion.guard.session.throttle.still_dead());
             if let Some((Extent::Table, took)) = done {
@@ -713,7 +704,7 @@ impl<'s> Sweep<'s, '_, '_> {
     }
 
     /// Begins a scan, in a snapshot of its own if it may prove something. Returns `None` once a stop is requested.
-    async fn begin_scan(&mut self) -> Result<Option<Event>, RetoastError> {
+    async fn begin_scan(&mut self) -> Result<Option<Event>> {
         self.keys.clear();
         let conversion = self.conversion;
         let guard = &conversion.guard;
@@ -753,7 +744,7 @@ impl<'s> Sweep<'s, '_, '_> {
 
     /// Waits until the throttle allows the scan to continue. Gives up its snapshot if that takes long, or if other
     /// sessions wait for what it holds.
-    async fn pass_scan(&mut self) -> Result<(), RetoastError> {
+    async fn pass_scan(&mut self) -> Result<()> {
         let conversion = self.conversion;
         let session = conversion.guard.session;
         let Sweep { machine, scanner, .. } = self;

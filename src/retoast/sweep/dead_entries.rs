@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::pace::metrics;
 use crate::retoast::sql::old_entries::{Addresses, BTREES, Btree, Way, visit_entries};
 use crate::retoast::task::guard::Guard;
@@ -72,7 +72,7 @@ impl DeadIndexEntries {
 
     /// Determines for which indexes marking helps. Their plans are examined, because a statement that cannot use an
     /// index would read the table for every row.
-    pub(super) async fn learn(&self, guard: &Guard<'_>) -> Result<(), RetoastError> {
+    pub(super) async fn learn(&self, guard: &Guard<'_>) -> Result<()> {
         if self.state().is_known {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl DeadIndexEntries {
         client: &Client,
         look: Option<&Statement>,
         guard: &Guard<'_>,
-    ) -> Result<bool, RetoastError> {
+    ) -> Result<bool> {
         let Some(look) = look else { return Ok(false) };
         let due = self.due(guard.session.jobs());
         if due.is_empty() {
@@ -197,10 +197,7 @@ impl DeadIndexEntries {
     }
 }
 
-async fn usable_indexes(
-    client: &Client,
-    guard: &Guard<'_>,
-) -> Result<(Vec<Btree>, bool), RetoastError> {
+async fn usable_indexes(client: &Client, guard: &Guard<'_>) -> Result<(Vec<Btree>, bool)> {
     let oid = guard.ready.relation.oid.0;
     let table = guard.ready.relation.quoted();
     let mut usable = Vec::new();
@@ -232,7 +229,7 @@ async fn usable_indexes(
 }
 
 /// The index, with the way in which the planner uses it alone, if there is one.
-async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btree>, RetoastError> {
+async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btree>> {
     let mut few = false;
     for way in Way::possible(index.keys.len()) {
         let one = Btree { way, ..index.clone() };

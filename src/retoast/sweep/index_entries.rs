@@ -8,16 +8,16 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::retoast::error::{RetoastError, unfit};
+use crate::retoast::error::{Result, RetoastError, unfit};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::sample::CopySizes;
 use crate::retoast::sweep::scanner::{JUDGED_BYTES, LongRow, LongRows, Scanner};
 use crate::retoast::task::guard::{Guard, Reads};
-use crate::server::LiveError;
 use crate::server::chunks::{address, in_parts_of};
 use crate::server::snapshot;
 use crate::server::trial::Trial;
+use crate::server::{LiveError, LiveResult};
 use toast_format::codec::Method;
 use toast_format::disk::{ItemPointer, Length};
 use toast_format::heap::sample::Sample as BlockSample;
@@ -60,10 +60,7 @@ struct EntrySizes {
 impl Scanner<'_> {
     /// Refuses a choice with which examined rows would be too long for an index. Returns notes about indexes of which it
     /// is not known how large their entries are.
-    pub(crate) async fn refuse_long_entries(
-        &mut self,
-        guard: &Guard<'_>,
-    ) -> Result<Vec<String>, RetoastError> {
+    pub(crate) async fn refuse_long_entries(&mut self, guard: &Guard<'_>) -> Result<Vec<String>> {
         let is_stock =
             matches!(self.choice.judge, Judge::Policy(_) | Judge::Forms(FormJudge::Stock(_)));
         let affected = self.affected();
@@ -117,12 +114,7 @@ impl Scanner<'_> {
         Ok(notes)
     }
 
-    fn too_long<T>(
-        &self,
-        ctid: ItemPointer,
-        entry: &EntryTooLarge,
-        rows: usize,
-    ) -> Result<T, RetoastError> {
+    fn too_long<T>(&self, ctid: ItemPointer, entry: &EntryTooLarge, rows: usize) -> Result<T> {
         let rows = match rows {
             1 => "1 examined row does".to_owned(),
             rows => format!("{rows} examined rows do"),
@@ -181,11 +173,7 @@ impl Scanner<'_> {
         }
     }
 
-    async fn long_rows_by_pages(
-        &mut self,
-        guard: &Guard<'_>,
-        long: LongRows,
-    ) -> Result<LongRows, RetoastError> {
+    async fn long_rows_by_pages(&mut self, guard: &Guard<'_>, long: LongRows) -> Result<LongRows> {
         self.seen.long_rows = Some(long.clone());
         let sizes = guard.sizes_now().await?.unwrap_or_default();
         let blocks = sizes.heap_pages(self.server.page_size);
@@ -206,7 +194,7 @@ impl Scanner<'_> {
         guard: &Guard<'_>,
         mut rows: LongRows,
         shapes: &[IndexShape],
-    ) -> Result<LongRows, RetoastError> {
+    ) -> Result<LongRows> {
         let columns: Vec<usize> = self.entry_columns(shapes).into_iter().collect();
         let sizes: Vec<String> = columns
             .iter()
@@ -279,7 +267,7 @@ impl Scanner<'_> {
         guard: &Guard<'_>,
         rows: &[LongRow],
         shapes: &[IndexShape],
-    ) -> Result<Option<EntrySizes>, RetoastError> {
+    ) -> Result<Option<EntrySizes>> {
         let tried = guard.tried("reading", async || {
             self.begin(Reads::WithTemporary).await?;
             let client = self.connection.client();
@@ -303,7 +291,7 @@ impl Scanner<'_> {
         &self,
         rows: &[LongRow],
         shapes: &[IndexShape],
-    ) -> Result<EntrySizes, LiveError> {
+    ) -> LiveResult<EntrySizes> {
         let mut sizes = EntrySizes::default();
         for index in self.entry_columns(shapes) {
             let name = self.ready.relation.desc.attributes.get(index).map_or("", |own| &own.name);
@@ -327,7 +315,7 @@ impl Scanner<'_> {
         fresh: String,
         rows: &[LongRow],
         sizes: &mut CopySizes,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let column =
             if self.compresses(index) { self.choice.model.columns.get(index) } else { None };
         let Some(&method) = column.and_then(|column| column.method.methods().first()) else {
@@ -354,7 +342,7 @@ impl Scanner<'_> {
         name: &str,
         rows: &[LongRow],
         elements: &mut HashMap<(ItemPointer, usize), u32>,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let sql = format!(
             "SELECT t.ctid::pg_catalog.text, (SELECT max(pg_catalog.pg_column_size(u)) \
              FROM pg_catalog.unnest(t.{}) AS u) FROM ONLY {} AS t \
@@ -395,7 +383,7 @@ impl Scanner<'_> {
         guard: &Guard<'_>,
         index: &Affected,
         rows: &[(ItemPointer, EntryTooLarge)],
-    ) -> Result<Vec<ItemPointer>, RetoastError> {
+    ) -> Result<Vec<ItemPointer>> {
         let client = self.connection.client();
         let ctids: Vec<String> = rows.iter().map(|(ctid, _)| ctid.to_string()).collect();
         let table = self.ready.relation.quoted();

@@ -9,9 +9,9 @@ use tokio_postgres::types::Type;
 use super::machine::Row;
 use super::scanner::{Candidate, JUDGED_BYTES, Scanner};
 use crate::retoast::sql::{self, Target, row_judge};
-use crate::server::LiveError;
 use crate::server::chunks::{address, in_parts_of, transaction};
 use crate::server::trial::Trial;
+use crate::server::{LiveError, LiveResult};
 use toast_format::disk::ItemPointer;
 use toast_format::judge::stock::{Compliance, CompressedSize};
 use toast_format::judge::{FormJudge, Row as Judged};
@@ -23,7 +23,7 @@ impl Scanner<'_> {
         &mut self,
         judge: &FormJudge,
         mut open: Vec<Candidate>,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let (indexes, follow) = self.indexes();
         if matches!(judge, FormJudge::Stock(_)) && self.hands_values_over_uncompressed() {
             open.retain(|Candidate { row, values, .. }| {
@@ -89,7 +89,7 @@ impl Scanner<'_> {
         judge: &FormJudge,
         open: &[Candidate],
         answers: &mut HashMap<(ItemPointer, usize), CompressedSize>,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let table = self.ready.relation.quoted();
         for target in &self.ready.targets {
             let (outside, asked): (Vec<&Candidate>, Vec<&Candidate>) = open
@@ -131,7 +131,7 @@ impl Scanner<'_> {
         target: &Target,
         candidates: &[&Candidate],
         answers: &mut HashMap<(ItemPointer, usize), CompressedSize>,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         if candidates.is_empty() {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl Scanner<'_> {
     }
 
     /// Makes the server store whole rows, because too little is known for the model if pages cannot be read.
-    pub(super) async fn judge_rows(&mut self, open: Vec<Candidate>) -> Result<(), LiveError> {
+    pub(super) async fn judge_rows(&mut self, open: Vec<Candidate>) -> LiveResult<()> {
         if open.is_empty() {
             return Ok(());
         }
@@ -213,7 +213,7 @@ impl Scanner<'_> {
         insert: &str,
         update: Option<&(String, String)>,
         ctids: &Vec<String>,
-    ) -> Result<HashMap<ItemPointer, Vec<bool>>, LiveError> {
+    ) -> LiveResult<HashMap<ItemPointer, Vec<bool>>> {
         let client = self.connection.client();
         let table = self.ready.relation.quoted();
         let rows =
@@ -251,7 +251,7 @@ impl Scanner<'_> {
     }
 
     /// Adds the rows that have compressed fields inside composite values.
-    pub(super) async fn hidden(&mut self, blocks: Range<u32>) -> Result<(), LiveError> {
+    pub(super) async fn hidden(&mut self, blocks: Range<u32>) -> LiveResult<()> {
         let table = self.ready.relation.quoted();
         let Some(sql) = sql::hidden(&table, self.choice.toaster, &self.ready.targets, blocks)
         else {

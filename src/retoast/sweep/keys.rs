@@ -13,7 +13,7 @@ use super::scanner::Scanner;
 use crate::retoast::sql;
 use crate::retoast::task::guard::Guard;
 use crate::server::chunks::address;
-use crate::server::{Client, LiveError};
+use crate::server::{Client, LiveResult};
 use toast_format::disk::ItemPointer;
 use toast_format::model::sql::{in_blocks, quote_identifier};
 
@@ -54,7 +54,7 @@ impl Keys {
         guard: &Guard<'_>,
         scanner: &Scanner<'_>,
         rows: &[Row],
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let room = MOST_KEYS.saturating_sub(self.known.len());
         if rows.is_empty() || room == 0 {
             return Ok(());
@@ -72,7 +72,7 @@ impl Keys {
         client: &Client,
         rows: &[Row],
         room: usize,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let relation = &guard.ready.relation;
         if self.columns.is_none() {
             let rows =

@@ -13,7 +13,7 @@ use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::scanner::{JUDGED_BYTES, Open, Scanned, Scanner, Share};
 use crate::server::chunks::{address, transaction};
 use crate::server::probe::Probe;
-use crate::server::{Client, LiveError, Moment, functions};
+use crate::server::{Client, LiveResult, Moment, functions};
 use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
 use toast_format::model::policy::CompressedSizes;
@@ -27,7 +27,7 @@ impl Scanner<'_> {
         rule: &Rule,
         moment: &Moment,
         blocks: Range<u32>,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         self.by_rule.next_xid = moment.snapshot.next_xid();
         self.by_rule.open.clear();
         self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
@@ -46,7 +46,7 @@ impl Scanner<'_> {
     pub(super) async fn rows_with_compressed_fields(
         &self,
         blocks: Range<u32>,
-    ) -> Result<HashSet<ItemPointer>, LiveError> {
+    ) -> LiveResult<HashSet<ItemPointer>> {
         let table = self.ready.relation.quoted();
         let mut found = HashSet::new();
         if let Some(sql) = sql::hidden(&table, self.choice.toaster, &self.ready.targets, blocks) {
@@ -134,7 +134,7 @@ impl Scanner<'_> {
 
     /// Makes the server compress what the decisions on these rows depend on. Returns the rows for which more must be
     /// compressed. A row that has changed is left to the next scan.
-    async fn ask(&mut self, rule: &Rule, open: Vec<Open>) -> Result<Vec<Open>, LiveError> {
+    async fn ask(&mut self, rule: &Rule, open: Vec<Open>) -> LiveResult<Vec<Open>> {
         let table = self.ready.relation.quoted();
         if !self.by_rule.made {
             let make = by_policy::make(&table, &self.ready.targets, &rule.methods);
@@ -182,7 +182,7 @@ impl Scanner<'_> {
         rule: &Rule,
         table: &str,
         group: &[Open],
-    ) -> Result<HashMap<(ItemPointer, u32), Vec<Option<Content>>>, LiveError> {
+    ) -> LiveResult<HashMap<(ItemPointer, u32), Vec<Option<Content>>>> {
         let client = self.asker.client();
         let mut lists: Vec<Vec<String>> = vec![Vec::new(); 1 + self.ready.targets.len()];
         for (at, list) in lists.iter_mut().enumerate() {
@@ -210,11 +210,7 @@ impl Scanner<'_> {
     }
 
     /// Judges the rows of these blocks as functions describe them.
-    async fn rows_by_functions(
-        &mut self,
-        rule: &Rule,
-        blocks: &Range<u32>,
-    ) -> Result<(), LiveError> {
+    async fn rows_by_functions(&mut self, rule: &Rule, blocks: &Range<u32>) -> LiveResult<()> {
         let probe = Probe::new(self.server, &self.ready.relation);
         let columns = probe.columns();
         let limit = self.server.page_size.toast_tuple_threshold() as u64;
@@ -275,7 +271,7 @@ pub(crate) async fn fill_and_measure(
     rule: &Rule,
     page: PageSize,
     lists: &[Vec<String>],
-) -> Result<Copies, LiveError> {
+) -> LiveResult<Copies> {
     let mut parameters: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = Vec::new();
     for list in lists {
         parameters.push((list, Type::TEXT_ARRAY));
@@ -293,12 +289,12 @@ pub(crate) async fn fill_and_measure(
     };
     let copies = rows.iter().map(|row| copy(row, &rule.methods));
     Ok(Copies {
-        rows: copies.collect::<Result<Vec<Copy>, LiveError>>()?,
+        rows: copies.collect::<LiveResult<Vec<Copy>>>()?,
         is_full: bytes >= by_policy::FULL,
     })
 }
 
-fn copy(row: &tokio_postgres::Row, methods: &[MethodChoice]) -> Result<Copy, LiveError> {
+fn copy(row: &tokio_postgres::Row, methods: &[MethodChoice]) -> LiveResult<Copy> {
     let xmin: String = row.try_get(3)?;
     let mut contents = Vec::with_capacity(methods.len());
     let mut at = 4;

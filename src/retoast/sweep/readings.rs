@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::retoast::preflight::ready::PreparedTable;
-use crate::server::{Client, LiveError, Server, toasters};
+use crate::server::{Client, LiveResult, Server, toasters};
 use crate::value::reading::ComparedType;
 use toast_format::disk::ItemPointer;
 use toast_format::model::Toasters;
@@ -86,7 +86,7 @@ impl ReassembledValues {
         client: &Client,
         server: &Server,
         ready: &PreparedTable,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         if self.comparison.get().is_some() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::retoast::compact::CompactRequest;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::forecast::{
     BatchSizes, ForecastBasis, Gin, IndexFacts, Method, RowChange, SampledKeys, SampledPage, Tuple,
 };
@@ -23,7 +23,7 @@ use crate::retoast::task::guard::{Guard, Reads};
 use crate::retoast::task::session::{Session, Tuning};
 use crate::server::chunks::address;
 use crate::server::indexes::Index;
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, LiveResult, snapshot};
 use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::heap::sample::Sample as BlockSample;
 use toast_format::judge::stock::{CompressedSize, stored_anew};
@@ -81,7 +81,7 @@ impl Conversion<'_> {
         sizes: Sizes,
         runs: &[u32],
         rows: Option<u64>,
-    ) -> Result<Option<RunForecast>, RetoastError> {
+    ) -> Result<Option<RunForecast>> {
         let error = match self.foretell(scanner, sizes, runs, rows).await {
             Ok(found) => return Ok(Some(found)),
             Err(error) => error,
@@ -110,7 +110,7 @@ impl Conversion<'_> {
         sizes: Sizes,
         runs: &[u32],
         rows: Option<u64>,
-    ) -> Result<RunForecast, RetoastError> {
+    ) -> Result<RunForecast> {
         let Guard { session, ready, .. } = self.guard;
         let facts = match self.guard.ahead {
             Some(known) => known.forecast.clone(),
@@ -190,7 +190,7 @@ impl Conversion<'_> {
         &self,
         scanner: &mut Scanner<'_>,
         sizes: Sizes,
-    ) -> Result<Option<Predicted>, RetoastError> {
+    ) -> Result<Option<Predicted>> {
         let session = self.guard.session;
         let drawn = runs_of(sizes.heap_pages(session.server.page_size));
         let is_all = drawn.is_all();
@@ -211,10 +211,7 @@ impl Conversion<'_> {
 
     /// Fails if there is too little space for this growth and this WAL, or for what is usual if they are not known,
     /// unless nothing is changed.
-    pub(super) async fn check_space(
-        &self,
-        expected: Option<RunForecast>,
-    ) -> Result<(), RetoastError> {
+    pub(super) async fn check_space(&self, expected: Option<RunForecast>) -> Result<()> {
         let Guard { session, ready, .. } = self.guard;
         if let Some(note) = session.throttle.check_space(ready, expected).await? {
             self.guard.note(&note);
@@ -242,7 +239,7 @@ impl Conversion<'_> {
         runs: &[u32],
         pages: u32,
         redo: u64,
-    ) -> Result<Sample, RetoastError> {
+    ) -> Result<Sample> {
         let mut sampled = match scanner.sampled.take() {
             Some(read) => read.within(runs),
             None => self.read(scanner, runs, pages).await?,
@@ -280,12 +277,7 @@ impl Conversion<'_> {
     }
 
     /// Reads these runs of pages for a sample.
-    async fn read(
-        &self,
-        scanner: &mut Scanner<'_>,
-        runs: &[u32],
-        pages: u32,
-    ) -> Result<Sampled, RetoastError> {
+    async fn read(&self, scanner: &mut Scanner<'_>, runs: &[u32], pages: u32) -> Result<Sampled> {
         let seen = scanner.seen.clone();
         scanner.sampled = Some(Sampled::default());
         let mut rows = Vec::new();
@@ -343,7 +335,7 @@ impl Conversion<'_> {
         rows: &[Row],
         sampled: &Sampled,
         known: CopySizes,
-    ) -> Result<CopySizes, RetoastError> {
+    ) -> Result<CopySizes> {
         let Judge::Forms(judge @ FormJudge::Stock(toaster)) = &self.choice.judge else {
             return Ok(HashMap::new());
         };
@@ -394,7 +386,7 @@ impl Conversion<'_> {
         &self,
         scanner: &Scanner<'_>,
         rows: &[Row],
-    ) -> Result<Option<UncompressedSizes>, RetoastError> {
+    ) -> Result<Option<UncompressedSizes>> {
         let Judge::Forms(FormJudge::Stock(toaster)) = &self.choice.judge else { return Ok(None) };
         if self.guard.session.pages.is_some() || toaster.compresses() {
             return Ok(None);
@@ -485,7 +477,7 @@ impl Conversion<'_> {
         all: &[Index],
         sample: &Sample,
         rows: f64,
-    ) -> Result<(Vec<IndexFacts>, u64), RetoastError> {
+    ) -> Result<(Vec<IndexFacts>, u64)> {
         let of_toast = all.iter().filter(|index| index.of_toast).map(|index| index.bytes).sum();
         let gins = self.gins(sample, all, rows).await?;
         let facts = all.iter().filter(|index| !index.of_toast).map(|index| IndexFacts {
@@ -500,12 +492,7 @@ impl Conversion<'_> {
     }
 
     /// The GIN indexes, by OID.
-    async fn gins(
-        &self,
-        sample: &Sample,
-        all: &[Index],
-        rows: f64,
-    ) -> Result<HashMap<u32, Gin>, RetoastError> {
+    async fn gins(&self, sample: &Sample, all: &[Index], rows: f64) -> Result<HashMap<u32, Gin>> {
         let Guard { session, ready, .. } = self.guard;
         let client = session.reader().client();
         let mut gins = HashMap::new();
@@ -563,11 +550,7 @@ impl Conversion<'_> {
     }
 
     /// The keys of these rows; `None` if counting them takes too long, or the server has another error.
-    async fn keys(
-        &self,
-        sql: &str,
-        rows: &Vec<String>,
-    ) -> Result<Option<Vec<SampledKeys>>, LiveError> {
+    async fn keys(&self, sql: &str, rows: &Vec<String>) -> LiveResult<Option<Vec<SampledKeys>>> {
         let client = self.guard.session.reader().client();
         let asked = self
             .guard

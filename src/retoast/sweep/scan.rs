@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{Result, refused};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
 use crate::retoast::sweep::machine::{CHUNK, Row};
@@ -14,7 +14,7 @@ use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::pages::Pages;
 use crate::server::probe::Probe;
 use crate::server::sqlstate::is_damage;
-use crate::server::{LiveError, Moment, functions, snapshot};
+use crate::server::{LiveError, LiveResult, Moment, functions, snapshot};
 use toast_format::disk::layout::TUPLE_HEADER_SIZE;
 use toast_format::disk::{BlockNumber, HeapTuple, ItemPointer, Page, PageState, Storage, Walk};
 use toast_format::heap::scan::{self, Item};
@@ -25,11 +25,7 @@ use toast_format::model::{Form, StoredValue, Visibility};
 
 impl Scanner<'_> {
     /// Returns the rows of these blocks that do not comply. Tries again if other sessions have the table locked.
-    pub(super) async fn read(
-        &mut self,
-        guard: &Guard<'_>,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, RetoastError> {
+    pub(super) async fn read(&mut self, guard: &Guard<'_>, blocks: Range<u32>) -> Result<Vec<Row>> {
         let before = self.seen.clone();
         let mut read_chunk = async || {
             self.seen.clone_from(&before);
@@ -41,7 +37,7 @@ impl Scanner<'_> {
     }
 
     /// Like [`Scanner::chunk_at_once`], but reports damage as a problem, and leaves out only what is damaged.
-    pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+    pub async fn chunk(&mut self, blocks: Range<u32>) -> LiveResult<Vec<Row>> {
         for (block, message) in self.damage.blocks.range(blocks.clone()) {
             self.seen.problems.push(format!("block {block}: {message}"));
         }
@@ -64,7 +60,7 @@ impl Scanner<'_> {
     }
 
     /// Reads these blocks; after an error, nothing of them remains counted.
-    async fn counted(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+    async fn counted(&mut self, blocks: Range<u32>) -> LiveResult<Vec<Row>> {
         let before = self.seen.clone();
         let read = self.chunk_at_once(blocks).await;
         if read.is_err() {
@@ -75,7 +71,7 @@ impl Scanner<'_> {
 
     /// Reads a block that is damaged or has a row with a damaged value: first without values, then the values row by
     /// row.
-    async fn by_rows(&mut self, block: Range<u32>) -> Result<Vec<Row>, LiveError> {
+    async fn by_rows(&mut self, block: Range<u32>) -> LiveResult<Vec<Row>> {
         let read = self.asking(Asks::Nothing, block.clone()).await;
         let mut rows = match read {
             Err(LiveError::Server(error)) if is_damage(&error) => {
@@ -103,7 +99,7 @@ impl Scanner<'_> {
         Ok(rows)
     }
 
-    async fn asking(&mut self, asks: Asks, block: Range<u32>) -> Result<Vec<Row>, LiveError> {
+    async fn asking(&mut self, asks: Asks, block: Range<u32>) -> LiveResult<Vec<Row>> {
         self.damage.asks = asks;
         self.damage.spared.clear();
         let read = self.counted(block).await;
@@ -130,10 +126,7 @@ impl Scanner<'_> {
     }
 
     /// The rows of these blocks that do not comply, all in one snapshot. After an error, no snapshot is kept.
-    pub(super) async fn chunk_at_once(
-        &mut self,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, LiveError> {
+    pub(super) async fn chunk_at_once(&mut self, blocks: Range<u32>) -> LiveResult<Vec<Row>> {
         let (held, keep) = match self.held.take() {
             Some(held) => (held, true),
             None => (self.begin(Reads::WithTemporary).await?, false),
@@ -155,11 +148,7 @@ impl Scanner<'_> {
         }
     }
 
-    async fn read_in(
-        &mut self,
-        moment: &Moment,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, LiveError> {
+    async fn read_in(&mut self, moment: &Moment, blocks: Range<u32>) -> LiveResult<Vec<Row>> {
         self.customs.clear();
         self.found.clear();
         self.open.clear();
@@ -169,7 +158,7 @@ impl Scanner<'_> {
     }
 
     /// Finds the rows that do not comply.
-    async fn find(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<(), LiveError> {
+    async fn find(&mut self, moment: &Moment, blocks: Range<u32>) -> LiveResult<()> {
         if self.seen.long_rows.is_some() && self.pages.is_some() {
             return self.read_pages(moment, blocks).await;
         }
@@ -200,7 +189,7 @@ impl Scanner<'_> {
         &mut self,
         moment: &Moment,
         blocks: Range<u32>,
-    ) -> Result<(), LiveError> {
+    ) -> LiveResult<()> {
         let quoted = self.ready.relation.quoted();
         let mut reader =
             self.server.page_reader(&self.connection, quoted, &moment.snapshot).await?;
@@ -343,7 +332,7 @@ impl Scanner<'_> {
         Some((values, clears))
     }
 
-    async fn functions(&mut self, blocks: Range<u32>) -> Result<(), LiveError> {
+    async fn functions(&mut self, blocks: Range<u32>) -> LiveResult<()> {
         let targets = &self.ready.targets;
         let threshold = self.server.page_size.toast_tuple_threshold() as u64;
         let limit = self.choice.model.target.bytes() as u64;
@@ -384,7 +373,7 @@ impl Scanner<'_> {
     }
 
     /// Scans the whole table for rows that cannot be stored as requested, before anything is changed.
-    pub(crate) async fn refuse_unfit(&mut self, guard: &Guard<'_>) -> Result<(), RetoastError> {
+    pub(crate) async fn refuse_unfit(&mut self, guard: &Guard<'_>) -> Result<()> {
         if self.choice.toaster.storage() != Storage::Plain {
             return Ok(());
         }
@@ -403,7 +392,7 @@ impl Scanner<'_> {
         }
     }
 
-    async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit, RetoastError> {
+    async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit> {
         self.seen.unfit = Some(Unfit::default());
         let sizes = guard.sizes_now().await?.unwrap_or_default();
         let blocks = sizes.heap_pages(self.server.page_size);
@@ -418,7 +407,7 @@ impl Scanner<'_> {
     }
 
     /// Counts rows whose chosen values alone are too long.
-    async fn unfit_by_functions(&self, guard: &Guard<'_>) -> Result<Unfit, RetoastError> {
+    async fn unfit_by_functions(&self, guard: &Guard<'_>) -> Result<Unfit> {
         let limit = self.server.page_size.toast_tuple_target_main() - TUPLE_HEADER_SIZE;
         let sql = sql::unfit(&self.ready.relation.quoted(), &self.ready.targets, limit);
         let client = &self.connection;

@@ -13,7 +13,7 @@ use crate::retoast::sql::Target;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::readings::ReassembledValues;
 use crate::retoast::task::guard::{Reading, Reads};
-use crate::server::{Connection, LiveError, Moment, Pageinspect, Server, snapshot};
+use crate::server::{Connection, LiveResult, Moment, Pageinspect, Server, snapshot};
 use crate::value::reading::CustomDatum;
 use toast_format::codec::Method;
 use toast_format::disk::ItemPointer;
@@ -157,21 +157,21 @@ impl Scanner<'_> {
     /// EXCLUSIVE`, such as all rewrites and most changes of settings, wait until the end. Like every snapshot, it
     /// keeps dead rows from being removed; end it with [`Scanner::release`] before rows are re-toasted, and before
     /// long waits.
-    pub async fn hold(&mut self) -> Result<(), LiveError> {
+    pub async fn hold(&mut self) -> LiveResult<()> {
         self.release().await?;
         self.held = Some(self.begin(Reads::WholeScan).await?);
         Ok(())
     }
 
     /// Releases the snapshot, if there is one.
-    pub async fn release(&mut self) -> Result<(), LiveError> {
+    pub async fn release(&mut self) -> LiveResult<()> {
         match self.held.take() {
             Some(_) => snapshot::end(self.connection.client()).await,
             None => Ok(()),
         }
     }
 
-    pub(super) async fn begin(&self, reads: Reads) -> Result<Held, LiveError> {
+    pub(super) async fn begin(&self, reads: Reads) -> LiveResult<Held> {
         let moment = self.reading.begin(&self.connection, reads).await?;
         Ok(Held { moment, trials: self.trials.clone() })
     }

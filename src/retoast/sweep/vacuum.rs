@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::sql;
@@ -34,7 +34,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64), RetoastError> {
+    ) -> Result<(Option<(Extent, Duration)>, u64)> {
         if self.unvacuumed.parts().is_whole() {
             match self.vacuum_whole(job, extent, part).await {
                 Err(RetoastError::Live(LiveError::Server(error))) if is_damage(&error) => {}
@@ -50,7 +50,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64), RetoastError> {
+    ) -> Result<(Option<(Extent, Duration)>, u64)> {
         let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
             return Ok((None, 0));
         };
@@ -88,7 +88,7 @@ impl Conversion<'_> {
     /// Counts the old row versions that the table has before the run and that somebody keeps from being removed, as if the
     /// run had left them: max-bloat limits what the files hold, also after several starts. A vacuum shows how many they
     /// are. Waits if they are too many.
-    pub(super) async fn count_held(&self) -> Result<(), RetoastError> {
+    pub(super) async fn count_held(&self) -> Result<()> {
         let session = self.guard.session;
         let Some(holder) = session.throttle.horizon().await else { return Ok(()) };
         let known = self.guard.left_dead(0, "-infinity").await?;
@@ -114,7 +114,7 @@ impl Conversion<'_> {
 
     /// Whether a vacuum would remove enough dead rows, possibly after short queries that still see them have ended.
     /// Does not wait for these if that did not help the last time.
-    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, RetoastError> {
+    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool> {
         for _ in 0..SHORT_QUERIES {
             if self.guard.session.throttle.vacuum_pays() {
                 return Ok(true);
@@ -134,7 +134,7 @@ impl Conversion<'_> {
 
     /// Whether a vacuum that began at this time has left more dead bytes than this, if the statistics are up to date
     /// at once.
-    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, RetoastError> {
+    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool> {
         if self.guard.session.server.version_num < STATISTICS_AT_ONCE {
             return Ok(false);
         }
@@ -148,7 +148,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, Duration)>, RetoastError> {
+    ) -> Result<Option<(Extent, Duration)>> {
         let mut done = None;
         let began = Instant::now();
         if self.unvacuumed.parts().toast.is_none()
@@ -173,11 +173,7 @@ impl Conversion<'_> {
 
     /// Like [`Guard::vacuum_by`](crate::retoast::task::guard::Guard::vacuum_by), but returns the server's message if
     /// the vacuum has run into damage.
-    async fn unless_damaged(
-        &self,
-        job: usize,
-        sql: &str,
-    ) -> Result<Result<bool, String>, RetoastError> {
+    async fn unless_damaged(&self, job: usize, sql: &str) -> Result<Result<bool, String>> {
         match self.guard.vacuum_by(job, sql).await {
             Err(RetoastError::Live(LiveError::Server(error))) if is_damage(&error) => {
                 let why = Reason::from(&error).text;
@@ -195,7 +191,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, String)>, RetoastError> {
+    ) -> Result<Option<(Extent, String)>> {
         let table = self.guard.ready.relation.quoted();
         let whole = (Extent::Table, sql::vacuum::table(&table, part));
         if extent == Extent::Table {
@@ -213,7 +209,7 @@ impl Conversion<'_> {
     }
 
     /// The names of the table's TOAST relations, if it has any, and whether this user may name them in a command.
-    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RetoastError> {
+    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool)> {
         if let Some(known) = self.guard.ahead {
             return Ok(known.toast.clone());
         }

@@ -11,7 +11,7 @@ use futures_util::future::join;
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::{RetoastError, refused, refused_table};
+use crate::retoast::error::{Result, RetoastError, refused, refused_table};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::ahead::PlanFacts;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
@@ -28,7 +28,8 @@ use crate::retoast::task::session::{Session, millis};
 use crate::server::connect::Statement;
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{
-    Client, Connection, LiveError, Moment, Pageinspect, Server, holders, owner_facts, snapshot,
+    Client, Connection, LiveError, LiveResult, Moment, Pageinspect, Server, holders, owner_facts,
+    snapshot,
 };
 use toast_format::disk::Oid;
 
@@ -123,8 +124,8 @@ impl Reading<'_> {
     pub(crate) async fn run<T>(
         &self,
         connection: &Connection,
-        work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
-    ) -> Result<T, LiveError> {
+        work: impl AsyncFnOnce(Moment) -> LiveResult<T>,
+    ) -> LiveResult<T> {
         let moment = self.begin(connection, Reads::Only).await?;
         snapshot::ended(connection.client(), work(moment)).await
     }
@@ -134,11 +135,7 @@ impl Reading<'_> {
     /// # Errors
     /// [`LiveError::Changed`] if the definition is not the approved one and reading could run code with privileges that
     /// the owner does not have.
-    pub(crate) async fn begin(
-        &self,
-        connection: &Connection,
-        reads: Reads,
-    ) -> Result<Moment, LiveError> {
+    pub(crate) async fn begin(&self, connection: &Connection, reads: Reads) -> LiveResult<Moment> {
         let client = connection.client();
         let begun = match (self.ready.code.blocks_create_statistics(), reads) {
             (true, _) => self.begin_approved(client).await,
@@ -157,7 +154,7 @@ impl Reading<'_> {
         begun
     }
 
-    async fn begin_approved(&self, client: &Client) -> Result<Moment, LiveError> {
+    async fn begin_approved(&self, client: &Client) -> LiveResult<Moment> {
         let PreparedTable { relation, code, .. } = self.ready;
         // A session that waits for this lock longer than `deadlock_timeout` cancels an autovacuum.
         let lock = sql::lock(&relation.quoted(), true);
@@ -213,7 +210,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Begins the transaction, takes the table's lock, and fails if the table's definition has been updated.
-    pub(crate) async fn send(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn send(&self) -> Result<()> {
         self.is_open.set(true);
         let locked = async {
             let began = Instant::now();
@@ -318,7 +315,7 @@ impl<'a> Guard<'a> {
 
     /// How a writing transaction begins. Triggers are disabled only if the table has any, because the setting makes the
     /// server discard the plans of prepared statements.
-    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, RetoastError> {
+    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>> {
         let (sql, check) = {
             let known = self.known.lock();
             let now = known.now.as_ref();
@@ -340,8 +337,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn batch(
         &self,
         job: usize,
-        attempt: impl AsyncFn(&Opening<'a>) -> Result<BatchEnd, RetoastError>,
-    ) -> Result<BatchEnd, RetoastError> {
+        attempt: impl AsyncFn(&Opening<'a>) -> Result<BatchEnd>,
+    ) -> Result<BatchEnd> {
         let is_open = Cell::new(true);
         let tried = self
             .unless_changed(job, async || {
@@ -379,8 +376,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn in_opening<T>(
         &self,
         job: usize,
-        work: impl AsyncFnOnce(&'a Client) -> Result<T, RetoastError>,
-    ) -> Result<T, RetoastError> {
+        work: impl AsyncFnOnce(&'a Client) -> Result<T>,
+    ) -> Result<T> {
         let opening = self.opening(job).await?;
         let done = async {
             opening.send().await?;
@@ -401,7 +398,7 @@ impl<'a> Guard<'a> {
         job: usize,
         sql: &str,
         types: &[Type],
-    ) -> Result<Statement, RetoastError> {
+    ) -> Result<Statement> {
         let connection = self.session.connection(job);
         if !connection.knows(sql) {
             self.in_opening(job, async |_| Ok(connection.prepared(sql, types).await?)).await?;
@@ -414,8 +411,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn unless_changed<T>(
         &self,
         job: usize,
-        mut attempt: impl AsyncFnMut() -> Result<T, RetoastError>,
-    ) -> Result<T, RetoastError> {
+        mut attempt: impl AsyncFnMut() -> Result<T>,
+    ) -> Result<T> {
         for _ in 1..MOST_WRITTEN {
             let tried = attempt().await;
             if !matches!(tried, Err(RetoastError::Changing)) {
@@ -433,10 +430,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Reads the definition, and approves, in the same snapshot, the code that an UPDATE would run.
-    pub(super) async fn definition_by(
-        &self,
-        client: &Client,
-    ) -> Result<Option<Definition>, RetoastError> {
+    pub(super) async fn definition_by(&self, client: &Client) -> Result<Option<Definition>> {
         client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let ready = self.ready;
         let read = async {
@@ -457,7 +451,7 @@ impl<'a> Guard<'a> {
             }
             Ok(found)
         };
-        let read: Result<Option<Definition>, RetoastError> = read.await;
+        let read: Result<Option<Definition>> = read.await;
         client.batch_execute("ROLLBACK").await?;
         read
     }
@@ -467,17 +461,13 @@ impl<'a> Guard<'a> {
     pub(crate) async fn tried<T>(
         &self,
         what: &'static str,
-        attempt: impl AsyncFnMut() -> Result<T, LiveError>,
-    ) -> Result<Option<T>, RetoastError> {
+        attempt: impl AsyncFnMut() -> LiveResult<T>,
+    ) -> Result<Option<T>> {
         let tried = self.session.tries(&self.name(), self.oid()).tried(what, attempt).await?;
         self.unless_locked(what, tried).await
     }
 
-    async fn unless_locked<T>(
-        &self,
-        what: &'static str,
-        tried: Tried<T>,
-    ) -> Result<Option<T>, RetoastError> {
+    async fn unless_locked<T>(&self, what: &'static str, tried: Tried<T>) -> Result<Option<T>> {
         match tried {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
@@ -496,7 +486,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Alters the table. Returns false if a stop was requested before it was done.
-    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RetoastError> {
+    pub(crate) async fn alter(&self, alter: &str) -> Result<bool> {
         let name = self.name();
         let tries = self.session.tries(&name, self.oid());
         let (tried, wait) = tries.alter(self.session.writer(), alter).await?;
@@ -510,10 +500,7 @@ impl<'a> Guard<'a> {
 
     /// Runs one statement on the reading connection in a transaction of its own, once the throttle allows it. Returns
     /// `None` once a stop is requested.
-    pub(crate) async fn read(
-        &self,
-        sql: &str,
-    ) -> Result<Option<Vec<tokio_postgres::Row>>, RetoastError> {
+    pub(crate) async fn read(&self, sql: &str) -> Result<Option<Vec<tokio_postgres::Row>>> {
         let client = self.session.reader().client();
         self.read_by(async |_| Ok(client.query_typed(sql, &[]).await?)).await
     }
@@ -521,8 +508,8 @@ impl<'a> Guard<'a> {
     /// Like [`Guard::read`], but runs `work` in the snapshot of the transaction.
     pub(crate) async fn read_by<T>(
         &self,
-        work: impl AsyncFn(Moment) -> Result<T, LiveError>,
-    ) -> Result<Option<T>, RetoastError> {
+        work: impl AsyncFn(Moment) -> LiveResult<T>,
+    ) -> Result<Option<T>> {
         self.session.pass(WorkKind::Scan, 0).await?;
         if self.session.stopped() {
             return Ok(None);
@@ -536,13 +523,13 @@ impl<'a> Guard<'a> {
     /// Runs `work` in a transaction on the reading connection.
     pub(crate) async fn in_reading<T>(
         &self,
-        work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
-    ) -> Result<T, LiveError> {
+        work: impl AsyncFnOnce(Moment) -> LiveResult<T>,
+    ) -> LiveResult<T> {
         self.reading().run(self.session.reader(), work).await
     }
 
     /// The table's current files.
-    pub(crate) async fn files(&self) -> Result<Files, RetoastError> {
+    pub(crate) async fn files(&self) -> Result<Files> {
         let writer = &self.session.connections.writer;
         match Files::read(writer, self.ready.relation.oid).await? {
             Some(files) => Ok(files),
@@ -551,7 +538,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Returns an error if the table has different files now.
-    pub(crate) async fn still_has(&self, files: &Files) -> Result<(), RetoastError> {
+    pub(crate) async fn still_has(&self, files: &Files) -> Result<()> {
         let writer = &self.session.connections.writer;
         if Files::read(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
             Ok(())
@@ -560,13 +547,13 @@ impl<'a> Guard<'a> {
         }
     }
 
-    pub(crate) async fn sizes(&self) -> Result<Sizes, LiveError> {
+    pub(crate) async fn sizes(&self) -> LiveResult<Sizes> {
         metrics::sizes(&self.session.connections.writer, self.ready.relation.oid).await
     }
 
     /// The sizes before anything is done, waiting for other sessions that have locked the table. Returns `None` once a
     /// stop is requested.
-    pub(crate) async fn sizes_before(&self) -> Result<Option<Sizes>, RetoastError> {
+    pub(crate) async fn sizes_before(&self) -> Result<Option<Sizes>> {
         match self.ahead {
             Some(known) => Ok(Some(known.sizes)),
             None => self.tried("its size", async || self.sizes().await).await,
@@ -574,7 +561,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Returns `None` if the table is locked.
-    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, RetoastError> {
+    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>> {
         if let Some(known) = self.ahead {
             return Ok(Some(known.sizes));
         }
@@ -583,10 +570,10 @@ impl<'a> Guard<'a> {
     }
 
     /// The number of blocks in a relation's main fork. Returns `None` once a stop is requested.
-    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RetoastError> {
+    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>> {
         let page = self.session.server.page_size.bytes() as i64;
         let sql = "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)";
-        self.tried("its size", async || -> Result<u32, LiveError> {
+        self.tried("its size", async || -> LiveResult<u32> {
             let writer = self.session.writer();
             let bytes: Option<i64> = writer.value(sql, &[(&relation.0, Type::OID)]).await?;
             Ok(u32::try_from(bytes.unwrap_or(0) / page).unwrap_or(u32::MAX))
@@ -604,7 +591,7 @@ impl<'a> Guard<'a> {
 
     /// Takes the advisory lock that shows that this table is being retoasted, and limits how long the session waits for
     /// other locks. The session of a client that was killed may hold the advisory lock for another moment.
-    async fn lock(&self) -> Result<(), RetoastError> {
+    async fn lock(&self) -> Result<()> {
         let asked = Instant::now();
         let lock_timeout = millis(self.session.options.lock_timeout).to_string();
         let patience = self
@@ -650,7 +637,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Takes the advisory lock. Returns an empty report and the position in the WAL.
-    pub(crate) async fn begin(&self) -> Result<(Common, u64), RetoastError> {
+    pub(crate) async fn begin(&self) -> Result<(Common, u64)> {
         self.lock().await?;
         let begun = self.begin_locked().await;
         if begun.is_err() {
@@ -660,7 +647,7 @@ impl<'a> Guard<'a> {
         begun
     }
 
-    async fn begin_locked(&self) -> Result<(Common, u64), RetoastError> {
+    async fn begin_locked(&self) -> Result<(Common, u64)> {
         let Guard { session, ready, .. } = self;
         let set = format!("SET lock_timeout = {}", millis(session.options.lock_timeout));
         // that of the first job was set with the lock
@@ -680,7 +667,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Measures what was done, and releases the advisory lock.
-    pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
+    pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<()> {
         let throttle = self.session.throttle;
         let (course, pauses, wait) = throttle.end().await;
         report.effort.pauses = pauses;
@@ -694,7 +681,7 @@ impl<'a> Guard<'a> {
         measured.and(unlocked)
     }
 
-    async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
+    async fn measure(&self, report: &mut Common, wal: u64) -> Result<()> {
         let written = self.session.wal().await?.saturating_sub(wal);
         let written = written.saturating_sub(self.session.throttle.wal_of_others());
         report.effort.wal_bytes = Some(written);
@@ -711,7 +698,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Releases the advisory lock.
-    async fn unlock(&self) -> Result<(), RetoastError> {
+    async fn unlock(&self) -> Result<()> {
         let sql = "SELECT pg_catalog.pg_advisory_unlock($1, $2)";
         self.session
             .writer()
@@ -801,7 +788,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How a task ended; what was done before an error is reported too.
-pub(crate) type TaskEnd = (Option<TaskReport>, Result<(), RetoastError>);
+pub(crate) type TaskEnd = (Option<TaskReport>, Result<()>);
 
 /// The choice shown when values are left as stored.
 pub(crate) const AS_STORED: &str = "as stored";

@@ -5,9 +5,9 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::guard::Guard;
 use super::session::Verify;
-use crate::retoast::error::{RetoastError, refused};
+use crate::retoast::error::{Result, RetoastError, refused};
 use crate::retoast::sql::{self, Target};
-use crate::server::{Client, LiveError};
+use crate::server::{Client, LiveError, LiveResult};
 use toast_format::model::sql::quote_identifier;
 
 /// With `--verify sample`, one batch in this number is compared.
@@ -23,7 +23,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    pub(crate) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
+    pub(crate) fn read(rows: &[tokio_postgres::Row]) -> LiveResult<Stored> {
         let Some(row) = rows.first() else {
             return Err(LiveError::Unexpected("no row about the batch".to_owned()));
         };
@@ -68,7 +68,7 @@ impl Guard<'_> {
         &self,
         client: &Client,
         addresses: &Vec<String>,
-    ) -> Result<(Vec<String>, Vec<i64>), RetoastError> {
+    ) -> Result<(Vec<String>, Vec<i64>)> {
         let table = self.ready.relation.quoted();
         let sql = sql::lock_and_hash(&table, self.hashed_columns().as_deref());
         let locked = client.query_typed(&sql, &[(addresses, Type::TEXT_ARRAY)]).await?;
@@ -87,7 +87,7 @@ impl Guard<'_> {
         &self,
         client: &Client,
         addresses: &Vec<String>,
-    ) -> Result<Stored, RetoastError> {
+    ) -> Result<Stored> {
         let table = self.ready.relation.quoted();
         let [lock, update, hashes] =
             sql::verified(&table, &self.ready.targets, self.hashed_columns().as_deref());
@@ -119,7 +119,7 @@ impl Guard<'_> {
         locked: &[String],
         before: Vec<i64>,
         computed: &[String],
-    ) -> Result<(), RetoastError> {
+    ) -> Result<()> {
         let table = self.ready.relation.quoted();
         let sql = sql::hashes(&table, self.hashed_columns().as_deref());
         let mut after: Vec<i64> = Vec::with_capacity(stored.ctids.len());
@@ -137,7 +137,7 @@ fn same(
     mut before: Vec<i64>,
     mut after: Vec<i64>,
     computed: &[String],
-) -> Result<(), RetoastError> {
+) -> Result<()> {
     if updated != before.len() as u64 {
         return refused(format!(
             "{updated} of {} locked rows were updated: a trigger or rule holds rows back",

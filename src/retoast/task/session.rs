@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::Result;
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::lock_tries::LockTries;
 use crate::retoast::pace::metrics;
@@ -86,11 +86,11 @@ impl Session<'_> {
     }
 
     /// Returns once the throttle allows this work to begin, or a stop is requested.
-    pub(crate) async fn pass(&self, work: WorkKind, job: usize) -> Result<(), RetoastError> {
+    pub(crate) async fn pass(&self, work: WorkKind, job: usize) -> Result<()> {
         self.throttle.wait_until_allowed(work, self.connection(job)).await
     }
 
-    pub(crate) async fn rollback(&self, job: usize) -> Result<(), RetoastError> {
+    pub(crate) async fn rollback(&self, job: usize) -> Result<()> {
         Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
     }
 
@@ -108,7 +108,7 @@ impl Session<'_> {
     }
 
     /// Bytes of WAL written since the cluster was created.
-    pub(crate) async fn wal(&self) -> Result<u64, RetoastError> {
+    pub(crate) async fn wal(&self) -> Result<u64> {
         Ok(metrics::wal(&self.connections.writer).await?)
     }
 }

@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::guard::{DefinitionState, Guard, SentChange};
 use crate::command;
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
-use crate::server::LiveError;
+use crate::server::LiveResult;
 use toast_format::judge::toaster::Changes;
 use toast_format::model::sql::{quote_qualified, set_compression};
 
@@ -19,12 +19,12 @@ use toast_format::model::sql::{quote_qualified, set_compression};
 const MOST_SET_RIGHT: u32 = 5;
 
 impl Guard<'_> {
-    async fn definition(&self) -> Result<Option<Definition>, RetoastError> {
+    async fn definition(&self) -> Result<Option<Definition>> {
         self.definition_by(self.session.writer()).await
     }
 
     /// The current definition; the code that an UPDATE would run is not approved.
-    async fn definition_now(&self) -> Result<Option<Definition>, RetoastError> {
+    async fn definition_now(&self) -> Result<Option<Definition>> {
         let oid = self.ready.relation.oid;
         let pluggable = self.ready.pluggable;
         Ok(Definition::read(self.session.writer(), oid, pluggable).await?)
@@ -32,7 +32,7 @@ impl Guard<'_> {
 
     /// Reads the table's definition again: it may have changed since the run first read it, because other tables may
     /// have been swept in between.
-    pub(crate) async fn begin_watching(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn begin_watching(&self) -> Result<()> {
         let Some(found) = self.definition().await? else {
             return Err(RetoastError::dropped());
         };
@@ -118,7 +118,7 @@ impl Guard<'_> {
     }
 
     /// Changes the settings that must be changed before rows are re-toasted, and records the resulting definition.
-    pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<(), RetoastError> {
+    pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<()> {
         if !self.change(changes, false).await? {
             return Ok(());
         }
@@ -133,11 +133,7 @@ impl Guard<'_> {
     }
 
     /// Changes settings. Returns false if there is nothing to change, or a stop was requested before it was done.
-    pub(crate) async fn change(
-        &self,
-        changes: &Changes,
-        is_last: bool,
-    ) -> Result<bool, RetoastError> {
+    pub(crate) async fn change(&self, changes: &Changes, is_last: bool) -> Result<bool> {
         let table = self.ready.relation.quoted();
         let Some(alter) = changes.statement(&table) else { return Ok(false) };
         {
@@ -159,7 +155,7 @@ impl Guard<'_> {
     }
 
     /// Whether the table's definition is still what the sweep needs.
-    pub(crate) async fn is_unchanged(&self) -> Result<bool, RetoastError> {
+    pub(crate) async fn is_unchanged(&self) -> Result<bool> {
         let now = self.definition_now().await?;
         let known = self.known.lock();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
@@ -179,7 +175,7 @@ impl Guard<'_> {
 
     /// Restores the settings that another session has changed, if this was requested and is possible; otherwise returns
     /// an error that names them. If they were changed back, nothing is done. `times`: how often this was done before.
-    pub(crate) async fn set_right(&self, times: u32) -> Result<(), RetoastError> {
+    pub(crate) async fn set_right(&self, times: u32) -> Result<()> {
         // The transaction that found the change may still be open.
         let _ = self.session.rollback(0).await;
         let now = self.definition().await?;
@@ -296,7 +292,7 @@ impl Guard<'_> {
     }
 
     /// The chosen columns, with their settings before an earlier run that was killed.
-    async fn marked(&self) -> Result<Vec<settings::Column>, LiveError> {
+    async fn marked(&self) -> LiveResult<Vec<settings::Column>> {
         if let Some(known) = self.ahead {
             return Ok(known.columns.clone());
         }
@@ -305,7 +301,7 @@ impl Guard<'_> {
     }
 
     /// Reports the settings that a killed run has left.
-    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), RetoastError> {
+    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<()> {
         for column in self.marked().await? {
             let Some(before) = column.before else { continue };
             let text = format!(
@@ -321,7 +317,7 @@ impl Guard<'_> {
     }
 
     /// Records the columns' settings before they are changed.
-    pub(crate) async fn mark(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn mark(&self) -> Result<()> {
         let columns = self.marked().await?;
         match settings::mark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),
@@ -330,7 +326,7 @@ impl Guard<'_> {
     }
 
     /// Removes that record once the columns have the chosen settings.
-    pub(crate) async fn unmark(&self) -> Result<(), RetoastError> {
+    pub(crate) async fn unmark(&self) -> Result<()> {
         let columns = self.marked().await?;
         match settings::unmark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_postgres::types::Type;
 
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::result::Common;
@@ -94,7 +94,7 @@ impl Unvacuumed {
 
 impl Guard<'_> {
     /// Runs this VACUUM. It never waits long: what cannot be vacuumed now is vacuumed later.
-    pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, RetoastError> {
+    pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed> {
         let connection = self.session.connection(job);
         let patience = StatementKind::Vacuum;
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
@@ -118,16 +118,12 @@ impl Guard<'_> {
     }
 
     /// The server's time, as text.
-    pub(crate) async fn server_time(&self, job: usize) -> Result<String, RetoastError> {
+    pub(crate) async fn server_time(&self, job: usize) -> Result<String> {
         Ok(self.session.connection(job).client().value(NOW, &[]).await?.unwrap_or_default())
     }
 
     /// What a VACUUM that began at `began` has left, by the statistics.
-    pub(crate) async fn left_dead(
-        &self,
-        job: usize,
-        began: &str,
-    ) -> Result<Option<LeftDead>, RetoastError> {
+    pub(crate) async fn left_dead(&self, job: usize, began: &str) -> Result<Option<LeftDead>> {
         let parameters = [(&self.ready.relation.oid.0 as _, Type::OID), (&began as _, Type::TEXT)];
         let connection = self.session.connection(job);
         let rows = connection.query_again(&left_dead(), &parameters).await?;
@@ -139,11 +135,7 @@ impl Guard<'_> {
     }
 
     /// Runs VACUUM, unless the table is locked, and repeats it if most dead rows were left, as during a conversion.
-    pub(crate) async fn vacuum_now(
-        &self,
-        vacuum: Vacuum,
-        report: &mut Common,
-    ) -> Result<(), RetoastError> {
+    pub(crate) async fn vacuum_now(&self, vacuum: Vacuum, report: &mut Common) -> Result<()> {
         let sql = vacuum.statement(&self.ready.relation.quoted());
         let mut number = 0;
         loop {
@@ -172,7 +164,7 @@ impl Guard<'_> {
     }
 
     /// Whether a VACUUM is worthwhile now; `None` once a stop is requested.
-    async fn wait_for_snapshots(&self) -> Result<Option<bool>, RetoastError> {
+    async fn wait_for_snapshots(&self) -> Result<Option<bool>> {
         for number in 0..=SNAPSHOTS {
             self.session.pass(WorkKind::Vacuum, 0).await?;
             if self.session.stopped() {
@@ -191,7 +183,7 @@ impl Guard<'_> {
 
     /// Whether a VACUUM that began at `began` has left most of its dead rows, by the statistics; false if they are not
     /// available.
-    async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, RetoastError> {
+    async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool> {
         let of_toast = self.ready.relation.toast.is_some() && vacuum != Vacuum::Rows;
         let Some(left) = self.left_dead_soon(began, of_toast).await? else { return Ok(false) };
         let moved = self.session.throttle.still_dead() as f64;
@@ -204,7 +196,7 @@ impl Guard<'_> {
         &self,
         began: &str,
         of_toast: bool,
-    ) -> Result<Option<LeftDead>, RetoastError> {
+    ) -> Result<Option<LeftDead>> {
         for _ in 0..ASKED {
             let Some(left) = self.left_dead(0, began).await? else { break };
             if left.relations > i64::from(of_toast) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::guard::Guard;
 use super::session::{Session, millis};
-use crate::retoast::error::RetoastError;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::pace::metrics::ServerWait;
@@ -110,7 +110,7 @@ impl Guard<'_> {
         connection: &Connection,
         sql: &str,
         patience: StatementKind,
-    ) -> Result<Result<(), GaveUp>, RetoastError> {
+    ) -> Result<Result<(), GaveUp>> {
         let Some(time) = patience.lock_timeout() else {
             return self.run_and_watch(connection, sql, patience).await;
         };
@@ -125,7 +125,7 @@ impl Guard<'_> {
         connection: &Connection,
         sql: &str,
         patience: StatementKind,
-    ) -> Result<Result<(), GaveUp>, RetoastError> {
+    ) -> Result<Result<(), GaveUp>> {
         let session = self.session;
         let client = connection.client();
         let canceller = connection.canceller();
@@ -175,7 +175,7 @@ impl Guard<'_> {
         patience: StatementKind,
         now: Duration,
         seen: &mut SessionsSeen,
-    ) -> Result<Option<GaveUp>, RetoastError> {
+    ) -> Result<Option<GaveUp>> {
         let throttle = self.session.throttle;
         if patience.may_end()
             && let Some(why) = throttle.slots_against(&mut seen.slots).await?
@@ -221,8 +221,8 @@ pub(crate) fn is_of_statement(error: &tokio_postgres::Error) -> bool {
 pub(crate) async fn with_lock_timeout<T>(
     connection: &Connection,
     time: Duration,
-    work: impl AsyncFnOnce() -> Result<T, RetoastError>,
-) -> Result<T, RetoastError> {
+    work: impl AsyncFnOnce() -> Result<T>,
+) -> Result<T> {
     let client = connection.client();
     let ask = "SELECT pg_catalog.current_setting('lock_timeout')";
     let own: String = client.value(ask, &[]).await?.unwrap_or("0".to_owned());
