@@ -125,7 +125,7 @@ impl ConnectionArgs {
         session: &SessionOptions,
         warn: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Connection, ConnectError> {
-        let mut resolved = self.resolve(&ThisProcess::new())?;
+        let mut resolved = self.resolve(&ThisProcess::default())?;
         for warning in &resolved.warnings {
             warn(warning);
         }

@@ -622,7 +622,7 @@ impl<'a> Fleet<'a> {
         identity: Option<String>,
     ) -> Result<(String, FleetTarget), Failure> {
         let resolved =
-            connection.resolve(&ThisProcess::new()).map_err(|error| Failure::from(&error))?;
+            connection.resolve(&ThisProcess::default()).map_err(|error| Failure::from(&error))?;
         let options = resolved.options().into_iter();
         connection.of_fleet.place =
             options.flat_map(|(option, value)| [option.to_owned(), value]).collect();

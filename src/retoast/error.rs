@@ -37,6 +37,9 @@ pub enum RetoastError {
     /// A connection was lost and could not be replaced.
     #[error("{0}")]
     Lost(Message),
+    /// A stop was requested while files were compacted.
+    #[error("a stop was requested")]
+    StopRequested,
     /// The definition of the table was updated. The transaction that noticed this does not know what has changed.
     #[error("the table was changed by another session")]
     Changing,
@@ -80,6 +83,7 @@ impl RetoastError {
             | RetoastError::Usage(_)
             | RetoastError::Refused(_)
             | RetoastError::Unfit(_)
+            | RetoastError::StopRequested
             | RetoastError::Changing
             | RetoastError::Rewritten => false,
         }
@@ -95,6 +99,7 @@ impl RetoastError {
             RetoastError::Refused(message)
             | RetoastError::Unfit(message)
             | RetoastError::EndsRun(message) => (Kind::Incomplete, message),
+            RetoastError::StopRequested => return Failed::stopped(),
             RetoastError::Changing | RetoastError::Rewritten => {
                 return Failed::new(Kind::Incomplete, self.to_string());
             }

@@ -210,14 +210,7 @@ impl RowSums {
         let each = (found.rows.estimate / sampled as f64) as usize;
         let copies = each.min(MOST_PAGES / found.pages.len()).min(MOST_ROWS / sampled).max(1);
         let by = found.rows.estimate / (sampled * copies) as f64;
-        let mut heap = Heap::new(found.pages, copies, found.page, found.fillfactor);
-        heap.limit = found.tuning(0.0).table / by;
-        let pages = found.pages.iter().flat_map(|page| iter::repeat_n(page, copies));
-        for (at, page) in pages.enumerate() {
-            if !page.rows.is_empty() {
-                sums.add(at, page, &mut heap, found);
-            }
-        }
+        let heap = sums.sweep(found.pages, copies, by, found);
         (sums.added, sums.full) = (heap.added(), heap.full(sums.tuple_after / sums.rows));
         sums.emptied = match found.of_all {
             Some(pages) => found.emptied_of(pages),
@@ -242,6 +235,23 @@ impl RowSums {
             *sum *= by;
         }
         sums
+    }
+
+    /// Updates these pages, each of which stands for `copies` pages of the simulation, and `by` times as many of the table.
+    fn sweep(
+        &mut self,
+        pages: &[SampledPage],
+        copies: usize,
+        by: f64,
+        found: &ForecastBasis<'_>,
+    ) -> Heap {
+        let mut heap = Heap::new(pages, copies, found.page, found.fillfactor);
+        heap.limit = found.tuning(0.0).table / by;
+        let copied = pages.iter().flat_map(|page| iter::repeat_n(page, copies));
+        for (at, page) in copied.enumerate().filter(|(_, page)| !page.rows.is_empty()) {
+            self.add(at, page, &mut heap, found);
+        }
+        heap
     }
 
     /// Updates a page in passes. Before each pass the old versions of the one before are pruned.
@@ -539,16 +549,7 @@ impl ForecastBasis<'_> {
         let each = (all / pages.len().max(1) as f64) as usize;
         let copies = each.min(MOST_PAGES / pages.len().max(1)).min(MOST_ROWS / rows.max(1)).max(1);
         let by = all / (pages.len().max(1) * copies) as f64;
-        let mut heap = Heap::new(pages, copies, self.page, self.fillfactor);
-        heap.limit = self.tuning(0.0).table / by;
-        let mut sums = RowSums::default();
-        let pages = pages.iter().flat_map(|page| iter::repeat_n(page, copies));
-        for (at, page) in pages.enumerate() {
-            if !page.rows.is_empty() {
-                sums.add(at, page, &mut heap, self);
-            }
-        }
-        heap.compacted().scaled(by)
+        RowSums::default().sweep(pages, copies, by, self).compacted().scaled(by)
     }
 
     /// What compaction of the heap does, if it pays.

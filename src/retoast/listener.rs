@@ -1,6 +1,5 @@
 //! Receives the progress of a run, and passes requests to it: stop, pause, resume.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -71,12 +70,9 @@ pub trait Listener: Send + Sync {
     fn paused(&self, pause: Option<&Pause>);
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the work on a table waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// The lock for this was not obtained in a short attempt; who has one that is in the way, if that is known.
-    NoLock { what: String, holder: Option<String> },
-    /// This session has the advisory lock of the table.
-    AdvisoryLock(String),
     /// A batch had a lock timeout or a deadlock.
     LockTimeout,
     /// Other sessions have locked all rows left to re-toast.
@@ -87,55 +83,18 @@ pub enum Wait {
     Truncation,
     /// Snapshots of other sessions would make a VACUUM leave most dead rows.
     OldVersions,
-    /// A running VACUUM waits for this.
-    Vacuum(String),
-    /// Another running statement waits for this.
-    Statement(String),
-    /// A rebuild would wait for this.
-    BeforeRebuild(String),
-    /// Transactions whose tables are not visible yet: the first one, and the number of others.
-    OlderThanProof(String, usize),
-    /// The throttle delays work for this reason.
-    Throttle(String),
 }
 
 impl Wait {
-    /// The text for a listener.
-    pub fn note(&self) -> String {
-        format!("waiting: {self}")
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub fn text(self) -> &'static str {
         match self {
-            Wait::NoLock { what, holder: None } => write!(f, "no lock for {what}"),
-            Wait::NoLock { what, holder: Some(who) } => write!(f, "no lock for {what}: {who}"),
-            Wait::AdvisoryLock(who) => write!(f, "{who} holds the advisory lock of this table"),
-            Wait::LockTimeout => f.write_str("a lock was not granted in time"),
-            Wait::RowsLocked => f.write_str("the remaining rows are locked by other transactions"),
-            Wait::RowsToMoveLocked => {
-                f.write_str("the rows still to be moved are locked by other transactions")
+            Wait::LockTimeout => "a lock was not granted in time",
+            Wait::RowsLocked => "the remaining rows are locked by other transactions",
+            Wait::RowsToMoveLocked => "the rows still to be moved are locked by other transactions",
+            Wait::Truncation => {
+                "VACUUM could not truncate: other sessions use the table, or see old row versions at its end"
             }
-            Wait::Truncation => f.write_str(
-                "VACUUM could not truncate: other sessions use the table, or see old row versions at its end",
-            ),
-            Wait::OldVersions => f.write_str("other transactions still see old row versions"),
-            Wait::Vacuum(what) => write!(f, "vacuum: {what}"),
-            Wait::Statement(what) | Wait::Throttle(what) => f.write_str(what),
-            Wait::BeforeRebuild(who) => {
-                write!(f, "the rebuild cannot start before {who} has ended")
-            }
-            Wait::OlderThanProof(who, more) => {
-                write!(
-                    f,
-                    "older transactions must end first, because tables that they created are not visible yet: {who}"
-                )?;
-                match more {
-                    0 => Ok(()),
-                    more => write!(f, ", and {more} more"),
-                }
-            }
+            Wait::OldVersions => "other transactions still see old row versions",
         }
     }
 }

@@ -194,11 +194,6 @@ impl Pageinspect {
         if self.takes_bigint() { "int8" } else { "int4" }
     }
 
-    /// `page_header` with its schema.
-    pub fn page_header(&self) -> String {
-        self.function("page_header")
-    }
-
     /// Whether its functions take block numbers as bigint (since version 1.9) instead of integer.
     pub fn takes_bigint(&self) -> bool {
         let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -284,7 +279,9 @@ impl Server {
         let version: String = row.try_get(1)?;
         let version_num: i32 = row.try_get(0)?;
         if version_num < OLDEST {
-            return Err(LiveError::Version(version));
+            return Err(LiveError::Refused(format!(
+                "server version {version} is not supported: PostgreSQL 14 or later is needed"
+            )));
         }
         let block_size: i32 = row.try_get(2)?;
         let page_size = usize::try_from(block_size)

@@ -9,8 +9,8 @@ use super::catalog::Relation;
 use super::chunks::address;
 use super::connect::{Client, Connection};
 use super::owner_facts::begin_reading;
-use super::snapshot;
 use super::{LiveError, LiveResult};
+use super::{Parameter, snapshot};
 use toast_format::disk::ItemPointer;
 use toast_format::model::sql::quote_identifier;
 
@@ -111,11 +111,7 @@ pub(crate) async fn rows_by_key(
 ) -> Result<Vec<ItemPointer>, KeyError> {
     begin_reading(connection, relation, false).await?;
     let client = connection.client();
-    let found = find(client, relation, key).await;
-    let ended = snapshot::abandon(client).await;
-    let found = found?;
-    ended?;
-    Ok(found)
+    snapshot::abandoned(client, find(client, relation, key)).await
 }
 
 async fn find(
@@ -162,7 +158,7 @@ async fn find(
         conditions.join(" AND "),
         MOST_ROWS + 1
     );
-    let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+    let parameters: Vec<Parameter<'_>> =
         values.iter().map(|(value, of_type)| (value as _, of_type.clone())).collect();
     let rows = client.query_typed(&sql, &parameters).await.map_err(LiveError::from)?;
     let mut found = Vec::with_capacity(rows.len());

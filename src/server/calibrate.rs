@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::Client;
 use super::trial::{Copied, CopyTable, base_of, padding_text};
-use super::{LiveError, LiveResult, single_row};
+use super::{LiveError, LiveResult, Parameter, single_row};
 use toast_format::codec::Method;
 use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::model::sql::{fresh, fresh_array, quote_identifier};
@@ -215,7 +215,7 @@ impl Clock<'_> {
         if self.started.elapsed() + STATEMENT_LIMIT < self.limit {
             Ok(())
         } else {
-            Err(LiveError::NotTimed(too_long()))
+            Err(LiveError::Refused(too_long()))
         }
     }
 
@@ -289,7 +289,7 @@ async fn fill(
     let is_built_in: bool = of.try_get(2)?;
     let known = if is_built_in { reader(&category, &type_name) } else { None };
     let expression = known.ok_or_else(|| {
-        LiveError::NotTimed(format!(
+        LiveError::Refused(format!(
             "no function reads values of type {type_name} and does nothing else"
         ))
     })?;
@@ -298,8 +298,7 @@ async fn fill(
         clock.check()?;
         let items: Vec<String> = group.rows.iter().map(ToString::to_string).collect();
         let number = i32::try_from(number).unwrap_or(i32::MAX);
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&items, Type::TEXT_ARRAY), (&number, Type::INT4)];
+        let parameters: [Parameter<'_>; 2] = [(&items, Type::TEXT_ARRAY), (&number, Type::INT4)];
         client.execute_typed(&subject.fill_raw(), &parameters).await?;
     }
     clock.execute("SET LOCAL enable_seqscan = on").await?;

@@ -245,7 +245,7 @@ pub async fn changed_since(
          WHERE ({}({})).lsn > '{:X}/{:X}'::pg_catalog.pg_lsn",
         blocks.start,
         i64::from(blocks.end) - 1,
-        pageinspect.page_header(),
+        pageinspect.function("page_header"),
         pageinspect.raw_page(&quote_literal(relation), "main", "b"),
         lsn >> 32,
         lsn & 0xFFFF_FFFF,

@@ -13,7 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::about::Pageinspect;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
-use super::{LiveError, LiveResult, count_in, snapshot};
+use super::{LiveError, LiveResult, Parameter, count_in, snapshot};
 use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 use toast_format::disk::{
     BlockNumber, ItemPointer, Oid, PageSize, ToastPointer, ValueId, ValueIdType,
@@ -282,7 +282,7 @@ impl LiveChunks {
         &mut self,
         relation: Oid,
         condition: impl Fn(&str) -> String,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: &[Parameter<'_>],
     ) -> Result<Vec<Chunk>, StoreError> {
         let (name, id_type) = self.name(relation).await?;
         let sql = format!(

@@ -11,7 +11,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{CHANGES_SHARDS, Client, Connection, SessionOptions};
 use super::sink::{Failed, Kind};
-use super::{LiveResult, count_in, locks, numbers};
+use super::{LiveResult, Parameter, count_in, locks, numbers};
 use crate::command::{TableName, shell_quoted};
 use crate::message::{Message, listed};
 use toast_format::disk::Oid;
@@ -464,7 +464,7 @@ pub(super) async fn not_shown(client: &Client, tables: &[Oid]) -> LiveResult<Not
                    pg_catalog.count(*) FILTER (WHERE h.oid IS NULL) \
                FROM here AS h \
                WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = h.oid)";
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+    let parameters: [Parameter<'_>; 2] =
         [(&numbers(tables), Type::OID_ARRAY), (&locked, Type::OID_ARRAY)];
     let Some(row) = client.row(sql, &parameters).await? else { return Ok(NotShown::default()) };
     Ok(NotShown { hidden: count_in(&row, 0)?, size: row.try_get(1)?, missing: count_in(&row, 2)? })

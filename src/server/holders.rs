@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
-use super::LiveResult;
 use super::chunks::transaction;
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
+use super::{LiveResult, Parameter};
 use toast_format::disk::Oid;
 
 /// What prevents vacuum from removing old row versions.
@@ -105,7 +105,7 @@ pub(crate) async fn of_table(
            AND coalesce(l.pid <> ALL ($3), true) \
          ORDER BY pg_catalog.array_position($2, l.mode) DESC, l.granted DESC, l.pid LIMIT 1"
     );
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+    let parameters: [Parameter<'_>; 3] =
         [(&table.0, Type::OID), (&modes, Type::TEXT_ARRAY), (&ours, Type::INT4_ARRAY)];
     let Some(row) = client.row(&sql, &parameters).await? else { return Ok(None) };
     let mode: String = row.try_get(2)?;
@@ -154,7 +154,7 @@ pub(crate) async fn of_processes(client: &Client, pids: &[i32]) -> LiveResult<Ve
 pub(crate) async fn transactions(
     connection: &Connection,
     locks: &str,
-    parameters: &[(&(dyn ToSql + Sync), Type)],
+    parameters: &[Parameter<'_>],
 ) -> LiveResult<BTreeMap<String, String>> {
     let sql = format!(
         "SELECT l.virtualtransaction, {} FROM ({locks}) AS l (virtualtransaction, pid) {WITH_HOLDERS}",

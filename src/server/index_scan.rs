@@ -12,7 +12,6 @@ use tokio::sync::OnceCell;
 use super::about::Pageinspect;
 use super::connect::Connection;
 use super::indexes::{self, Index, LIMITS};
-use super::sqlstate::ErrorKind;
 use super::{LiveError, LiveResult};
 use toast_format::disk::{Oid, Page, PageSize, PageState, btree};
 use toast_format::model::btree::{Entries, build_wal, is_bloated, room};
@@ -71,9 +70,7 @@ pub(crate) async fn fresh(
         None => return by_count(page, index),
     };
     match looked {
-        Err(LiveError::Server(error)) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
-            Ok(Fresh::Locked)
-        }
+        Err(error) if error.is_busy() => Ok(Fresh::Locked),
         // It was dropped in the meantime, or reading it takes too long.
         Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
             not_known("it could not be read")

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
@@ -66,8 +65,7 @@ pub(crate) async fn list(connection: &Connection, oids: &[Oid]) -> LiveResult<Ve
             })
             .await
         {
-            Err(LiveError::Server(error))
-                if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
+            Err(error) if error.is_locked() => {}
             other => return other,
         }
     }

@@ -6,7 +6,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveResult, holders, numbers};
+use super::{LiveResult, Parameter, holders, numbers};
 use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
@@ -36,7 +36,7 @@ pub(crate) async fn blocked(client: &Client, oids: &[Oid]) -> LiveResult<HashSet
          WHERE c.oid = ANY ($1) AND (of.all && $2 OR EXISTS (\
            SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = ANY (of.all) AND i.indexrelid = ANY ($2)))"
     );
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+    let parameters: [Parameter<'_>; 2] =
         [(&numbers(oids), Type::OID_ARRAY), (&numbers(&locked), Type::OID_ARRAY)];
     let rows = client.query_typed(&sql, &parameters).await?;
     rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()

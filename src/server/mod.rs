@@ -77,12 +77,10 @@
 //! `model::cost` has the work of reads and updates and its prices; `advise::tally` adds up the work of a candidate,
 //! `advise::estimate` makes intervals of the sums, and `advise::recommend` chooses.
 
-use std::borrow::Cow;
-
 use connect::{StatementError, server_message};
 use tokio_postgres::Row;
 use tokio_postgres::error::{DbError, SqlState};
-use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
+use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::message::Message;
 use toast_format::disk::Oid;
@@ -120,7 +118,7 @@ pub mod trial;
 
 pub use about::{Pageinspect, Server};
 pub use catalog::Relation;
-pub use connect::{Client, Connection};
+pub use connect::{Client, Connection, Parameter};
 pub use snapshot::Moment;
 
 /// What reading from a server returns.
@@ -135,15 +133,12 @@ pub enum LiveError {
     /// A result with an unexpected shape.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
-    /// The answer of a user's query that should be true or false.
-    #[error("it returned \"{0}\" instead of true or false")]
-    NoTruth(String),
+    /// Why the server was not asked, or its answer cannot be used; a hint may follow on a separate line.
+    #[error("{0}")]
+    Refused(String),
     /// The connection ended while the server read a value that it may have crashed on.
     #[error("{0}")]
     Crashed(String),
-    /// Why values could not be timed.
-    #[error("{0}")]
-    NotTimed(String),
     /// A relation's definition is not the one that was read before.
     #[error("the relation was changed by another session")]
     Changed,
@@ -153,16 +148,9 @@ pub enum LiveError {
     /// The user may not read the relation; the server was not asked, because it would log that as an error.
     #[error("permission denied for {0}")]
     Denied(String),
-    /// The server is too old.
-    #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]
-    Version(String),
     /// No relation has this name, which is quoted; a hint may follow on a separate line.
-    #[error("relation {name} does not exist{hint}")]
-    NoSuchRelation {
-        name: String,
-        /// Empty, or a line with a hint.
-        hint: String,
-    },
+    #[error("relation {0} does not exist")]
+    NoSuchRelation(String),
     /// No relation matches a pattern, which is quoted; a hint may follow on a separate line.
     #[error("no table matches {0}")]
     NoMatch(String),
@@ -176,27 +164,9 @@ pub enum LiveError {
     },
     #[error("{0}")]
     Pattern(String),
-    /// A name qualified with another database.
-    #[error("{given}: cross-database references are not possible; connect to \"{other}\"")]
-    OtherDatabase {
-        /// The name as given.
-        given: String,
-        /// The database named.
-        other: String,
-    },
     /// None of the selected relations has rows on this server.
     #[error("no table remains: {0}")]
     AllElsewhere(String),
-    /// A relation without tuples of its own.
-    #[error("{name} is {kind}; {hint}")]
-    WrongKind {
-        /// The relation's name, quoted where necessary.
-        name: String,
-        /// The kind, such as `a view` or `an index`.
-        kind: &'static str,
-        /// What to do instead, or where the rows are; a hint may follow on a separate line.
-        hint: Cow<'static, str>,
-    },
 }
 
 impl LiveError {
@@ -256,7 +226,7 @@ pub(crate) fn numbers(oids: &[Oid]) -> Vec<PgOid> {
 pub(crate) async fn single_row(
     client: &Client,
     sql: &str,
-    parameters: &[(&(dyn ToSql + Sync), Type)],
+    parameters: &[Parameter<'_>],
 ) -> LiveResult<Row> {
     let row = client.row(sql, parameters).await?;
     row.ok_or_else(|| LiveError::Unexpected("no row".to_owned()))

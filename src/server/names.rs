@@ -4,7 +4,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::Connection;
 use super::select::{select, visible};
-use super::{LiveError, LiveResult, numbers};
+use super::{LiveError, LiveResult, Parameter, numbers};
 
 /// Tables whose names begin with `typed`, in the form that the command line accepts: quoted if SQL requires it, and
 /// with the schema if the table is not in the search path. As in psql, case is ignored, quotes may be missing, at most
@@ -29,7 +29,7 @@ pub(crate) async fn tables(connection: &Connection, typed: &str) -> LiveResult<V
          ORDER BY 1 LIMIT 1000",
         visible(connection.schemas())
     );
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+    let parameters: [Parameter<'_>; 3] =
         [(&plain, Type::TEXT), (&is_qualified, Type::BOOL), (&of_system, Type::BOOL)];
     let rows = connection
         .reading(async || {

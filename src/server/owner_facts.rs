@@ -10,8 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use super::catalog::Relation;
 use super::connect::{Client, Connection};
@@ -20,7 +19,7 @@ use super::owner_code::{
     Volatility,
 };
 use super::snapshot::{self, Moment};
-use super::{LiveError, LiveResult, numbers};
+use super::{LiveError, LiveResult, Parameter, numbers};
 use toast_format::disk::Oid;
 
 /// The lock of readers.
@@ -291,7 +290,7 @@ async fn objects(
     triggers: &[&str],
     coerced: &[i16],
 ) -> LiveResult<Vec<Object>> {
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+    let parameters: [Parameter<'_>; 3] =
         [(&table.0, Type::OID), (&triggers, Type::TEXT_ARRAY), (&coerced, Type::INT2_ARRAY)];
     let mut found = Vec::new();
     for row in client.query_typed(OBJECTS, &parameters).await? {
@@ -324,7 +323,7 @@ async fn add_functions(
     if functions.is_empty() && operators.is_empty() {
         return Ok(());
     }
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+    let parameters: [Parameter<'_>; 3] =
         [(&table.0, Type::OID), (&functions, Type::OID_ARRAY), (&operators, Type::OID_ARRAY)];
     for row in client.query_typed(FUNCTIONS, &parameters).await? {
         let operator: u32 = row.try_get(0)?;
@@ -480,8 +479,7 @@ pub(crate) async fn begin_reading(
         if !(lock.may_hold_off && lock.is_busy) {
             let begun = Box::pin(begin_checked(connection, relation, mode, &lock)).await;
             match begun {
-                Err(LiveError::Server(error))
-                    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
+                Err(error) if error.is_locked() => {}
                 begun => return begun,
             }
         }
@@ -702,11 +700,7 @@ impl LockConnection {
             self.release().await;
         }
         match held {
-            Err(LiveError::Server(error))
-                if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
-            {
-                Ok(None)
-            }
+            Err(error) if error.is_locked() => Ok(None),
             held => Ok(Some(held.is_ok())),
         }
     }

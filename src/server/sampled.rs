@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures_util::future;
 use tokio_postgres::types::Type;
 
-use super::LiveResult;
 use super::about::Server;
 use super::catalog::{self, Relation};
 use super::chunks::address;
@@ -16,6 +15,7 @@ use super::functions::{Answers, rows, size};
 use super::pages::{PageReader, ReadOrder};
 use super::probe::{Probe, RowQuestion};
 use super::scan::{BATCH, ScanError};
+use super::{LiveResult, Parameter};
 use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, TUPLE_HEADER_SIZE};
 use toast_format::disk::{BlockNumber, ItemPointer, PageSize, max_align};
 use toast_format::heap::scan::Scan;
@@ -75,8 +75,7 @@ impl<'a> RowReader<'a> {
         let most = (self.page.bytes() - PAGE_HEADER_SIZE)
             / (max_align(TUPLE_HEADER_SIZE) + LINE_POINTER_SIZE);
         let most = i32::try_from(most).unwrap_or(i32::MAX);
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&numbers, Type::INT8_ARRAY), (&most, Type::INT4)];
+        let parameters: [Parameter<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&most, Type::INT4)];
         let mut found: Vec<ItemPointer> = Vec::new();
         for row in self.client().query_typed(&self.probe.addresses(), &parameters).await? {
             found.push(address(row.try_get(0)?)?);

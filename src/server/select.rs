@@ -11,7 +11,7 @@ use super::connect::{Client, Connection};
 use super::pattern::{NamePattern, PatternPart};
 use super::similar::similar;
 use super::sink::{Failed, Kind, Sink};
-use super::{LiveError, LiveResult};
+use super::{LiveError, LiveResult, Parameter};
 use crate::command::{name_words, schema_words, shell_quoted, table_words};
 use crate::message::{Message, listed};
 use toast_format::disk::Oid;
@@ -434,9 +434,10 @@ async fn select_one(
                 "\nHINT:  If it is a shard of Citus, it is hidden from this session; {SHOWN_BY} shows shards."
             )
         } else {
-            tables(connection, given, all).await?
+            let meant = suggestion(connection, given, all).await?;
+            meant.as_deref().map_or_else(String::new, hint_line)
         };
-        Err(LiveError::NoSuchRelation { name: quoted(given), hint })
+        Err(LiveError::NoSuchRelation(quoted(given) + &hint))
     } else {
         let oids: Vec<Oid> = citus.tables.keys().copied().collect();
         let Unmatched { why, hint } = why_unmatched(connection, given, all).await?;
@@ -487,9 +488,11 @@ async fn matching(
     let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
     if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
         if let Some(hint) = column_of_table(connection, &pattern).await? {
-            return Err(LiveError::NoSuchRelation { name: quoted(given), hint });
+            return Err(LiveError::NoSuchRelation(quoted(given) + &hint));
         }
-        return Err(LiveError::OtherDatabase { given: given.to_owned(), other: other.to_owned() });
+        return Err(LiveError::Refused(format!(
+            "{given}: cross-database references are not possible; connect to \"{other}\""
+        )));
     }
     let literal = pattern.literal().is_some();
     let mut schemas = connection.schemas().to_vec();
@@ -509,7 +512,7 @@ async fn matching(
          WHERE {} AND {schemas} ORDER BY n.nspname, c.relname",
         condition.sql
     );
-    let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+    let parameters: Vec<Parameter<'_>> =
         condition.parameters.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
     let rows = connection.client().query_typed(&sql, &parameters).await?;
     let classes: LiveResult<Vec<Class>> = rows.iter().map(Class::read).collect();
@@ -541,7 +544,7 @@ async fn stored_elsewhere(client: &Client, why: Elsewhere, class: &Class) -> Liv
             (kind.text(), hint)
         }
     };
-    Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
+    Ok(LiveError::Refused(format!("\"{}\" is {kind}; {hint}", class.name)))
 }
 
 /// Where the rows of a foreign table are, and what to do.
@@ -569,7 +572,7 @@ async fn wrong_kind(client: &Client, class: &Class) -> LiveResult<LiveError> {
         "c" => ("a composite type", "name a table".to_owned()),
         _ => ("no table", "name a table, a materialized view or a TOAST relation".to_owned()),
     };
-    Ok(LiveError::WrongKind { name: format!("\"{}\"", class.name), kind, hint: hint.into() })
+    Ok(LiveError::Refused(format!("\"{}\" is {kind}; {hint}", class.name)))
 }
 
 /// The name in a row of schema and name, as it is typed in a shell.
@@ -636,14 +639,6 @@ const OTHER_TABLES: &str =
 
 /// A hint where there is none at all.
 const NO_TABLES: &str = "This database has no tables; -d names another one.";
-
-/// A hint, on a separate line, for a table that does not exist, with names as they can be typed in a shell; empty if there
-/// is no suggestion.
-/// `all`: the names of the command.
-async fn tables(connection: &Connection, wanted: &str, all: &[String]) -> LiveResult<String> {
-    let suggestion = suggestion(connection, wanted, all).await?;
-    Ok(suggestion.as_deref().map_or_else(String::new, hint_line))
-}
 
 /// A pattern that matches no table.
 struct Unmatched {
@@ -931,7 +926,7 @@ async fn column_of_table(
         visible(connection.schemas())
     );
     let schema = pattern.database.as_deref().unwrap_or_default();
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+    let parameters: [Parameter<'_>; 3] =
         [(&schema, Type::TEXT), (&table, Type::TEXT), (&column, Type::TEXT)];
     // NULL if there is no such table
     let is_column: Option<Option<bool>> = connection.client().value(&sql, &parameters).await?;

@@ -1,5 +1,7 @@
 //! The meaning of the server's errors, by SQLSTATE.
 
+use tokio_postgres::error::SqlState;
+
 use super::LiveError;
 
 /// What an error of the server means for the attempted work.
@@ -36,6 +38,18 @@ impl ErrorKind {
                 _ => ErrorKind::Fatal,
             },
         }
+    }
+}
+
+impl LiveError {
+    /// Whether a lock was not granted in time.
+    pub(crate) fn is_locked(&self) -> bool {
+        matches!(self, LiveError::Server(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
+
+    /// Whether it is [`ErrorKind::Busy`].
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, LiveError::Server(error) if ErrorKind::from_error(error) == ErrorKind::Busy)
     }
 }
 

@@ -1,13 +1,12 @@
 //! What is found in a table and its TOAST relation: how full blocks are, which values have chunks behind a block, and
 //! which rows these values belong to.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::retoast::compact::part::PiecesBehind;
 use crate::retoast::compact::rounds::Piece;
-use crate::retoast::error::Result;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::machine::CHUNK;
@@ -68,21 +67,21 @@ struct ExternalValue {
 pub(super) struct TableRows<'a>(pub(super) Guard<'a>);
 
 impl TableRows<'_> {
-    /// Enters the rows to which these values belong, by the last block of each; `None` if a stop is requested.
+    /// Enters the rows to which these values belong, by the last block of each.
     pub(super) async fn owners(
         &self,
         toast: Oid,
         behind: &HashMap<u32, u32>,
         found: &mut PiecesBehind,
-    ) -> Result<Option<()>> {
+    ) -> Result<()> {
         if behind.is_empty() {
-            return Ok(Some(()));
+            return Ok(());
         }
         let PreparedTable { relation, targets, .. } = self.0.ready;
-        let Some(blocks) = self.0.blocks(relation.oid).await? else { return Ok(None) };
+        let blocks = self.0.blocks(relation.oid).await?;
         for some in ranges(0..blocks, CHUNK) {
             if self.0.session.pages.is_some() {
-                let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
+                let pages = self.heap_pages(&some).await?;
                 each_row(&pages, |ctid, tuple, length| {
                     if tuple.infomask & infomask::HASEXTERNAL != 0 {
                         self.enter(ctid, length, &self.values_of(tuple, toast), behind, found);
@@ -90,14 +89,13 @@ impl TableRows<'_> {
                 });
             } else {
                 let sql = compact::owners(&relation.quoted(), targets, &some);
-                let Some(rows) = self.0.read(&sql).await? else { return Ok(None) };
-                for row in &rows {
-                    let (ctid, values) = self.values_by_functions(row)?;
+                for row in self.0.read(&sql).await? {
+                    let (ctid, values) = self.values_by_functions(&row)?;
                     self.enter(ctid, 0, &values, behind, found);
                 }
             }
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Enters a row with these external values.
@@ -141,9 +139,9 @@ impl TableRows<'_> {
         }
     }
 
-    /// How full the table is; `None` if a stop is requested.
-    pub(super) async fn room(&self) -> Result<Option<Room>> {
-        let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
+    /// How full the table is.
+    pub(super) async fn room(&self) -> Result<Room> {
+        let blocks = self.0.blocks(self.0.ready.relation.oid).await?;
         let page = self.0.session.server.page_size;
         let relation = &self.0.ready.relation;
         let fillfactor = u32::from(relation.fillfactor());
@@ -154,17 +152,14 @@ impl TableRows<'_> {
         for some in ranges(0..blocks, CHUNK) {
             match self.0.session.pages {
                 Some(_) => {
-                    let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
+                    let pages = self.heap_pages(&some).await?;
                     each_row(&pages, |ctid, tuple, length| {
                         let length = usize::from(length);
                         rows.add(ctid, taken(length), growth.taken(tuple, length));
                     });
                 }
                 None => {
-                    let Some(answers) = self.rows_by_functions(&some).await? else {
-                        return Ok(None);
-                    };
-                    for (ctid, length) in answers {
+                    for (ctid, length) in self.rows_by_functions(&some).await? {
                         let RowLength { least, least_moved, likely } = length;
                         rows.add(ctid, taken(likely), taken(likely));
                         at_least.add(ctid, taken(least), taken(least_moved));
@@ -177,10 +172,10 @@ impl TableRows<'_> {
         if !is_exact {
             room.or_at_least(at_least.room());
         }
-        Ok(Some(room))
+        Ok(room)
     }
 
-    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>> {
+    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Pages> {
         let Session { connections, server, .. } = self.0.session;
         self.0
             .read_by(async |moment| {
@@ -254,26 +249,22 @@ impl TableRows<'_> {
     async fn rows_by_functions(
         &self,
         blocks: &Range<u32>,
-    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>> {
+    ) -> Result<Vec<(ItemPointer, RowLength)>> {
         let relation = &self.0.ready.relation;
         let page = self.0.session.server.page_size;
         let has_chunks = match &relation.toast {
-            Some(toast) => match self.0.blocks(toast.oid).await? {
-                Some(blocks) => blocks > 0,
-                None => return Ok(None),
-            },
+            Some(toast) => self.0.blocks(toast.oid).await? > 0,
             None => false,
         };
         let probe = Probe::new(self.0.session.server, relation);
         let probe = if has_chunks { probe } else { probe.in_rows() };
         let asked = probe.columns();
-        let answers = self
+        let rows = self
             .0
             .read_by(async |_| {
                 functions::rows(self.0.session.reader().client(), &probe, &asked, blocks).await
             })
             .await?;
-        let Some(rows) = answers else { return Ok(None) };
         let limits = Limits {
             threshold: page.toast_tuple_threshold(),
             target: relation.tuple_target(page).unwrap_or(TupleTarget::default_for(page)).bytes(),
@@ -287,7 +278,7 @@ impl TableRows<'_> {
         });
         let mut lengths: Vec<(ItemPointer, RowLength)> = lengths.collect();
         lengths.sort_unstable_by_key(|(ctid, _)| (ctid.block.0, ctid.item));
-        Ok(Some(lengths))
+        Ok(lengths)
     }
 }
 
@@ -397,16 +388,15 @@ pub(super) fn unsigned(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// How full the TOAST relation is; `None` if a stop is requested.
-pub(super) async fn toast_room(guard: &Guard<'_>, toast: Oid, name: &str) -> Result<Option<Room>> {
-    let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
+/// How full the TOAST relation is.
+pub(super) async fn toast_room(guard: &Guard<'_>, toast: Oid, name: &str) -> Result<Room> {
+    let blocks = guard.blocks(toast).await?;
     let page = guard.session.server.page_size;
     let mut room = Room::new(page, blocks, 100);
     for some in ranges(0..blocks, SOME) {
         let sql = compact::chunks(name, &some);
-        let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
         let mut found: HashMap<u32, u32> = HashMap::new();
-        for row in &rows {
+        for row in guard.read(&sql).await? {
             let block: i64 = row.try_get(0)?;
             let size: i32 = row.try_get(1)?;
             let count: i64 = row.try_get(2)?;
@@ -422,10 +412,7 @@ pub(super) async fn toast_room(guard: &Guard<'_>, toast: Oid, name: &str) -> Res
     }
     let mut sizes = Vec::new();
     for some in around(&room.spread(SAMPLES), blocks) {
-        let Some(rows) = guard.read(&compact::values(name, &some, None)).await? else {
-            return Ok(None);
-        };
-        for row in &rows {
+        for row in guard.read(&compact::values(name, &some, None)).await? {
             let value: u32 = row.try_get(0)?;
             let block: i64 = row.try_get(1)?;
             let bytes: i64 = row.try_get(3)?;
@@ -438,21 +425,17 @@ pub(super) async fn toast_room(guard: &Guard<'_>, toast: Oid, name: &str) -> Res
         sample.add(block, chunks_of(page, bytes));
     }
     room.holds(sample);
-    Ok(Some(room))
+    Ok(room)
 }
 
-/// The next transaction ID when this was first called; `None` if a stop is requested.
-pub(super) async fn first_look(
-    guard: &Guard<'_>,
-    since: &RefCell<Option<String>>,
-) -> Result<Option<String>> {
-    if let Some(since) = since.borrow().clone() {
-        return Ok(Some(since));
+/// The next transaction ID when this was first called.
+pub(super) async fn first_look(guard: &Guard<'_>, since: &mut Option<String>) -> Result<String> {
+    if let Some(since) = since {
+        return Ok(since.clone());
     }
-    let Some(rows) = guard.read(compact::NEXT_TRANSACTION).await? else { return Ok(None) };
-    let next: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
-    since.borrow_mut().clone_from(&next);
-    Ok(next)
+    let rows = guard.read(compact::NEXT_TRANSACTION).await?;
+    let next: String = rows.first().ok_or(RetoastError::StopRequested)?.try_get(0)?;
+    Ok(since.insert(next).clone())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! is full and they go elsewhere. This must happen in one transaction, because nothing on the page can be pruned
 //! before its end.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 
 use futures_util::future::join_all;
@@ -20,7 +20,6 @@ use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveResult;
 use crate::server::chunks::{address, transaction};
-use toast_format::disk::Oid;
 use toast_format::fill::room::Room;
 
 /// The maximum number of versions of a row in one transaction, which is more than fit on a page of 32 kB.
@@ -31,57 +30,45 @@ const TOGETHER: usize = 32;
 pub(super) struct HeapFile<'a> {
     guard: Guard<'a>,
     /// The files of the table.
-    files: Files,
+    files: &'a Files,
     /// A column that an update may set to itself.
-    touch: String,
+    touch: &'a str,
     /// The next transaction ID at the first look, which tells rows that other sessions have written later from those
     /// that were behind the end at first, and the transactions that have moved rows.
-    since: RefCell<Option<String>>,
-    own: RefCell<HashSet<u32>>,
+    since: Option<String>,
+    own: HashSet<u32>,
     /// The number of rows that the last transaction has updated but that found no room elsewhere.
     stayed: Cell<u64>,
-    /// In a trial, the block that rows must not reach, and whether one did.
-    trial: Cell<Option<u32>>,
+    /// Whether a row has reached the block that it must not in a trial.
     gave_up: Cell<bool>,
 }
 
 impl<'a> HeapFile<'a> {
-    pub(super) fn new(guard: Guard<'a>, files: Files, touch: String) -> HeapFile<'a> {
-        let since = RefCell::default();
-        let own = RefCell::default();
-        let stayed = Cell::new(0);
-        let trial = Cell::new(None);
-        let gave_up = Cell::new(false);
-        HeapFile { guard, files, touch, since, own, stayed, trial, gave_up }
+    pub(super) fn new(guard: Guard<'a>, files: &'a Files, touch: &'a str) -> HeapFile<'a> {
+        let own = HashSet::new();
+        let stayed = Cell::default();
+        HeapFile { guard, files, touch, since: None, own, stayed, gave_up: Cell::default() }
     }
 }
 
 impl File for HeapFile<'_> {
-    fn relation(&self) -> Oid {
-        self.guard.ready.relation.oid
-    }
-
     fn computed(&self) -> Vec<String> {
-        self.guard.ready.computed_by(&[&self.touch])
+        self.guard.ready.computed_by(&[self.touch])
     }
 
-    fn files(&self) -> &Files {
-        &self.files
-    }
-
-    async fn room(&self) -> Result<Option<Room>> {
+    async fn room(&mut self) -> Result<Room> {
         TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>> {
+    async fn find(&mut self, end: u32) -> Result<PiecesBehind> {
         let guard = self.guard;
-        let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
+        let blocks = guard.blocks(guard.ready.relation.oid).await?;
         let bytes = guard.session.server.page_size.bytes() as u64;
-        let Some(since) = first_look(&guard, &self.since).await? else { return Ok(None) };
+        let since = first_look(&guard, &mut self.since).await?;
         let mut found = PiecesBehind::new(end);
         for some in ranges(end..blocks, SOME) {
             let sql = compact::rows_by_block(&guard.ready.relation.quoted(), &some, &since);
-            let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
+            let rows = guard.read(&sql).await?;
             let mut blocks: BTreeMap<u32, u32> = BTreeMap::new();
             for row in &rows {
                 let rows = unsigned(row.try_get(1)?);
@@ -89,7 +76,7 @@ impl File for HeapFile<'_> {
                 *of_block = of_block.saturating_add(rows);
                 let recent: Option<&str> = row.try_get(2)?;
                 let xid = recent.map(transaction).transpose()?;
-                if xid.is_some_and(|xid| !self.own.borrow().contains(&xid)) {
+                if xid.is_some_and(|xid| !self.own.contains(&xid)) {
                     found.of_others += u64::from(rows);
                 }
             }
@@ -99,28 +86,31 @@ impl File for HeapFile<'_> {
             }
         }
         found.pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.ctid.block));
-        Ok(Some(found))
+        Ok(found)
     }
 
-    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd> {
+    async fn move_pieces(
+        &mut self,
+        pieces: &[Piece],
+        verify: bool,
+        trial: Option<u32>,
+    ) -> Result<BatchEnd> {
         self.stayed.set(0);
         self.gave_up.set(false);
         let done = self
             .guard
-            .batch(0, async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await)
+            .batch(0, async |opening: &Opening<'_>| {
+                self.try_batch(opening, pieces, verify, trial).await
+            })
             .await?;
         if let BatchEnd::Stored { xid, .. } = done {
-            self.own.borrow_mut().insert(xid);
+            self.own.insert(xid);
         }
         Ok(done)
     }
 
     fn stayed(&self) -> u64 {
         self.stayed.get()
-    }
-
-    fn tries(&self, end: Option<u32>) {
-        self.trial.set(end);
     }
 
     fn gave_up(&self) -> bool {
@@ -134,6 +124,7 @@ impl HeapFile<'_> {
         opening: &Opening<'_>,
         pieces: &[Piece],
         verify: bool,
+        trial: Option<u32>,
     ) -> Result<BatchEnd> {
         let guard = &self.guard;
         let client = opening.client();
@@ -144,10 +135,10 @@ impl HeapFile<'_> {
         let from = format!("({first},0)");
         let to = format!("({end},0)");
         let types: &[Type] = &[Type::TEXT, Type::TEXT];
-        let shift = guard.statement(0, &compact::shift(&table, &self.touch), types).await?;
-        let again = guard.statement(0, &compact::shift_again(&table, &self.touch), types).await?;
+        let shift = guard.statement(0, &compact::shift(&table, self.touch), types).await?;
+        let again = guard.statement(0, &compact::shift_again(&table, self.touch), types).await?;
         opening.send().await?;
-        guard.still_has(&self.files).await?;
+        guard.still_has(self.files).await?;
         guard.ready.code.approve_repeated_updates(client, &guard.ready.relation).await?;
         let mut before = None;
         if verify {
@@ -183,7 +174,7 @@ impl HeapFile<'_> {
             }
             together = (together * 2).min(TOGETHER);
         }
-        if let Some(end) = self.trial.get()
+        if let Some(end) = trial
             && any_behind(&gone, end)?
         {
             opening.rollback().await?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rand::RngExt;
 
 use crate::retoast::compact::rounds::{Action, Event, Pace, Piece, Rounds};
-use crate::retoast::error::Result;
+use crate::retoast::error::{Result, RetoastError};
 use crate::retoast::listener::Advance;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::writing_seconds;
@@ -51,27 +51,26 @@ impl PiecesBehind {
     }
 }
 
-/// A file, and how to find and move what it contains. `None` results mean that a stop was requested.
+/// A file, and how to find and move what it contains.
 pub(super) trait File {
-    /// The relation whose main fork the file is.
-    fn relation(&self) -> Oid;
     /// The generated columns that are computed again when something is moved.
     fn computed(&self) -> Vec<String>;
-    /// The files of the table, including this one.
-    fn files(&self) -> &Files;
     /// Determines how full the file is.
-    async fn room(&self) -> Result<Option<Room>>;
+    async fn room(&mut self) -> Result<Room>;
     /// Finds what is stored in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>>;
-    /// Moves these pieces in one transaction.
-    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd>;
+    async fn find(&mut self, end: u32) -> Result<PiecesBehind>;
+    /// Moves these pieces in one transaction, which is rolled back if a row would go to the block `trial` or behind it.
+    async fn move_pieces(
+        &mut self,
+        pieces: &[Piece],
+        verify: bool,
+        trial: Option<u32>,
+    ) -> Result<BatchEnd>;
     /// The number of rows that the last transaction has updated but that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
     }
-    /// Makes following transactions roll back if something goes to this block or behind it; `None` ends that.
-    fn tries(&self, _end: Option<u32>) {}
-    /// Whether the last transaction was rolled back for that reason.
+    /// Whether the last transaction was rolled back because of its trial.
     fn gave_up(&self) -> bool {
         false
     }
@@ -80,7 +79,10 @@ pub(super) trait File {
 /// The compaction of a file, with the reports on its table and on itself.
 pub(super) struct CompactionOfFile<'r, 'a, F> {
     pub(super) guard: Guard<'a>,
-    pub(super) file: &'r F,
+    pub(super) file: &'r mut F,
+    /// The relation whose main fork the file is, and the files of its table, including this one.
+    pub(super) relation: Oid,
+    pub(super) files: &'r Files,
     pub(super) report: &'r mut Common,
     pub(super) file_report: FileReport,
 }
@@ -96,7 +98,7 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         let tuning = self.guard.session.options.tuning;
         let pace = Pace::new(tuning.batch, tuning.batch_bytes);
         let mut rounds = Rounds::new(pace, versions);
-        self.file_report.files = Some(self.file.files().clone());
+        self.file_report.files = Some(self.files.clone());
         let done = if self.guard.session.options.dry_run {
             self.foresee().await
         } else {
@@ -111,7 +113,10 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         report.effort.retries += rounds.counts.retries;
         report.effort.longest_batch_ms =
             report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
-        file_report.ended = done?;
+        file_report.ended = match done {
+            Err(RetoastError::StopRequested) => FileEnd::Stopped,
+            done => done?,
+        };
         // some of what is behind the end could not be tried
         if file_report.ended == FileEnd::NoRoom
             && file_report.values_without_row + file_report.values_fixed > 0
@@ -126,13 +131,13 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
 
     /// Returns an error if the table has other files now.
     async fn is_still_there(&self) -> Result<()> {
-        self.guard.still_has(self.file.files()).await
+        self.guard.still_has(self.files).await
     }
 
-    /// Determines how full the file is, and records it; `None` if a stop is requested.
-    async fn measure_room(&mut self) -> Result<Option<(Layout, Room)>> {
-        let CompactionOfFile { guard, file, report, file_report } = self;
-        let Some(room) = file.room().await? else { return Ok(None) };
+    /// Determines how full the file is, and records it.
+    async fn measure_room(&mut self) -> Result<(Layout, Room)> {
+        let CompactionOfFile { guard, file, report, file_report, .. } = self;
+        let room = file.room().await?;
         let layout = room.layout();
         let page = guard.session.server.page_size.bytes() as u64;
         let bytes = |blocks: u32| u64::from(blocks) * page;
@@ -156,18 +161,18 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
             if file_report.file == CompactedFile::Toast { "TOAST relation" } else { "heap" },
             room.live()
         );
-        Ok(Some((layout, room)))
+        Ok((layout, room))
     }
 
     async fn foresee(&mut self) -> Result<FileEnd> {
-        let Some((layout, room)) = self.measure_room().await? else { return Ok(FileEnd::Stopped) };
+        let (layout, room) = self.measure_room().await?;
         if !layout.pays() {
             self.file_report.expected = self.file_report.before;
             self.file_report.wal_expected = Some(Range::default());
             self.is_still_there().await?;
             return Ok(FileEnd::Planned);
         }
-        let Some(found) = self.file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
+        let found = self.file.find(layout.end).await?;
         self.is_still_there().await?;
         self.record(&found);
         let (wal, gin_growth) = self.expected_of(&room, layout.end, &found.pieces);
@@ -220,18 +225,18 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
             let event = match rounds.next_action() {
                 Action::Finish(end) => return Ok(end),
                 Action::Sleep(time, why) => {
-                    tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
-                    guard.wait(time, &why).await;
+                    tracing::debug!("{}: {} ms: {}", guard.name(), time.as_millis(), why.text());
+                    guard.wait(time, why).await;
                     continue;
                 }
                 Action::Look => {
-                    let Some((layout, _)) = self.measure_room().await? else { continue };
+                    let (layout, _) = self.measure_room().await?;
                     self.is_still_there().await?;
                     limit = most_blocks(layout.blocks);
                     Event::Looked(layout)
                 }
                 Action::Find(end) => {
-                    let Some(found) = self.file.find(end).await? else { continue };
+                    let found = self.file.find(end).await?;
                     self.is_still_there().await?;
                     self.record(&found);
                     rounds.obstacles.of_others = found.of_others;
@@ -243,12 +248,14 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
                     if session.stopped() {
                         continue;
                     }
-                    self.file.tries(rounds.trial());
-                    let moved = self.move_batch(&pieces).await?;
+                    let moved = self.move_batch(&pieces, rounds.trial()).await?;
                     // what was moved but found no room in front makes the file longer
-                    let now = guard.blocks(self.file.relation()).await?;
+                    let now = match guard.blocks(self.relation).await {
+                        Err(RetoastError::StopRequested) => 0,
+                        now => now?,
+                    };
                     self.is_still_there().await?;
-                    if self.file.gave_up() || now.is_some_and(|now| now > limit) {
+                    if self.file.gave_up() || now > limit {
                         rounds.note(moved, 0.0);
                         Event::NoRoom
                     } else {
@@ -293,16 +300,16 @@ impl<F: File> CompactionOfFile<'_, '_, F> {
         if let Some(sizes) = self.guard.sizes_now().await? {
             self.report.is_larger(sizes);
         }
-        let blocks = self.guard.blocks(self.file.relation()).await?;
+        let blocks = self.guard.blocks(self.relation).await?;
         self.is_still_there().await?;
-        Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
+        Ok(Event::Vacuumed(blocks))
     }
 
-    async fn move_batch(&mut self, pieces: &[Piece]) -> Result<Event> {
-        let CompactionOfFile { guard, file, report, file_report } = self;
+    async fn move_batch(&mut self, pieces: &[Piece], trial: Option<u32>) -> Result<Event> {
+        let CompactionOfFile { guard, file, report, file_report, .. } = self;
         let verify = guard.verifies(report.effort.batches, &file.computed());
         let started = Instant::now();
-        Ok(match file.move_pieces(pieces, verify).await? {
+        Ok(match file.move_pieces(pieces, verify, trial).await? {
             BatchEnd::Stored { rows, verified, xid } => {
                 let took = started.elapsed();
                 let bytes = pieces.iter().map(|piece| piece.bytes).sum();

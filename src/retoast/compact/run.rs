@@ -135,16 +135,21 @@ impl Compaction<'_> {
     ) -> Result<()> {
         let session = self.guard.session;
         let request = self.request;
-        let files = files.clone();
         let has_toast = files.toast().is_some();
-        let touch = touch.to_owned();
         if let Some(toast) = files.toast()
             && request.toast()
         {
             let name = self.name_of_toast(toast).await?;
-            let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
+            let mut file = ToastFile::new(self.guard, toast, name, files, touch);
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
-            let compaction = self.compaction_of(&file, CompactedFile::Toast, report);
+            let compaction = CompactionOfFile {
+                guard: self.guard,
+                file: &mut file,
+                relation: toast,
+                files,
+                file_report: FileReport::new(CompactedFile::Toast, report.before.toast),
+                report,
+            };
             let (file_report, done) = compaction.run(Some(versions)).await;
             reports.push(file_report);
             if matches!(done, Ok(()) | Err(RetoastError::Rewritten)) {
@@ -154,8 +159,14 @@ impl Compaction<'_> {
         }
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
         if request.heap() && !stopped {
-            let file = HeapFile::new(self.guard, files.clone(), touch);
-            let compaction = self.compaction_of(&file, CompactedFile::Heap, report);
+            let compaction = CompactionOfFile {
+                guard: self.guard,
+                file: &mut HeapFile::new(self.guard, files, touch),
+                relation: self.guard.ready.relation.oid,
+                files,
+                file_report: FileReport::new(CompactedFile::Heap, report.before.heap),
+                report,
+            };
             let (file_report, done) = compaction.run(None).await;
             reports.push(file_report);
             done?;
@@ -189,25 +200,7 @@ impl Compaction<'_> {
             session.writer().batch_execute(sql::FLUSH).await?;
         }
         // the report on one file may be outdated by the time the other is done
-        self.guard.still_has(&files).await
-    }
-
-    fn compaction_of<'r, F>(
-        &'r self,
-        file: &'r F,
-        kind: CompactedFile,
-        report: &'r mut Common,
-    ) -> CompactionOfFile<'r, 'r, F> {
-        let before = match kind {
-            CompactedFile::Toast => report.before.toast,
-            CompactedFile::Heap => report.before.heap,
-        };
-        CompactionOfFile {
-            guard: self.guard,
-            file,
-            report,
-            file_report: FileReport::new(kind, before),
-        }
+        self.guard.still_has(files).await
     }
 
     /// Whether the statistics count dead rows or chunks.

@@ -1,6 +1,5 @@
 //! The TOAST relation's file: a transaction that stores values again, so that their chunks go to the front.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use futures_util::future::join;
@@ -15,8 +14,8 @@ use crate::retoast::sql;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
-use crate::server::Client;
 use crate::server::chunks::transaction;
+use crate::server::{Client, Parameter};
 use toast_format::disk::Oid;
 use toast_format::fill::room::Room;
 
@@ -32,22 +31,22 @@ pub(super) struct ToastFile<'a> {
     guard: Guard<'a>,
     toast: Oid,
     /// The files of the table, including the TOAST relation's.
-    files: Files,
+    files: &'a Files,
     /// The TOAST relation's name, quoted and schema-qualified.
     name: String,
     /// A column that an update may set to itself.
-    touch: String,
+    touch: &'a str,
     /// The target columns of which values were moved, by their places. Statements name only these, because there may
     /// be very many others.
-    used: RefCell<BTreeSet<usize>>,
+    used: BTreeSet<usize>,
     /// For how many of these columns the temporary tables for copies were created.
-    copied: Cell<usize>,
+    copied: usize,
     /// The transactions of this round. Values that they have stored behind the end found no room in front.
-    own: RefCell<HashSet<u32>>,
+    own: HashSet<u32>,
     /// All transactions that have moved values, and the next transaction ID at the first look, which tells values
     /// that other sessions have stored later from those that were behind the end at first.
-    ever_own: RefCell<HashSet<u32>>,
-    since: RefCell<Option<String>>,
+    ever_own: HashSet<u32>,
+    since: Option<String>,
 }
 
 impl<'a> ToastFile<'a> {
@@ -55,8 +54,8 @@ impl<'a> ToastFile<'a> {
         guard: Guard<'a>,
         toast: Oid,
         name: String,
-        files: Files,
-        touch: String,
+        files: &'a Files,
+        touch: &'a str,
     ) -> ToastFile<'a> {
         ToastFile {
             guard,
@@ -64,51 +63,44 @@ impl<'a> ToastFile<'a> {
             name,
             files,
             touch,
-            used: RefCell::default(),
-            copied: Cell::new(0),
-            own: RefCell::default(),
-            ever_own: RefCell::default(),
-            since: RefCell::default(),
+            used: BTreeSet::new(),
+            copied: 0,
+            own: HashSet::new(),
+            ever_own: HashSet::new(),
+            since: None,
         }
     }
 }
 
 impl File for ToastFile<'_> {
-    fn relation(&self) -> Oid {
-        self.toast
-    }
-
     fn computed(&self) -> Vec<String> {
         let ready = self.guard.ready;
         let mut set = ready.set_columns();
-        set.push(&self.touch);
+        set.push(self.touch);
         ready.computed_by(&set)
     }
 
-    fn files(&self) -> &Files {
-        &self.files
-    }
-
-    async fn room(&self) -> Result<Option<Room>> {
-        self.own.borrow_mut().clear();
+    async fn room(&mut self) -> Result<Room> {
+        self.own.clear();
         toast_room(&self.guard, self.toast, &self.name).await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<PiecesBehind>> {
-        let Some(since) = first_look(&self.guard, &self.since).await? else { return Ok(None) };
+    async fn find(&mut self, end: u32) -> Result<PiecesBehind> {
+        let since = first_look(&self.guard, &mut self.since).await?;
         let mut found = PiecesBehind::new(end);
-        let Some(values) = self.values_behind(&since, &mut found).await? else { return Ok(None) };
+        let values = self.values_behind(&since, &mut found).await?;
         found.without_row = values.len() as u64;
-        let rows = TableRows(self.guard);
-        let entered = rows.owners(self.toast, &values, &mut found).await?;
-        if entered.is_none() {
-            return Ok(None);
-        }
+        TableRows(self.guard).owners(self.toast, &values, &mut found).await?;
         sort(&mut found.pieces);
-        Ok(Some(found))
+        Ok(found)
     }
 
-    async fn move_pieces(&self, pieces: &[Piece], verify: bool) -> Result<BatchEnd> {
+    async fn move_pieces(
+        &mut self,
+        pieces: &[Piece],
+        verify: bool,
+        _: Option<u32>,
+    ) -> Result<BatchEnd> {
         let (copied, forced): (Vec<&Piece>, Vec<&Piece>) =
             pieces.iter().partition(|piece| piece.by_copy);
         let mut sum: Option<(u64, u64, u32)> = None;
@@ -120,8 +112,8 @@ impl File for ToastFile<'_> {
                 BatchEnd::Stored { rows, verified, xid } => {
                     let (r, v, _) = sum.unwrap_or_default();
                     sum = Some((r + rows, v + verified, xid));
-                    self.own.borrow_mut().insert(xid);
-                    self.ever_own.borrow_mut().insert(xid);
+                    self.own.insert(xid);
+                    self.ever_own.insert(xid);
                 }
                 // the next pass finds out what was already moved
                 other => return Ok(other),
@@ -152,13 +144,13 @@ fn sort(pieces: &mut [Piece]) {
 impl ToastFile<'_> {
     /// The last block of each value with chunks in block `found.last` or behind it, by the value's number in the TOAST
     /// relation; if there are too many, only of the last ones. Values stored by transactions of this compaction since the
-    /// last look are left out. `None` if a stop is requested.
+    /// last look are left out.
     async fn values_behind(
         &self,
         since: &str,
         found: &mut PiecesBehind,
-    ) -> Result<Option<HashMap<u32, u32>>> {
-        let Some(blocks) = self.guard.blocks(self.toast).await? else { return Ok(None) };
+    ) -> Result<HashMap<u32, u32>> {
+        let blocks = self.guard.blocks(self.toast).await?;
         let mut values: HashMap<u32, u32> = HashMap::new();
         for some in ranges(found.last..blocks, SOME).into_iter().rev() {
             if values.len() >= MOST_VALUES {
@@ -166,34 +158,31 @@ impl ToastFile<'_> {
                 break;
             }
             let sql = compact::values(&self.name, &some, Some(since));
-            let Some(rows) = self.guard.read(&sql).await? else { return Ok(None) };
-            let own = self.own.borrow();
-            let ever_own = self.ever_own.borrow();
-            for row in &rows {
+            for row in self.guard.read(&sql).await? {
                 let value: u32 = row.try_get(0)?;
                 let block = unsigned(row.try_get(1)?);
                 let xid = transaction(row.try_get(2)?)?;
                 let is_recent: bool = row.try_get(4)?;
                 found.last = found.last.max(block.saturating_add(1));
-                found.of_others += u64::from(is_recent && !ever_own.contains(&xid));
-                if !own.contains(&xid) {
+                found.of_others += u64::from(is_recent && !self.ever_own.contains(&xid));
+                if !self.own.contains(&xid) {
                     values.entry(value).or_insert(block);
                 }
             }
         }
-        Ok(Some(values))
+        Ok(values)
     }
 
-    async fn batch(&self, rows: &[&Piece], by_copy: bool, verify: bool) -> Result<BatchEnd> {
+    async fn batch(&mut self, rows: &[&Piece], by_copy: bool, verify: bool) -> Result<BatchEnd> {
         let places = rows.iter().flat_map(|row| row.columns.iter().map(|&at| usize::from(at)));
-        self.used.borrow_mut().extend(places);
+        self.used.extend(places);
         let targets = self.targets();
-        if by_copy && self.copied.get() < targets.len() {
+        if by_copy && self.copied < targets.len() {
             if !self.make_copies(&targets).await? {
                 // a stop was requested
                 return Ok(BatchEnd::Busy);
             }
-            self.copied.set(targets.len());
+            self.copied = targets.len();
         }
         self.guard
             .batch(0, async |opening: &Opening<'_>| {
@@ -204,9 +193,8 @@ impl ToastFile<'_> {
 
     /// The columns of which values were moved.
     fn targets(&self) -> Vec<Target> {
-        let used = self.used.borrow();
         let all = &self.guard.ready.targets;
-        used.iter().filter_map(|&at| all.get(at)).cloned().collect()
+        self.used.iter().filter_map(|&at| all.get(at)).cloned().collect()
     }
 
     async fn try_batch(
@@ -223,13 +211,13 @@ impl ToastFile<'_> {
         let sql = if by_copy {
             compact::move_copies(&table, targets)
         } else {
-            compact::move_values(&table, targets, &self.touch)
+            compact::move_values(&table, targets, self.touch)
         };
         let types = vec![Type::TEXT_ARRAY; compact::parameters(targets)];
         let moves = guard.statement(0, &sql, &types).await?;
         opening.send().await?;
         // if the table was rewritten, other rows are at these addresses, and other values in front
-        let (same, pruned) = join(guard.still_has(&self.files), self.prune(client, rows)).await;
+        let (same, pruned) = join(guard.still_has(self.files), self.prune(client, rows)).await;
         same?;
         pruned?;
         let mut lists = self.lists(rows);
@@ -244,7 +232,7 @@ impl ToastFile<'_> {
             }
         }
         if by_copy {
-            let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+            let typed: Vec<Parameter<'_>> =
                 lists.iter().map(|list| (list as &(dyn ToSql + Sync), Type::TEXT_ARRAY)).collect();
             client.batch_execute(&format!("TRUNCATE {}", compact::each_copy(targets))).await?;
             for fill in compact::fill_copies(&table, targets) {
@@ -287,7 +275,7 @@ impl ToastFile<'_> {
     /// moves.
     fn lists(&self, rows: &[&Piece]) -> Vec<Vec<String>> {
         let mut lists = vec![rows.iter().map(|row| row.ctid.to_string()).collect::<Vec<_>>()];
-        for &at in self.used.borrow().iter() {
+        for &at in &self.used {
             let target = self.guard.ready.targets.get(at);
             if target.is_some_and(|target| target.base.is_none()) {
                 let moves =
@@ -306,8 +294,8 @@ impl ToastFile<'_> {
     }
 
     /// Drops the temporary tables, if they were created.
-    pub(super) async fn end(&self) -> Result<()> {
-        if self.copied.take() > 0 {
+    pub(super) async fn end(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.copied) > 0 {
             let drop = compact::drop_copies(&self.targets());
             self.guard.session.writer().batch_execute(&drop).await?;
         }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
 use crate::retoast::error::{Result, RetoastError};
-use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, RUN_STOPPED, Tried};
 use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
 use crate::retoast::preflight::Preflight;
@@ -282,8 +281,15 @@ impl DepartureRun<'_, '_> {
                 let Some(who) = waited_for.values().next() else { return Ok(None) };
                 if waited >= tell_after {
                     tell_after = waited + TELL_EVERY;
-                    let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
-                    self.session.listener.note(None, &wait.note());
+                    let more = match waited_for.len() {
+                        1 => String::new(),
+                        all => format!(", and {} more", all - 1),
+                    };
+                    let note = format!(
+                        "waiting: older transactions must end first, because tables that they created are not \
+                         visible yet: {who}{more}"
+                    );
+                    self.session.listener.note(None, &note);
                 }
                 Ok(Some(()))
             })

@@ -6,9 +6,7 @@ use rand::RngExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::retoast::listener::Listener;
-use crate::retoast::listener::Wait;
 use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
-use crate::server::sqlstate::ErrorKind;
 use crate::server::{Client, LiveError, LiveResult};
 use toast_format::disk::Oid;
 
@@ -61,8 +59,7 @@ impl LockTries<'_> {
         let mut last_note: Option<Instant> = None;
         for number in 1..=LOCK_TRIES {
             match attempt().await {
-                Err(LiveError::Server(error))
-                    if ErrorKind::from_error(&error) == ErrorKind::Busy => {}
+                Err(error) if error.is_busy() => {}
                 other => return other.map(Tried::Done),
             }
             if self.stop.is_cancelled() {
@@ -77,8 +74,8 @@ impl LockTries<'_> {
                     Some(throttle) => throttle.lock_holder(self.table).await,
                     None => None,
                 };
-                let why = Wait::NoLock { what: what.to_owned(), holder };
-                self.listener.note(Some(self.name), &why.note());
+                let why = with_holder(&format!("waiting: no lock for {what}"), holder);
+                self.listener.note(Some(self.name), &why);
                 last_note = Some(Instant::now());
             }
             let pause = backoff(number).min(left.unwrap_or(Duration::MAX));
@@ -114,14 +111,20 @@ impl LockTries<'_> {
                 let Err(error) = done else { return Ok(()) };
                 // if both fail, the first error is the one that explains what happened
                 let ended = client.batch_execute("ROLLBACK").await;
-                if ErrorKind::from_error(&error) == ErrorKind::Busy {
+                let error = LiveError::from(error);
+                if error.is_busy() {
                     ended?;
                 }
-                Err(error.into())
+                Err(error)
             })
             .await?;
         Ok((tried, longest))
     }
+}
+
+/// A reason to wait, with whoever holds the lock if that is known.
+pub(crate) fn with_holder(why: &str, holder: Option<String>) -> String {
+    holder.map_or_else(|| why.to_owned(), |who| format!("{why}: {who}"))
 }
 
 fn backoff(attempt: u32) -> Duration {

@@ -25,10 +25,6 @@ impl OwnProcesses {
         self.0.lock().push(process);
         Ok(())
     }
-
-    fn ids(&self) -> Vec<i32> {
-        self.0.lock().clone()
-    }
 }
 
 /// The connection that measures.
@@ -54,7 +50,7 @@ impl Measuring {
 
     /// The processes that serve this program.
     pub(super) fn own_processes(&self) -> Vec<i32> {
-        self.ours.ids()
+        self.ours.0.lock().clone()
     }
 
     /// Reads something in a transaction, like [`with_connection`](Self::with_connection).

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use crate::retoast::forecast::Images;
 use crate::retoast::pace::rules::Replica;
@@ -17,9 +17,10 @@ use crate::retoast::preflight::owner::UpdateTriggers;
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::sql;
 use crate::retoast::sql::old_entries::COVERED;
-use crate::server::sqlstate::ErrorKind;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{Client, Connection, LiveError, LiveResult, holders, numbers, single_row};
+use crate::server::{
+    Client, Connection, LiveError, LiveResult, Parameter, holders, numbers, single_row,
+};
 use toast_format::disk::Oid;
 use toast_format::model::sql::quote_identifier;
 
@@ -52,12 +53,6 @@ pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
     ("a table has rows", "SELECT EXISTS (SELECT FROM pause)"),
 ];
 
-/// Like [`single_row`], for queries that are repeated.
-async fn single_row_again(connection: &Connection, sql: &str) -> LiveResult<Row> {
-    let mut rows = connection.query_again(sql, &[]).await?;
-    rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
-}
-
 fn unsigned(row: &Row, at: usize) -> LiveResult<u64> {
     Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
 }
@@ -66,7 +61,8 @@ fn unsigned(row: &Row, at: usize) -> LiveResult<u64> {
 pub async fn wal(connection: &Connection) -> LiveResult<u64> {
     let sql = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
                ::pg_catalog.int8";
-    unsigned(&single_row_again(connection, sql).await?, 0)
+    let rows = connection.query_again(sql, &[]).await?;
+    unsigned(rows.first().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))?, 0)
 }
 
 /// The sizes of a table's heap, its TOAST relation and all indexes.
@@ -80,9 +76,7 @@ pub(crate) async fn sizes_unless_locked(
     oid: Oid,
 ) -> LiveResult<Option<Sizes>> {
     match sizes(connection, oid).await {
-        Err(LiveError::Server(error)) if ErrorKind::from_error(&error) == ErrorKind::Busy => {
-            Ok(None)
-        }
+        Err(error) if error.is_busy() => Ok(None),
         measured => measured.map(Some),
     }
 }
@@ -204,7 +198,9 @@ pub async fn truth(connection: &Connection, sql: &str) -> LiveResult<bool> {
     match first_field(connection, sql).await?.as_deref() {
         Some("t") => Ok(true),
         Some("f") | None => Ok(false),
-        Some(other) => Err(LiveError::NoTruth(other.to_owned())),
+        Some(other) => {
+            Err(LiveError::Refused(format!("it returned \"{other}\" instead of true or false")))
+        }
     }
 }
 
@@ -409,8 +405,7 @@ pub(crate) async fn covered(
             columns.push(i16::try_from(target.index + 1).unwrap_or(i16::MAX));
         }
     }
-    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&oids, Type::OID_ARRAY), (&columns, Type::INT2_ARRAY)];
+    let parameters: [Parameter<'_>; 2] = [(&oids, Type::OID_ARRAY), (&columns, Type::INT2_ARRAY)];
     let rows = client.query_typed(COVERED, &parameters).await?;
     rows.iter().map(|row| Ok(Oid(row.try_get(0)?))).collect()
 }
@@ -421,7 +416,7 @@ pub(crate) async fn toast_names(
     connection: &Connection,
     oids: &[Oid],
 ) -> LiveResult<HashMap<Oid, (Option<String>, bool)>> {
-    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&numbers(oids), Type::OID_ARRAY)];
+    let parameters: [Parameter<'_>; 1] = [(&numbers(oids), Type::OID_ARRAY)];
     let rows = connection.query_again(&sql::vacuum::names(), &parameters).await?;
     let mut names = HashMap::new();
     for row in &rows {

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::message::{Message, size};
 use crate::retoast::error::{Result, RetoastError, refused, refused_table};
-use crate::retoast::listener::{Control, Figures, Listener, Wait};
+use crate::retoast::listener::{Control, Figures, Listener};
 use crate::retoast::pace::course::Record;
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
@@ -897,7 +897,7 @@ impl<'a> Throttle<'a> {
                 return Message::error(patience::gave_up(waited, &who)).about(name);
             }
             if !is_told {
-                self.listener.note(Some(&name), &Wait::Throttle(who).note());
+                self.listener.note(Some(&name), &format!("waiting: {who}"));
                 is_told = true;
             }
         }
@@ -918,8 +918,7 @@ impl Gate {
         if pause.cause == Cause::Nice || just {
             return false;
         }
-        let why = Wait::Throttle(pause.text.clone());
-        listener.note(Some(name), &why.note());
+        listener.note(Some(name), &format!("waiting: {}", pause.text));
         self.reported = Some((pause.cause, Instant::now()));
         true
     }
@@ -945,7 +944,7 @@ fn session_name(table: &str, percent: u32, paused: bool) -> String {
     format!("{} {}{end}", metrics::APPLICATION, truncated(table, room))
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 use crate::message::Message;
 use crate::retoast::error::RetoastError;
 use crate::retoast::sql::Target;
+use crate::server::chunks::transaction;
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{Client, Connection, LiveError, LiveResult};
 use toast_format::codec::Method;
@@ -64,42 +65,31 @@ struct Versions {
     attributes: Vec<u32>,
     /// The number of rows in `pg_attribute`.
     columns: usize,
-    /// The distinct `xmin` values of the rows listed in [`CODE`].
+    /// The distinct `xmin` values of the rows that [`code_versions`] finds.
     code: Vec<u32>,
     /// The number of those rows.
     rows: usize,
 }
 
-/// The catalog rows that determine what code an `UPDATE` of a table runs: catalog, and the column with the table's OID.
-/// `ROW EXCLUSIVE` blocks all commands that change them, except `CREATE STATISTICS` and `CREATE INDEX CONCURRENTLY`,
-/// whose index no session uses before our transaction has ended.
-const CODE: [(&str, &str); 8] = [
-    ("pg_index", "indrelid"),
-    ("pg_constraint", "conrelid"),
-    ("pg_trigger", "tgrelid"),
-    ("pg_rewrite", "ev_class"),
-    ("pg_policy", "polrelid"),
-    ("pg_attrdef", "adrelid"),
-    ("pg_statistic_ext", "stxrelid"),
-    ("pg_inherits", "inhrelid"),
-];
-
-/// A query for the `xmin` of those rows, for the table given by the expression `table`, and of the partition keys of
-/// its ancestors.
+/// A query for the `xmin` of the catalog rows that determine what code an `UPDATE` of a table runs, including the partition
+/// keys of its ancestors. `table`: an expression for its OID. `ROW EXCLUSIVE` blocks all commands that change these rows,
+/// except `CREATE STATISTICS` and `CREATE INDEX CONCURRENTLY`, whose index no session uses before our transaction has
+/// ended.
 fn code_versions(table: &str) -> String {
-    let mut parts = Vec::new();
-    for (catalog, column) in CODE {
-        parts.push(format!("SELECT xmin FROM pg_catalog.{catalog} WHERE {column} = {table}"));
-    }
-    parts.push(format!(
-        "SELECT p.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
-         JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = a.relid"
-    ));
-    parts.push(format!(
-        "SELECT i.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
+    format!(
+        "SELECT xmin FROM pg_catalog.pg_index WHERE indrelid = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_constraint WHERE conrelid = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_trigger WHERE tgrelid = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_rewrite WHERE ev_class = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_policy WHERE polrelid = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_attrdef WHERE adrelid = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_statistic_ext WHERE stxrelid = {table} \
+         UNION ALL SELECT xmin FROM pg_catalog.pg_inherits WHERE inhrelid = {table} \
+         UNION ALL SELECT p.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
+         JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = a.relid \
+         UNION ALL SELECT i.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
          JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = a.relid WHERE i.inhrelid <> {table}"
-    ));
-    parts.join(" UNION ALL ")
+    )
 }
 
 fn joined(xids: &[u32]) -> String {
@@ -225,14 +215,16 @@ impl Definition {
         let target: Option<String> = first.try_get("target")?;
         let target =
             target.and_then(|option| option.split_once('=').map(|(_, value)| value.to_owned()));
-        let class = version(first, "class")?;
-        let mut attributes =
-            rows.iter().map(|row| version(row, "version")).collect::<Result<Vec<u32>, _>>()?;
+        let class = transaction(first.try_get("class")?)?;
+        let mut attributes = rows
+            .iter()
+            .map(|row| transaction(row.try_get("version")?))
+            .collect::<LiveResult<Vec<u32>>>()?;
         attributes.sort_unstable();
         attributes.dedup();
         let mut code = Vec::new();
         for text in first.try_get::<_, Vec<String>>("code")? {
-            code.push(xid(&text)?);
+            code.push(transaction(&text)?);
         }
         let with_code = code.len();
         code.sort_unstable();
@@ -458,15 +450,6 @@ pub(crate) fn check(
         quote_literal(quoted),
         oid.0
     )
-}
-
-/// Reads a transaction ID from a row.
-fn version(row: &Row, field: &str) -> LiveResult<u32> {
-    xid(row.try_get(field)?)
-}
-
-fn xid(text: &str) -> LiveResult<u32> {
-    text.parse().map_err(|_| LiveError::Unexpected(format!("xmin \"{text}\"")))
 }
 
 /// Whether this is the error with which [`check`] fails.

@@ -18,7 +18,6 @@ pub mod policy;
 pub mod ready;
 pub mod shapes;
 
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::message::Message;
@@ -35,7 +34,7 @@ use crate::server::catalog::RelationKind;
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
 use crate::server::select::table_of_toast;
-use crate::server::{Client, Connection, LiveError, Relation, Server, holders, locks, toasters};
+use crate::server::{Client, Connection, Relation, Server, holders, locks, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::{Length, Oid};
 use toast_format::judge::goal::Goal;
@@ -135,11 +134,7 @@ impl Preflight<'_> {
             }
         };
         match prepared.await {
-            Err(RetoastError::Live(LiveError::Server(error)))
-                if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
-            {
-                locked(self.client, oid).await
-            }
+            Err(RetoastError::Live(error)) if error.is_locked() => locked(self.client, oid).await,
             other => other,
         }
     }

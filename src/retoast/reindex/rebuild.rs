@@ -8,7 +8,6 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::retoast::error::{Result, RetoastError};
-use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{RUN_STOPPED, Tried};
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::reindex::run::Reindexing;
@@ -389,7 +388,7 @@ pub(super) async fn quiet(
         }
         if began.elapsed() >= TELL && !index_report {
             index_report = true;
-            guard.note(&Wait::BeforeRebuild(who).note());
+            guard.note(&format!("waiting: the rebuild cannot start before {who} has ended"));
         }
         session.sleep(LOOK_FOR_QUIET).await;
         let now = holders::transactions(reader, UNDER_WAY, &about).await?;

@@ -12,7 +12,7 @@ use crate::retoast::task::guard::Reading;
 use crate::server::about::Compression;
 use crate::server::snapshot::BY_KEY;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{Connection, LiveResult, Moment, Server, catalog, holders};
+use crate::server::{Connection, LiveResult, Moment, Parameter, Server, catalog, holders};
 use toast_format::disk::{BlockNumber, Page, PageSize, PageState, Walk};
 use toast_format::fill::rewritten::{Gain, Rewritten};
 use toast_format::heap::scan::{Item, items};
@@ -66,7 +66,7 @@ impl FreeSpaceScan<'_> {
              LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS o WHERE c.oid = $1"
         );
         let bytes = page.bytes() as i64;
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        let parameters: [Parameter<'_>; 2] =
             [(&self.reading.ready.relation.oid.0, Type::OID), (&bytes, Type::INT8)];
         let mut at_end = 0u64;
         let mut repacks = false;

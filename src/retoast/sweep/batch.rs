@@ -21,7 +21,7 @@ use crate::retoast::task::guard::{BatchEnd, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::chunks::address;
 use crate::server::connect::Statement;
-use crate::server::{Client, LiveResult};
+use crate::server::{Client, LiveResult, Parameter};
 use toast_format::disk::ItemPointer;
 use toast_format::judge::Judge;
 use toast_format::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
@@ -256,7 +256,7 @@ impl Conversion<'_> {
         let began = Instant::now();
         let mut ctids: Vec<String> = Vec::new();
         let mut hashes: Vec<i64> = Vec::new();
-        let parameters: Vec<(&(dyn ToSql + Sync), Type)> = condition
+        let parameters: Vec<Parameter<'_>> = condition
             .parameters
             .iter()
             .map(|text| (text as &(dyn ToSql + Sync), Type::TEXT))

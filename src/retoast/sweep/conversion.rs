@@ -318,7 +318,7 @@ impl Conversion<'_> {
                 );
             }
             Action::Sleep(time, reason) => {
-                tracing::debug!("{name}: {} ms of waiting: {reason}", time.as_millis());
+                tracing::debug!("{name}: {} ms of waiting: {}", time.as_millis(), reason.text());
             }
             Action::Finish(end) => tracing::debug!("{name}: the end: {}", end.name()),
             Action::Scan(_) | Action::Wait => {}
@@ -528,7 +528,7 @@ impl<'s> Sweep<'s, '_, '_> {
             let event = match action {
                 Action::Finish(end) => return self.failed.take().map_or(Ok(end), Err),
                 Action::Sleep(time, reason) => {
-                    guard.wait(time, &reason).await;
+                    guard.wait(time, reason).await;
                     continue;
                 }
                 Action::BeginScan => {

@@ -13,7 +13,7 @@ use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::scanner::{JUDGED_BYTES, Open, Scanned, Scanner, Share};
 use crate::server::chunks::{address, transaction};
 use crate::server::probe::Probe;
-use crate::server::{Client, LiveResult, Moment, functions};
+use crate::server::{Client, LiveResult, Moment, Parameter, functions};
 use toast_format::disk::{ItemPointer, PageSize};
 use toast_format::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
 use toast_format::model::policy::CompressedSizes;
@@ -272,7 +272,7 @@ pub(crate) async fn fill_and_measure(
     page: PageSize,
     lists: &[Vec<String>],
 ) -> LiveResult<Copies> {
-    let mut parameters: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = Vec::new();
+    let mut parameters: Vec<Parameter<'_>> = Vec::new();
     for list in lists {
         parameters.push((list, Type::TEXT_ARRAY));
     }

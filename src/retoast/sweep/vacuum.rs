@@ -22,6 +22,9 @@ const MOST: f64 = 0.5;
 /// The first version in which statistics are up to date at once.
 const STATISTICS_AT_ONCE: i32 = 150_000;
 
+/// What was vacuumed and how long that took, if anything was, and the number of vacuums.
+type VacuumDone = (Option<(Extent, Duration)>, u64);
+
 impl Conversion<'_> {
     /// Vacuums; returns what was vacuumed, how long that took, and the number of vacuums. It never waits long,
     /// because what is not done now is done later.
@@ -29,12 +32,7 @@ impl Conversion<'_> {
     /// A vacuum keeps row versions that a snapshot taken before it began may see. While a transaction that has
     /// written something is open in any database of the server, each snapshot is at least as old as that transaction,
     /// so that even a query of a millisecond can make a vacuum leave everything. In this case the vacuum is repeated.
-    pub(super) async fn vacuum(
-        &self,
-        job: usize,
-        extent: Extent,
-        part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64)> {
+    pub(super) async fn vacuum(&self, job: usize, extent: Extent, part: f64) -> Result<VacuumDone> {
         if self.unvacuumed.parts().is_whole() {
             match self.vacuum_whole(job, extent, part).await {
                 Err(RetoastError::Live(LiveError::Server(error))) if is_damage(&error) => {}
@@ -45,12 +43,7 @@ impl Conversion<'_> {
         Ok((done, u64::from(done.is_some())))
     }
 
-    async fn vacuum_whole(
-        &self,
-        job: usize,
-        extent: Extent,
-        part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64)> {
+    async fn vacuum_whole(&self, job: usize, extent: Extent, part: f64) -> Result<VacuumDone> {
         let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
             return Ok((None, 0));
         };

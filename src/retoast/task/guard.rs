@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use crate::retoast::error::{Result, RetoastError, refused, refused_table};
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::ahead::PlanFacts;
-use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
+use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried, with_holder};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::plan::Sizes;
@@ -268,13 +268,13 @@ impl<'a> Guard<'a> {
     }
 
     /// Waits for other sessions; a long wait is reported. If the waits exceed the limit, the run ends.
-    pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
+    pub(crate) async fn wait(&self, time: Duration, why: Wait) {
         let patience = &self.session.throttle.patience;
         let is_long = time >= LONG_WAIT;
         let text = if is_long || patience.left().is_some_and(|left| left <= time) {
             self.named(why).await
         } else {
-            why.to_string()
+            why.text().to_owned()
         };
         if is_long {
             self.note(&format!("waiting: {text}"));
@@ -283,7 +283,7 @@ impl<'a> Guard<'a> {
     }
 
     /// What is waited for, with whoever is in the way, if that is known.
-    pub(crate) async fn named(&self, why: &Wait) -> String {
+    pub(crate) async fn named(&self, why: Wait) -> String {
         let throttle = self.session.throttle;
         let who = match why {
             Wait::Truncation | Wait::OldVersions => {
@@ -292,9 +292,8 @@ impl<'a> Guard<'a> {
             Wait::RowsLocked | Wait::RowsToMoveLocked | Wait::LockTimeout => {
                 throttle.lock_holder(self.oid()).await
             }
-            _ => None,
         };
-        who.map_or_else(|| why.to_string(), |who| format!("{why}: {who}"))
+        with_holder(why.text(), who)
     }
 
     /// The statements that begin a transaction and lock the table.
@@ -383,12 +382,7 @@ impl<'a> Guard<'a> {
             opening.send().await?;
             work(opening.client()).await
         };
-        let done = done.await;
-        // The first of two errors is the cause.
-        let ended = opening.rollback().await;
-        let done = done?;
-        ended?;
-        Ok(done)
+        snapshot::abandoned(opening.client(), done).await
     }
 
     /// A prepared statement of batches, parsed once on each connection. It is parsed while the table's lock is held:
@@ -451,9 +445,7 @@ impl<'a> Guard<'a> {
             }
             Ok(found)
         };
-        let read: Result<Option<Definition>> = read.await;
-        client.batch_execute("ROLLBACK").await?;
-        read
+        snapshot::abandoned(client, read).await
     }
 
     /// Like [`LockTries::tried`](crate::retoast::pace::lock_tries::LockTries::tried). Returns `None` once a stop is
@@ -473,14 +465,14 @@ impl<'a> Guard<'a> {
             Tried::Stopped => Ok(None),
             Tried::TooLong(waited) => {
                 let holder = self.session.throttle.lock_holder(self.oid()).await;
-                let why = Wait::NoLock { what: what.to_owned(), holder }.to_string();
+                let why = with_holder(&format!("no lock for {what}"), holder);
                 self.session.throttle.patience.give_up(&self.name(), waited, &why);
                 Ok(None)
             }
             Tried::NoLock => {
                 let holder = self.session.throttle.lock_holder(self.oid()).await;
-                let who = holder.map_or_else(String::new, |who| format!(": {who}"));
-                refused(format!("no lock for {what} in {LOCK_TRIES} attempts{who}"))
+                let why = format!("no lock for {what} in {LOCK_TRIES} attempts");
+                refused(with_holder(&why, holder))
             }
         }
     }
@@ -498,9 +490,11 @@ impl<'a> Guard<'a> {
         Reading { ready: self.ready, known: Some(self.known) }
     }
 
-    /// Runs one statement on the reading connection in a transaction of its own, once the throttle allows it. Returns
-    /// `None` once a stop is requested.
-    pub(crate) async fn read(&self, sql: &str) -> Result<Option<Vec<tokio_postgres::Row>>> {
+    /// Runs one statement on the reading connection in a transaction of its own, once the throttle allows it.
+    ///
+    /// # Errors
+    /// [`RetoastError::StopRequested`], as in the next functions, or another error.
+    pub(crate) async fn read(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
         let client = self.session.reader().client();
         self.read_by(async |_| Ok(client.query_typed(sql, &[]).await?)).await
     }
@@ -509,15 +503,13 @@ impl<'a> Guard<'a> {
     pub(crate) async fn read_by<T>(
         &self,
         work: impl AsyncFn(Moment) -> LiveResult<T>,
-    ) -> Result<Option<T>> {
+    ) -> Result<T> {
         self.session.pass(WorkKind::Scan, 0).await?;
         if self.session.stopped() {
-            return Ok(None);
+            return Err(RetoastError::StopRequested);
         }
-        self.unless_changed(0, async || {
-            self.tried("reading", async || self.in_reading(&work).await).await
-        })
-        .await
+        let read = async || self.tried("reading", async || self.in_reading(&work).await).await;
+        self.unless_changed(0, read).await?.ok_or(RetoastError::StopRequested)
     }
 
     /// Runs `work` in a transaction on the reading connection.
@@ -569,16 +561,15 @@ impl<'a> Guard<'a> {
         Ok(metrics::sizes_unless_locked(writer, self.ready.relation.oid).await?)
     }
 
-    /// The number of blocks in a relation's main fork. Returns `None` once a stop is requested.
-    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>> {
+    /// The number of blocks in a relation's main fork.
+    pub(crate) async fn blocks(&self, relation: Oid) -> Result<u32> {
         let page = self.session.server.page_size.bytes() as i64;
         let sql = "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)";
-        self.tried("its size", async || -> LiveResult<u32> {
-            let writer = self.session.writer();
-            let bytes: Option<i64> = writer.value(sql, &[(&relation.0, Type::OID)]).await?;
-            Ok(u32::try_from(bytes.unwrap_or(0) / page).unwrap_or(u32::MAX))
-        })
-        .await
+        let asked = self.tried("its size", async || {
+            Ok(self.session.writer().value::<i64>(sql, &[(&relation.0, Type::OID)]).await?)
+        });
+        let bytes = asked.await?.ok_or(RetoastError::StopRequested)?.unwrap_or(0);
+        Ok(u32::try_from(bytes / page).unwrap_or(u32::MAX))
     }
 
     fn oid(&self) -> Oid {
@@ -624,13 +615,14 @@ impl<'a> Guard<'a> {
             if ends || asked.elapsed() < LOCK_AGAIN {
                 let writer = self.session.writer();
                 let holder = holders::of_advisory_lock(writer, LOCK_CLASS, self.lock_key()).await?;
-                let wait = Wait::AdvisoryLock(holder.unwrap_or_else(|| "another session".into()));
+                let holder = holder.unwrap_or_else(|| "another session".into());
+                let why = format!("{holder} holds the advisory lock of this table");
                 if ends {
                     return refused(format!(
-                        "{wait}, which keeps two runs from working on it\nHINT:  Wait until it is released."
+                        "{why}, which keeps two runs from working on it\nHINT:  Wait until it is released."
                     ));
                 }
-                self.note(&wait.note());
+                self.note(&format!("waiting: {why}"));
             }
             self.session.sleep(LOCK_AGAIN).await;
         }

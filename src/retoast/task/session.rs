@@ -11,6 +11,7 @@ use crate::retoast::pace::lock_tries::LockTries;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::WorkKind;
 use crate::retoast::pace::throttle::Throttle;
+pub(crate) use crate::retoast::pace::throttle::millis;
 use crate::server::{Client, Connection, Pageinspect, Server};
 use toast_format::disk::Oid;
 use toast_format::fill::file_model::MAX_BATCH;
@@ -111,10 +112,6 @@ impl Session<'_> {
     pub(crate) async fn wal(&self) -> Result<u64> {
         Ok(metrics::wal(&self.connections.writer).await?)
     }
-}
-
-pub(crate) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The smallest number of pages in a window.

@@ -12,8 +12,6 @@ use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::watched::{GaveUp, StatementKind};
-use crate::server::LiveError;
-use crate::server::sqlstate::ErrorKind;
 
 /// How often VACUUM is repeated if it has left most dead rows, and the wait before the first repetition.
 pub(crate) const AGAIN: u32 = 4;
@@ -104,9 +102,7 @@ impl Guard<'_> {
             Ok(Err(why)) => {
                 (Vacuumed::Not, format!("no VACUUM now, dead rows remain: {}", why.text()))
             }
-            Err(RetoastError::Live(LiveError::Server(error)))
-                if ErrorKind::from_error(&error) == ErrorKind::Busy =>
-            {
+            Err(RetoastError::Live(error)) if error.is_busy() => {
                 let holder = self.session.throttle.lock_holder(self.ready.relation.oid).await;
                 let who = holder.unwrap_or_else(|| "it is locked".to_owned());
                 (Vacuumed::Not, format!("no VACUUM now: {who}"))
@@ -156,7 +152,7 @@ impl Guard<'_> {
             if number == AGAIN {
                 return Ok(());
             }
-            self.wait(PAUSE * 2u32.pow(number), &Wait::OldVersions).await;
+            self.wait(PAUSE * 2u32.pow(number), Wait::OldVersions).await;
             number += 1;
         }
         self.session.throttle.vacuumed();
@@ -174,9 +170,9 @@ impl Guard<'_> {
                 return Ok(Some(true));
             }
             if number == 0 {
-                self.note(&format!("waiting: {}", self.named(&Wait::OldVersions).await));
+                self.note(&format!("waiting: {}", self.named(Wait::OldVersions).await));
             }
-            self.wait(LOOK_EVERY, &Wait::OldVersions).await;
+            self.wait(LOOK_EVERY, Wait::OldVersions).await;
         }
         Ok(Some(false))
     }

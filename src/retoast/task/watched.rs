@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::guard::Guard;
 use super::session::{Session, millis};
 use crate::retoast::error::{Result, RetoastError};
-use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::RUN_STOPPED;
 use crate::retoast::pace::metrics::ServerWait;
 use crate::server::{Connection, LiveError};
@@ -199,8 +198,8 @@ impl Guard<'_> {
         let Some(wait) = wait.map(|wait| wait.text()) else { return Ok(None) };
         match advice {
             Advice::Wait => {}
-            Advice::Tell if patience.is_vacuum() => self.note(&Wait::Vacuum(wait).note()),
-            Advice::Tell => self.note(&Wait::Statement(wait).note()),
+            Advice::Tell if patience.is_vacuum() => self.note(&format!("waiting: vacuum: {wait}")),
+            Advice::Tell => self.note(&format!("waiting: {wait}")),
             Advice::GiveUp(waited) => {
                 if !patience.is_vacuum() {
                     throttle.patience.add_wait(waited);

@@ -10,7 +10,8 @@ use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 use super::Secret;
 use super::error::{
-    Address, ConnectError, Refusal, RefusalKind, os_message, prefix, refusal, server_message,
+    Address, ConnectError, ConnectResult, Refusal, RefusalKind, os_message, prefix, refusal,
+    server_message,
 };
 use super::life::{Raw, drive};
 use super::resolved::{Host, HostPlace, Resolved, SslMode, TargetSession};
@@ -33,7 +34,7 @@ pub async fn connect(
     resolved: &Resolved,
     session: &SessionOptions,
     ask: Ask<'_>,
-) -> Result<Connection, ConnectError> {
+) -> ConnectResult<Connection> {
     let mut resolved = resolved.clone();
     if resolved.load_balance {
         resolved.targets.shuffle(&mut rand::rng());
@@ -72,7 +73,7 @@ impl Connection {
     ///
     /// # Errors
     /// Like [`connect`](super::connect).
-    pub async fn open_another(&self) -> Result<Connection, ConnectError> {
+    pub async fn open_another(&self) -> ConnectResult<Connection> {
         self.open_another_with(self.session()).await
     }
 
@@ -80,10 +81,7 @@ impl Connection {
     ///
     /// # Errors
     /// Like [`connect`](super::connect).
-    pub async fn open_another_with(
-        &self,
-        session: &SessionOptions,
-    ) -> Result<Connection, ConnectError> {
+    pub async fn open_another_with(&self, session: &SessionOptions) -> ConnectResult<Connection> {
         connect(self.resolved(), session, &mut |_| None).await
     }
 
@@ -95,13 +93,13 @@ impl Connection {
         &self,
         address: &str,
         session: &SessionOptions,
-    ) -> Result<Connection, ConnectError> {
-        let resolved = self.resolved().at(address, &ThisProcess::new())?;
+    ) -> ConnectResult<Connection> {
+        let resolved = self.resolved().at(address, &ThisProcess::default())?;
         connect(&resolved, session, &mut |_| None).await
     }
 }
 
-async fn try_targets(resolved: &Resolved) -> Result<(Raw, Host), ConnectError> {
+async fn try_targets(resolved: &Resolved) -> ConnectResult<(Raw, Host)> {
     let mut attempts = Vec::new();
     // With prefer-standby, standbys are tried first, then all servers.
     let rounds: &[TargetSession] = match resolved.target_session {

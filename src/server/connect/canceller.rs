@@ -11,7 +11,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_postgres::{CancelToken, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{ConnectError, os_message};
+use super::error::{ConnectError, ConnectResult, os_message};
 use super::life::io_cause;
 use super::resolved::{Host, HostPlace};
 
@@ -48,7 +48,7 @@ impl Canceller {
     ///
     /// # Errors
     /// The server cannot be reached, or does not answer in time. It may then cancel a later statement.
-    pub async fn cancel(&self) -> Result<(), ConnectError> {
+    pub async fn cancel(&self) -> ConnectResult<()> {
         let asked = tokio::time::timeout(CANCEL_PATIENCE, self.ask());
         let cause = match asked.await {
             Ok(Ok(())) => return Ok(()),

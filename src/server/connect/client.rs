@@ -22,6 +22,9 @@ const OF_USER: &str = "(the user's own query)";
 /// and in logs; `advise-threshold` leaves these statements out of the workload.
 pub(crate) const OWN: &str = "/* toastctl */";
 
+/// A parameter of a statement, with its type.
+pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
 /// Sends statements over one connection.
 pub struct Client {
     driver: tokio_postgres::Client,
@@ -49,17 +52,13 @@ impl Client {
     pub async fn query_typed(
         &self,
         sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
         self.traced(sql, self.driver.query_typed(&signed(sql), parameters)).await
     }
 
     /// Returns the first row of a statement.
-    pub async fn row(
-        &self,
-        sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<Option<Row>, Error> {
+    pub async fn row(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Option<Row>, Error> {
         Ok(self.query_typed(sql, parameters).await?.into_iter().next())
     }
 
@@ -67,7 +66,7 @@ impl Client {
     pub async fn value<T: for<'a> FromSql<'a>>(
         &self,
         sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: &[Parameter<'_>],
     ) -> Result<Option<T>, Error> {
         self.row(sql, parameters).await?.map(|row| row.try_get(0)).transpose()
     }
@@ -76,7 +75,7 @@ impl Client {
     pub async fn execute_typed(
         &self,
         sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: &[Parameter<'_>],
     ) -> Result<u64, Error> {
         self.traced(sql, self.driver.execute_typed(&signed(sql), parameters)).await
     }

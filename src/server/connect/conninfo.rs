@@ -3,7 +3,7 @@
 //! No message repeats text that could be, or contain, a password.
 
 use super::params::is_keyword;
-use super::{ConnectError, Params};
+use super::{ConnectError, ConnectResult, Params};
 
 const URI_PREFIXES: [&str; 2] = ["postgresql://", "postgres://"];
 
@@ -35,7 +35,7 @@ pub(crate) fn begins_connection_string(word: &str) -> bool {
 ///
 /// # Errors
 /// It is malformed, or names an unknown parameter.
-pub(crate) fn parse(text: &str) -> Result<Params, ConnectError> {
+pub(crate) fn parse(text: &str) -> ConnectResult<Params> {
     match uri_rest(text) {
         Some(rest) => parse_uri(rest),
         None if is_of_other_kind(text) => {
@@ -50,7 +50,7 @@ fn uri_rest(text: &str) -> Option<&str> {
 }
 
 /// `host=a port = 5432 password='it\'s'`: spaces around `=` are allowed, and a backslash escapes the next character.
-fn parse_pairs(text: &str) -> Result<Params, ConnectError> {
+fn parse_pairs(text: &str) -> ConnectResult<Params> {
     let mut params = Params::default();
     let mut rest = text.trim_start_matches(is_c_space);
     while !rest.is_empty() {
@@ -73,7 +73,7 @@ fn parse_pairs(text: &str) -> Result<Params, ConnectError> {
 }
 
 /// Returns the value at the start of `text`, and the rest.
-fn take_value(text: &str) -> Result<(String, &str), ConnectError> {
+fn take_value(text: &str) -> ConnectResult<(String, &str)> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();
     let mut chars = text.char_indices().skip(usize::from(quoted));
@@ -97,7 +97,7 @@ fn is_c_space(c: char) -> bool {
 }
 
 /// Parses what follows the scheme in `postgresql://[user[:password]@][host][:port][,...][/dbname][?name=value[&...]]`.
-fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
+fn parse_uri(rest: &str) -> ConnectResult<Params> {
     let mut params = Params::default();
     let authority_end = rest.find(['@', '/']).filter(|&end| rest[end..].starts_with('@'));
     let mut rest = rest;
@@ -107,10 +107,10 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
             None => (&rest[..end], None),
         };
         if !user.is_empty() {
-            params.set("user", decode(user, Repeatable::Yes)?)?;
+            params.set("user", decode(user, user)?)?;
         }
         if let Some(password) = password.filter(|password| !password.is_empty()) {
-            params.set("password", decode(password, Repeatable::No)?)?;
+            params.set("password", decode(password, "…")?)?;
         }
         rest = &rest[end + 1..];
     }
@@ -130,8 +130,8 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
                 "A \"/\" in a user name or password is written \"%2F\".",
             ));
         }
-        hosts.push(decode(host, Repeatable::Yes)?);
-        ports.push(decode(port, Repeatable::Yes)?);
+        hosts.push(decode(host, host)?);
+        ports.push(decode(port, port)?);
     }
     for (keyword, list) in [("host", hosts), ("port", ports)] {
         let list = list.join(",");
@@ -143,7 +143,7 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
     if let Some(after) = rest.strip_prefix('/') {
         let end = after.find('?').unwrap_or(after.len());
         if end > 0 {
-            params.set("dbname", decode(&after[..end], Repeatable::Yes)?)?;
+            params.set("dbname", decode(&after[..end], &after[..end])?)?;
         }
         rest = &after[end..];
     }
@@ -154,7 +154,7 @@ fn parse_uri(rest: &str) -> Result<Params, ConnectError> {
 }
 
 /// Splits `::1]:5432`, what follows an opening bracket, into host and port.
-fn bracketed_host(text: &str) -> Result<(&str, &str), ConnectError> {
+fn bracketed_host(text: &str) -> ConnectResult<(&str, &str)> {
     let Some((host, after)) = text.split_once(']') else {
         return Err(ConnectError::usage(
             "end of string reached when looking for matching \"]\" in IPv6 host address in URI",
@@ -172,20 +172,20 @@ fn bracketed_host(text: &str) -> Result<(&str, &str), ConnectError> {
     }
 }
 
-fn parse_query(query: &str, params: &mut Params) -> Result<(), ConnectError> {
+fn parse_query(query: &str, params: &mut Params) -> ConnectResult<()> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
             return Err(ConnectError::usage(format!(
                 "missing key/value separator \"=\" in URI query parameter: \"{pair}\""
             )));
         };
-        let name = decode(name, Repeatable::Yes)?;
+        let name = decode(name, name)?;
         if value.contains('=') {
             return Err(ConnectError::usage(format!(
                 "extra key/value separator \"=\" in URI query parameter: \"{name}\""
             )));
         }
-        let shown = if name.contains("password") { Repeatable::No } else { Repeatable::Yes };
+        let shown = if name.contains("password") { "…" } else { value };
         let value = decode(value, shown)?;
         if name == "ssl" && value == "true" {
             // JDBC uses this spelling.
@@ -197,19 +197,8 @@ fn parse_query(query: &str, params: &mut Params) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Whether a token may be repeated in a message.
-#[derive(Clone, Copy)]
-enum Repeatable {
-    Yes,
-    No,
-}
-
-/// Decodes `%xx`.
-fn decode(token: &str, shown: Repeatable) -> Result<String, ConnectError> {
-    let shown = match shown {
-        Repeatable::Yes => token,
-        Repeatable::No => "…",
-    };
+/// Decodes `%xx`. `shown`: the token as a message may have it.
+fn decode(token: &str, shown: &str) -> ConnectResult<String> {
     let invalid = || ConnectError::usage(format!("invalid percent-encoded token: \"{shown}\""));
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();

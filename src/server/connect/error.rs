@@ -9,6 +9,9 @@ use tokio_postgres::error::{DbError, SqlState};
 use super::resolved::{Host, HostPlace, Resolved};
 use crate::message::without_os_codes;
 
+/// What connecting returns.
+pub type ConnectResult<T> = Result<T, ConnectError>;
+
 /// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

@@ -3,7 +3,7 @@
 
 use Support::{NoEffect, Only, Used};
 
-use super::ConnectError;
+use super::{ConnectError, ConnectResult};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -20,77 +20,63 @@ enum Support {
 
 /// Whether libpq has a parameter with this keyword.
 pub(super) fn is_keyword(word: &str) -> bool {
-    DEFINITIONS.iter().any(|definition| definition.keyword == word)
+    DEFINITIONS.iter().any(|(keyword, ..)| *keyword == word)
 }
 
-#[derive(Debug)]
-struct ParameterDefinition {
-    keyword: &'static str,
-    variable: Option<&'static str>,
-    support: Support,
-}
-
-const fn define(
-    keyword: &'static str,
-    variable: Option<&'static str>,
-    support: Support,
-) -> ParameterDefinition {
-    ParameterDefinition { keyword, variable, support }
-}
-
-const DEFINITIONS: &[ParameterDefinition] = &[
-    define("service", Some("PGSERVICE"), Used),
-    define("servicefile", Some("PGSERVICEFILE"), Used),
-    define("user", Some("PGUSER"), Used),
-    define("password", Some("PGPASSWORD"), Used),
-    define("passfile", Some("PGPASSFILE"), Used),
-    define("channel_binding", Some("PGCHANNELBINDING"), Used),
-    define("connect_timeout", Some("PGCONNECT_TIMEOUT"), Used),
-    define("dbname", Some("PGDATABASE"), Used),
-    define("host", Some("PGHOST"), Used),
-    define("hostaddr", Some("PGHOSTADDR"), Used),
-    define("port", Some("PGPORT"), Used),
-    define("options", Some("PGOPTIONS"), Used),
-    define("application_name", Some("PGAPPNAME"), Used),
-    define("fallback_application_name", None, Used),
-    define("keepalives", None, Used),
-    define("keepalives_idle", None, Used),
-    define("keepalives_interval", None, Used),
-    define("keepalives_count", None, Used),
-    define("tcp_user_timeout", None, Used),
-    define("sslmode", Some("PGSSLMODE"), Used),
-    define("sslnegotiation", Some("PGSSLNEGOTIATION"), Used),
-    define("sslcert", Some("PGSSLCERT"), Used),
-    define("sslkey", Some("PGSSLKEY"), Used),
-    define("sslcertmode", Some("PGSSLCERTMODE"), Used),
-    define("sslrootcert", Some("PGSSLROOTCERT"), Used),
-    define("sslsni", Some("PGSSLSNI"), Used),
-    define("ssl_min_protocol_version", Some("PGSSLMINPROTOCOLVERSION"), Used),
-    define("ssl_max_protocol_version", Some("PGSSLMAXPROTOCOLVERSION"), Used),
-    define("target_session_attrs", Some("PGTARGETSESSIONATTRS"), Used),
-    define("load_balance_hosts", Some("PGLOADBALANCEHOSTS"), Used),
+/// The parameters: keyword, environment variable, and how far each is supported.
+const DEFINITIONS: &[(&str, Option<&str>, Support)] = &[
+    ("service", Some("PGSERVICE"), Used),
+    ("servicefile", Some("PGSERVICEFILE"), Used),
+    ("user", Some("PGUSER"), Used),
+    ("password", Some("PGPASSWORD"), Used),
+    ("passfile", Some("PGPASSFILE"), Used),
+    ("channel_binding", Some("PGCHANNELBINDING"), Used),
+    ("connect_timeout", Some("PGCONNECT_TIMEOUT"), Used),
+    ("dbname", Some("PGDATABASE"), Used),
+    ("host", Some("PGHOST"), Used),
+    ("hostaddr", Some("PGHOSTADDR"), Used),
+    ("port", Some("PGPORT"), Used),
+    ("options", Some("PGOPTIONS"), Used),
+    ("application_name", Some("PGAPPNAME"), Used),
+    ("fallback_application_name", None, Used),
+    ("keepalives", None, Used),
+    ("keepalives_idle", None, Used),
+    ("keepalives_interval", None, Used),
+    ("keepalives_count", None, Used),
+    ("tcp_user_timeout", None, Used),
+    ("sslmode", Some("PGSSLMODE"), Used),
+    ("sslnegotiation", Some("PGSSLNEGOTIATION"), Used),
+    ("sslcert", Some("PGSSLCERT"), Used),
+    ("sslkey", Some("PGSSLKEY"), Used),
+    ("sslcertmode", Some("PGSSLCERTMODE"), Used),
+    ("sslrootcert", Some("PGSSLROOTCERT"), Used),
+    ("sslsni", Some("PGSSLSNI"), Used),
+    ("ssl_min_protocol_version", Some("PGSSLMINPROTOCOLVERSION"), Used),
+    ("ssl_max_protocol_version", Some("PGSSLMAXPROTOCOLVERSION"), Used),
+    ("target_session_attrs", Some("PGTARGETSESSIONATTRS"), Used),
+    ("load_balance_hosts", Some("PGLOADBALANCEHOSTS"), Used),
     // The session always uses UTF-8.
-    define("client_encoding", Some("PGCLIENTENCODING"), NoEffect),
-    define("sslcompression", Some("PGSSLCOMPRESSION"), NoEffect),
-    define("sslkeylogfile", None, NoEffect),
-    define("krbsrvname", Some("PGKRBSRVNAME"), NoEffect),
-    define("gsslib", Some("PGGSSLIB"), NoEffect),
-    define("gssdelegation", Some("PGGSSDELEGATION"), NoEffect),
-    define("min_protocol_version", Some("PGMINPROTOCOLVERSION"), NoEffect),
-    define("max_protocol_version", Some("PGMAXPROTOCOLVERSION"), NoEffect),
-    define("gssencmode", Some("PGGSSENCMODE"), Only(&["disable", "prefer"])),
-    define("requirepeer", Some("PGREQUIREPEER"), Only(&[])),
-    define("require_auth", Some("PGREQUIREAUTH"), Only(&[])),
-    define("sslcrl", Some("PGSSLCRL"), Only(&[])),
-    define("sslcrldir", Some("PGSSLCRLDIR"), Only(&[])),
-    define("sslpassword", None, Only(&[])),
-    define("replication", None, Only(&["false", "off", "no", "0"])),
-    define("scram_client_key", None, Only(&[])),
-    define("scram_server_key", None, Only(&[])),
-    define("oauth_issuer", None, Only(&[])),
-    define("oauth_client_id", None, Only(&[])),
-    define("oauth_client_secret", None, Only(&[])),
-    define("oauth_scope", None, Only(&[])),
+    ("client_encoding", Some("PGCLIENTENCODING"), NoEffect),
+    ("sslcompression", Some("PGSSLCOMPRESSION"), NoEffect),
+    ("sslkeylogfile", None, NoEffect),
+    ("krbsrvname", Some("PGKRBSRVNAME"), NoEffect),
+    ("gsslib", Some("PGGSSLIB"), NoEffect),
+    ("gssdelegation", Some("PGGSSDELEGATION"), NoEffect),
+    ("min_protocol_version", Some("PGMINPROTOCOLVERSION"), NoEffect),
+    ("max_protocol_version", Some("PGMAXPROTOCOLVERSION"), NoEffect),
+    ("gssencmode", Some("PGGSSENCMODE"), Only(&["disable", "prefer"])),
+    ("requirepeer", Some("PGREQUIREPEER"), Only(&[])),
+    ("require_auth", Some("PGREQUIREAUTH"), Only(&[])),
+    ("sslcrl", Some("PGSSLCRL"), Only(&[])),
+    ("sslcrldir", Some("PGSSLCRLDIR"), Only(&[])),
+    ("sslpassword", None, Only(&[])),
+    ("replication", None, Only(&["false", "off", "no", "0"])),
+    ("scram_client_key", None, Only(&[])),
+    ("scram_server_key", None, Only(&[])),
+    ("oauth_issuer", None, Only(&[])),
+    ("oauth_client_id", None, Only(&[])),
+    ("oauth_client_secret", None, Only(&[])),
+    ("oauth_scope", None, Only(&[])),
 ];
 
 /// Parameters and their values. `Debug` hides secret ones.
@@ -117,14 +103,10 @@ impl Params {
     ///
     /// # Errors
     /// There is no such parameter.
-    pub(crate) fn set(
-        &mut self,
-        keyword: &str,
-        value: impl Into<String>,
-    ) -> Result<(), ConnectError> {
-        match DEFINITIONS.iter().find(|definition| definition.keyword == keyword) {
-            Some(definition) => {
-                self.0.insert(definition.keyword, value.into());
+    pub(crate) fn set(&mut self, keyword: &str, value: impl Into<String>) -> ConnectResult<()> {
+        match DEFINITIONS.iter().find(|(known, ..)| *known == keyword) {
+            Some((known, ..)) => {
+                self.0.insert(known, value.into());
                 Ok(())
             }
             None => Err(ConnectError::usage(format!("invalid connection option \"{keyword}\""))),
@@ -146,9 +128,9 @@ impl Params {
     /// The parameters set by environment variables.
     pub(crate) fn from_environment(environment: &BTreeMap<String, String>) -> Params {
         let mut params = Params::default();
-        for definition in DEFINITIONS {
-            if let Some(value) = definition.variable.and_then(|name| environment.get(name)) {
-                params.0.insert(definition.keyword, value.clone());
+        for (keyword, variable, _) in DEFINITIONS {
+            if let Some(value) = variable.and_then(|name| environment.get(name)) {
+                params.0.insert(keyword, value.clone());
             }
         }
         // This is the variable's name before 7.4; PGSSLMODE takes precedence.
@@ -159,11 +141,10 @@ impl Params {
     }
 
     /// Refuses parameters that libpq supports and this client does not.
-    pub(crate) fn check_support(&self) -> Result<(), ConnectError> {
-        for definition in DEFINITIONS {
-            let Support::Only(values) = definition.support else { continue };
-            if self.get(definition.keyword).is_some_and(|value| !values.contains(&value)) {
-                let keyword = definition.keyword;
+    pub(crate) fn check_support(&self) -> ConnectResult<()> {
+        for (keyword, _, support) in DEFINITIONS {
+            let Support::Only(values) = support else { continue };
+            if self.get(keyword).is_some_and(|value| !values.contains(&value)) {
                 return Err(ConnectError::usage(format!(
                     "connection option \"{keyword}\" is not supported"
                 )));
@@ -189,8 +170,9 @@ mod tests {
 
     #[test]
     fn every_keyword_and_variable_is_there_once() {
-        let mut keywords: Vec<_> = DEFINITIONS.iter().map(|d| d.keyword).collect();
-        let mut variables: Vec<_> = DEFINITIONS.iter().filter_map(|d| d.variable).collect();
+        let mut keywords: Vec<_> = DEFINITIONS.iter().map(|(keyword, ..)| *keyword).collect();
+        let mut variables: Vec<_> =
+            DEFINITIONS.iter().filter_map(|(_, variable, _)| *variable).collect();
         for names in [&mut keywords, &mut variables] {
             let count = names.len();
             names.sort_unstable();

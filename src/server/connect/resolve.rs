@@ -15,7 +15,7 @@ use super::resolved::{
     TargetSession, TlsParams,
 };
 use super::surroundings::{self, Given, Surroundings};
-use super::{ConnectError, Params, Secret};
+use super::{ConnectError, ConnectResult, Params, Secret};
 
 /// The directory of the system-wide `pg_service.conf`, unless `PGSYSCONFDIR` is set.
 const SYSTEM_CONFIG_DIR: &str = "/etc/postgresql-common";
@@ -27,7 +27,7 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A parameter is invalid; no message contains a password.
-pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, ConnectError> {
+pub fn resolve(given: &Given, around: &impl Surroundings) -> ConnectResult<Resolved> {
     let params = gather(given, around)?;
     params.check_support()?;
     let home = around.environment().get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
@@ -112,11 +112,7 @@ impl Resolved {
     ///
     /// # Errors
     /// It is not such a string.
-    pub(crate) fn at(
-        &self,
-        address: &str,
-        around: &impl Surroundings,
-    ) -> Result<Resolved, ConnectError> {
+    pub(crate) fn at(&self, address: &str, around: &impl Surroundings) -> ConnectResult<Resolved> {
         let params = conninfo::parse(address)?;
         let place = ["host", "hostaddr", "port"];
         if let Some(other) = params.keywords().find(|keyword| !place.contains(keyword)) {
@@ -145,7 +141,7 @@ impl Resolved {
 }
 
 /// All parameters; in descending precedence: connection string, command-line options, service, environment, defaults.
-fn gather(given: &Given, around: &impl Surroundings) -> Result<Params, ConnectError> {
+fn gather(given: &Given, around: &impl Surroundings) -> ConnectResult<Params> {
     let mut params = Params::default();
     for (keyword, value) in [("host", &given.host), ("port", &given.port), ("user", &given.user)] {
         if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
@@ -185,7 +181,7 @@ fn service_params(
     service: &str,
     file: Option<&str>,
     around: &impl Surroundings,
-) -> Result<Params, ConnectError> {
+) -> ConnectResult<Params> {
     let environment = around.environment();
     let own = match file {
         Some(file) => Some(PathBuf::from(file)),
@@ -220,7 +216,7 @@ fn nonempty(list: &[&str], index: usize) -> Option<String> {
     list.get(index).copied().filter(|item| !item.is_empty()).map(str::to_owned)
 }
 
-fn targets(params: &Params) -> Result<Vec<Host>, ConnectError> {
+fn targets(params: &Params) -> ConnectResult<Vec<Host>> {
     let hosts = list(params, "host");
     let addresses = list(params, "hostaddr");
     let ports = list(params, "port");
@@ -276,7 +272,7 @@ fn is_socket_dir(host: &str) -> bool {
     host.starts_with('/')
 }
 
-fn port_number(text: &str) -> Result<u16, ConnectError> {
+fn port_number(text: &str) -> ConnectResult<u16> {
     let text = text.trim();
     let number: i64 = text.parse().map_err(|_| {
         ConnectError::usage(format!(
@@ -320,7 +316,7 @@ fn read_passfile(
     Some(seen.text)
 }
 
-fn integer(params: &Params, keyword: &str) -> Result<Option<i64>, ConnectError> {
+fn integer(params: &Params, keyword: &str) -> ConnectResult<Option<i64>> {
     let Some(text) = params.get(keyword) else { return Ok(None) };
     // The range is that of C's int.
     match text.trim().parse::<i32>() {
@@ -336,7 +332,7 @@ fn choice<T: Copy>(
     keyword: &str,
     default: T,
     choices: &[(&str, T)],
-) -> Result<T, ConnectError> {
+) -> ConnectResult<T> {
     let Some(value) = params.get(keyword) else { return Ok(default) };
     match choices.iter().find(|(name, _)| *name == value) {
         Some((_, chosen)) => Ok(*chosen),
@@ -345,7 +341,7 @@ fn choice<T: Copy>(
 }
 
 /// A number; zero means the kernel's default.
-fn unless_zero(params: &Params, keyword: &str, default: u64) -> Result<Option<u64>, ConnectError> {
+fn unless_zero(params: &Params, keyword: &str, default: u64) -> ConnectResult<Option<u64>> {
     let given = integer(params, keyword)?.map(|n| u64::try_from(n).unwrap_or(0));
     Ok(Some(given.unwrap_or(default)).filter(|n| *n > 0))
 }
@@ -357,7 +353,7 @@ fn driver_config(
     user: &str,
     dbname: &str,
     tls: &TlsParams,
-) -> Result<Config, ConnectError> {
+) -> ConnectResult<Config> {
     let mut config = Config::new();
     config.user(user).dbname(dbname);
     if let Some(options) = params.get("options") {
@@ -392,7 +388,7 @@ fn driver_config(
     Ok(config)
 }
 
-fn tls(params: &Params, home: Option<&Path>) -> Result<TlsParams, ConnectError> {
+fn tls(params: &Params, home: Option<&Path>) -> ConnectResult<TlsParams> {
     let mode = choice(
         params,
         "sslmode",

@@ -200,7 +200,7 @@ mod tests {
     fn a_database_is_named_without_its_user_and_password() {
         let named = |text: &str| {
             let given = Given { dbname: Some(Secret::new(text)), ..Given::default() };
-            let resolved = resolve(&given, &ThisProcess::new()).unwrap();
+            let resolved = resolve(&given, &ThisProcess::default()).unwrap();
             let options = resolved.options().into_iter();
             let options: Vec<String> =
                 options.map(|(name, value)| format!("{name} {value}")).collect();

@@ -13,11 +13,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::canceller::Canceller;
-use super::client::{Client, Statement};
-use super::error::{ConnectError, StatementError, server_message};
+use super::client::{Client, Parameter, Statement};
+use super::error::{ConnectError, ConnectResult, StatementError, server_message};
 use super::life::{CLOSED, Life, Raw, end_reason, io_cause};
 use super::resolved::Resolved;
-use super::settings::{CHANGES_SHARDS, Reach, SEARCH_PATH, SessionOptions, set};
+use super::settings::{CHANGES_SHARDS, SEARCH_PATH, SessionOptions, set};
 use toast_format::model::sql::quote_identifier;
 
 /// How long to wait for the reason why a connection ended, after a statement has failed because of it.
@@ -57,7 +57,7 @@ impl Connection {
         raw: Raw,
         resolved: Resolved,
         session: SessionOptions,
-    ) -> Result<Connection, ConnectError> {
+    ) -> ConnectResult<Connection> {
         let Raw { client, life, ended, version, tls } = raw;
         let mut connection = Connection {
             client: Client::new(client, Arc::clone(&life)),
@@ -135,7 +135,7 @@ impl Connection {
     /// The statements sent by [`begin`](Self::begin).
     pub fn begin_sql(&self, mode: &str) -> String {
         let settings = if self.is_own.load(Ordering::Relaxed) { &[] } else { &self.settings[..] };
-        format!("BEGIN {mode};\n{}", set(settings, Reach::Transaction))
+        format!("BEGIN {mode};\n{}", set(settings, "SET LOCAL"))
     }
 
     /// Runs `work` in a read-only transaction with the settings.
@@ -165,7 +165,7 @@ impl Connection {
             let path: Vec<String> = self.schemas.iter().map(|one| quote_identifier(one)).collect();
             settings = vec![(SEARCH_PATH.to_owned(), path.join(", "))];
         }
-        let begin = format!("BEGIN READ ONLY;\n{}", set(&settings, Reach::Transaction));
+        let begin = format!("BEGIN READ ONLY;\n{}", set(&settings, "SET LOCAL"));
         self.begun(&begin).await?;
         self.ended(work().await).await
     }
@@ -185,7 +185,7 @@ impl Connection {
     /// # Errors
     /// Any error of the server.
     pub async fn make_own(&self) -> Result<(), tokio_postgres::Error> {
-        self.client.batch_execute(&set(&self.settings, Reach::Session)).await?;
+        self.client.batch_execute(&set(&self.settings, "SET")).await?;
         self.is_own.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Connection {
     pub async fn query_again(
         &self,
         sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
         let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();

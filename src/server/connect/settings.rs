@@ -109,12 +109,8 @@ impl SessionOptions {
     }
 }
 
-/// The statements that make these settings for the session or for the current transaction.
-pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
-    let set = match reach {
-        Reach::Session => "SET",
-        Reach::Transaction => "SET LOCAL",
-    };
+/// The statements that make these settings. `set`: `SET`, or `SET LOCAL` for the current transaction.
+pub(super) fn set(settings: &[(String, String)], set: &str) -> String {
     settings
         .iter()
         .map(|(name, value): &(String, String)| {
@@ -122,13 +118,6 @@ pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
             format!("{set} {} = {value};\n", setting_name(name))
         })
         .collect()
-}
-
-/// How long settings are in effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
-    Session,
-    Transaction,
 }
 
 /// Whether command-line options for the backend set this parameter: `-c name=…`, `-cname=…`, `--name=…`.
@@ -151,7 +140,7 @@ mod tests {
     use super::*;
 
     fn set_up(options: &SessionOptions, version: u32, user: Option<&str>) -> String {
-        set(&options.settings(version, user, false), Reach::Session)
+        set(&options.settings(version, user, false), "SET")
     }
 
     #[test]
@@ -178,7 +167,7 @@ mod tests {
         SET "jit" = 'off';
         SET "default_transaction_read_only" = 'on';
         "#);
-        let local = set(&options.settings(150_020, None, false), Reach::Transaction);
+        let local = set(&options.settings(150_020, None, false), "SET LOCAL");
         assert_eq!(local, sql.replace("SET ", "SET LOCAL "));
         let sql = set_up(&SessionOptions::read_write("retoast"), 170_000, None);
         assert!(sql.contains("transaction_timeout") && !sql.contains("read_only"), "{sql}");
@@ -188,7 +177,7 @@ mod tests {
     fn a_reading_session_may_lock_shards_and_a_writing_one_only_if_its_user_has_said_so() {
         let on = format!("SET {} = 'on'", setting_name(CHANGES_SHARDS));
         let of = |options: SessionOptions, has_citus| {
-            set(&options.settings(150_000, None, has_citus), Reach::Session).contains(&on)
+            set(&options.settings(150_000, None, has_citus), "SET").contains(&on)
         };
         assert!(of(SessionOptions::read_only("inspect"), true));
         assert!(!of(SessionOptions::read_only("inspect"), false));

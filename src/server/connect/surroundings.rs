@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::{ConnectError, Params, Secret};
+use super::{ConnectError, ConnectResult, Params, Secret};
 
 /// The maximum size of service and password files that is read.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -48,19 +48,13 @@ pub trait Surroundings {
 #[derive(Debug)]
 pub struct ThisProcess(BTreeMap<String, String>);
 
-impl ThisProcess {
+impl Default for ThisProcess {
     /// Takes a copy of the current environment.
-    pub fn new() -> ThisProcess {
+    fn default() -> ThisProcess {
         let variables = std::env::vars_os().map(|(name, value)| {
             (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
         });
         ThisProcess(variables.collect())
-    }
-}
-
-impl Default for ThisProcess {
-    fn default() -> ThisProcess {
-        ThisProcess::new()
     }
 }
 
@@ -156,11 +150,7 @@ fn unescape(text: &str) -> String {
 ///
 /// # Errors
 /// The section cannot be parsed; the message contains the line.
-pub(super) fn service_in(
-    text: &str,
-    service: &str,
-    path: &Path,
-) -> Result<Option<Params>, ConnectError> {
+pub(super) fn service_in(text: &str, service: &str, path: &Path) -> ConnectResult<Option<Params>> {
     let mut found: Option<Params> = None;
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

@@ -43,7 +43,7 @@ impl Surroundings for Around {
     }
 
     fn read(&self, path: &Path) -> io::Result<FileSeen> {
-        ThisProcess::new().read(path)
+        ThisProcess::default().read(path)
     }
 }
 
