@@ -12,7 +12,6 @@ use super::salvage::{RowFindings, SavedChunk};
 use super::salvage_dir::{self, SalvageDir, SavedRelation};
 use super::salvage_rows::{ChosenBlocks, Evidence, IndexedChunks, Salvage};
 use super::subject::{SeenPage, Which};
-use crate::server::checking;
 use crate::server::chunk_rows::{ChunkRow, ChunkRows};
 use crate::server::pages::Pages;
 use crate::server::{LiveError, checking, owner_facts, snapshot};

@@ -17,7 +17,7 @@ use super::subject::Which;
 use super::value::{ChunkForm, uses_all};
 use crate::server::chunk_rows::{self, By, ChunkRow, ChunkRows, WantedData};
 use crate::server::{LiveError, checking, snapshot};
-use toast_format::disk::{ItemPointer, PageSize};
+use toast_format::disk::ItemPointer;
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 

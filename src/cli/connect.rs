@@ -93,7 +93,7 @@ impl ConnectionArgs {
         if !self.of_fleet.place.is_empty() {
             return self.of_fleet.place.clone();
         }
-        if everywhere && let Ok(resolved) = self.resolve(&ThisProcess::new()) {
+        if everywhere && let Ok(resolved) = self.resolve(&ThisProcess::default()) {
             let user = ("-U", resolved.user.clone());
             let options = resolved.options().into_iter().chain([user]);
             return options.flat_map(|(option, value)| [option.to_owned(), value]).collect();

@@ -289,8 +289,9 @@ impl<'t> Table<'t> {
         let own = |of: Of| -> Interval { self.per_own(figures, of).at_least_zero().ratio() };
         let in_array = steps.iter().any(|step| matches!(step, OwnStep::Element));
 
-        let counted = JsonKind::ALL.map(|kind| (kind.name(), figures.kinds[kind as usize]));
-        let commonest = counted.iter().rev().max_by_key(|(_, count)| *count);
+        let counted = JsonKind::ALL.iter().zip(&figures.kinds);
+        let counted = counted.map(|(kind, count)| (kind.name(), *count));
+        let commonest = counted.rev().max_by_key(|(_, count)| *count);
         let presence = self.per_document(figures, Of::Documents);
         let values = total.get(Of::Values);
         let bytes = self.total_bytes(figures);
@@ -304,7 +305,7 @@ impl<'t> Table<'t> {
         Key {
             path: path(steps),
             depth: steps.len(),
-            kind: commonest.map_or("null", |(name, _)| *name),
+            kind: commonest.map_or("null", |(name, _)| name),
             types: counted.into_iter().filter(|(_, count)| *count > 0).collect(),
             values: if self.complete {
                 Interval::exact(values)

@@ -127,12 +127,7 @@ fn stopped_after(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
 }
 
 /// The same of a run with these arguments.
-fn stopped_run_after(
-    database: &Database<'_>,
-    arguments: &[&str],
-    sql: &str,
-    more: &[&str],
-) -> Run {
+fn stopped_run_after(database: &Database<'_>, arguments: &[&str], sql: &str, more: &[&str]) -> Run {
     database.psql(
         "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
          INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 500) AS i",
