@@ -192,7 +192,7 @@ impl RelationReport {
     /// Adds the figures of what a scan has counted to a report that says what was read, by what and how large it is.
     pub(super) fn with_figures<V>(mut self, scan: &Scan<V>) -> RelationReport {
         let counts = &scan.stats.tuples;
-        let sample = self.read.sample.filter(|_| scan.blocks.is_some());
+        let sample = scan.blocks.as_ref().and(self.read.sample);
         let sample =
             sample.map(|sample| BlocksRead { read: sample.blocks_read, total: sample.blocks });
         let no_blocks = BlockSums::new(scan.relation.desc.attributes.len());

@@ -291,7 +291,7 @@ impl<'t> Table<'t> {
 
         let counted = JsonKind::ALL.iter().zip(&figures.kinds);
         let counted = counted.map(|(kind, count)| (kind.name(), *count));
-        let commonest = counted.rev().max_by_key(|(_, count)| *count);
+        let commonest = counted.clone().rev().max_by_key(|(_, count)| *count);
         let presence = self.per_document(figures, Of::Documents);
         let values = total.get(Of::Values);
         let bytes = self.total_bytes(figures);

@@ -198,8 +198,7 @@ fn end(table: &TableReport) -> String {
             if no_room {
                 return "complete: no earlier page has room for the last rows".to_owned();
             }
-            let files = table.compaction.iter().map(|file| file.file.name());
-            let files: Vec<&str> = files.collect();
+            let files: Vec<&str> = table.compaction.iter().map(|file| file.file.name()).collect();
             format!("complete: no free space worth returning is left in {}", files.join(" and "))
         }
         (_, Headed::Reindex, Remaining::Nothing) => {

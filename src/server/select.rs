@@ -445,8 +445,7 @@ async fn select_one(
         for failure in not_shown(connection.client(), &oids).await? {
             text.push_str(&format!("; {failure}"));
         }
-        text.push_str(&hint_line(&hint));
-        Err(LiveError::NoMatch(text))
+        Err(LiveError::NoMatch(text + &hint_line(&hint)))
     }
 }
 
