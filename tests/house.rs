@@ -528,7 +528,7 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::TupleOfBindings, 2),
     (Habit::BoundClosure, 143),
     (Habit::EmptyName, 17),
-    (Habit::ShortDoc, 146),
+    (Habit::ShortDoc, 145),
 ];
 
 #[derive(Debug, Clone, Copy)]
