@@ -169,14 +169,17 @@ pub(crate) async fn transactions(
 }
 
 /// What holds back most of what vacuum may remove from tables of this database (`ComputeXidHorizons`, procarray.c), other
-/// than the processes `ours`. Vacuums do not hold back one another. The server shows the horizons of all sessions to
-/// every user.
+/// than the processes `ours`. Of several that hold back as much, the one that must end first: a slot or prepared transaction,
+/// then the transaction itself, then the oldest snapshot. Vacuums do not hold back one another. The server shows the
+/// horizons of all sessions to every user.
 pub async fn of_horizon(connection: &Connection, ours: &[i32]) -> LiveResult<Option<Holder>> {
     let sql = format!(
         "SELECT horizon::pg_catalog.text, who, \
                 coalesce(since < pg_catalog.clock_timestamp() - interval '{LASTING} s', true) FROM (\
         SELECT CASE WHEN a.backend_xmin IS NULL OR pg_catalog.age(a.backend_xid) > pg_catalog.age(a.backend_xmin) \
                     THEN a.backend_xid ELSE a.backend_xmin END AS horizon, \
+               CASE WHEN a.backend_xmin IS NULL OR pg_catalog.age(a.backend_xid) >= pg_catalog.age(a.backend_xmin) \
+                    THEN 1 ELSE 2 END AS place, \
                CASE WHEN a.backend_type = 'walsender' AND a.xact_start IS NULL \
                THEN pg_catalog.format('replica %I (PID %s, by hot_standby_feedback)', a.application_name, a.pid) \
                ELSE {SESSION} END AS who, a.xact_start AS since \
@@ -187,14 +190,14 @@ pub async fn of_horizon(connection: &Connection, ours: &[i32]) -> LiveResult<Opt
                OR (a.datid IS NULL AND a.usesysid IS NOT NULL)) \
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS v WHERE v.pid = a.pid) \
         UNION ALL \
-        SELECT s.xmin, \
+        SELECT s.xmin, 0, \
                pg_catalog.format('replication slot %I (%s, from %s transactions ago)', s.slot_name, \
                  coalesce('PID ' || s.active_pid, 'inactive'), pg_catalog.age(s.xmin)), NULL \
         FROM pg_catalog.pg_replication_slots AS s \
         UNION ALL \
-        SELECT p.transaction, {PREPARED}, NULL FROM pg_catalog.pg_prepared_xacts AS p \
+        SELECT p.transaction, 0, {PREPARED}, NULL FROM pg_catalog.pg_prepared_xacts AS p \
         WHERE p.database = pg_catalog.current_database()) AS held \
-        WHERE horizon IS NOT NULL ORDER BY pg_catalog.age(horizon) DESC LIMIT 1"
+        WHERE horizon IS NOT NULL ORDER BY pg_catalog.age(horizon) DESC, place, since LIMIT 1"
     );
     let rows = connection.query_again(&sql, &[(&ours, Type::INT4_ARRAY)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };

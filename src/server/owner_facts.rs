@@ -44,7 +44,7 @@ pub(crate) struct Rights {
     pub(crate) user: String,
     pub(crate) owner: String,
     /// Whether code of an owner would run with rights of another: the user who has logged in is not the owner of the table
-    /// or of one above it, and that owner is no superuser.
+    /// or of one above it, nor of a column's domain, and that owner is no superuser.
     pub(crate) lent: bool,
     /// Whether the user is not the owner but may act as the owner, and the owner has the required privileges.
     pub(crate) may_be_owner: bool,
@@ -57,14 +57,19 @@ pub(crate) struct Rights {
 
 /// The user is `session_user`, because code can undo `SET ROLE`.
 ///
-/// The owners of partitioned tables and of inheritance parents count too: what they add reaches the table.
+/// The owners of partitioned tables, of inheritance parents and of domains count too: what they add reaches the table.
 const RIGHTS: &str = "WITH RECURSIVE above (below, oid) AS (\
       SELECT oid, oid FROM pg_catalog.unnest($1) AS oid \
       UNION SELECT a.below, i.inhparent FROM above AS a JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = a.oid) \
     SELECT session_user::pg_catalog.text, o.rolname::pg_catalog.text, \
     EXISTS (SELECT FROM above AS a JOIN pg_catalog.pg_class AS p ON p.oid = a.oid \
       JOIN pg_catalog.pg_roles AS s ON s.oid = p.relowner \
-      WHERE a.below = c.oid AND s.rolname <> session_user AND NOT s.rolsuper), \
+      WHERE a.below = c.oid AND s.rolname <> session_user AND NOT s.rolsuper) \
+    OR EXISTS (SELECT FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
+      JOIN pg_catalog.pg_type AS d ON d.typtype = 'd' AND d.oid IN (t.oid, t.typelem) \
+      JOIN pg_catalog.pg_roles AS s ON s.oid = d.typowner \
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+        AND s.rolname <> session_user AND NOT s.rolsuper), \
     me.oid <> o.oid AND NOT o.rolsuper AND CASE \
       WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 160000 \
       THEN pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \

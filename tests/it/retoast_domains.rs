@@ -59,3 +59,36 @@ fn domains_that_refuse_null_are_stored_by_policies_and_toasters() {
         }
     }
 }
+
+#[test]
+fn the_code_of_a_domain_of_another_role_does_not_run_on_a_table_of_a_superuser() {
+    let database = with_pageinspect("lent_domain");
+    database.psql(
+        "CREATE ROLE domain_owner; CREATE SCHEMA theirs AUTHORIZATION domain_owner;
+         CREATE TABLE ran (by text); GRANT INSERT ON ran TO PUBLIC;
+         SET ROLE domain_owner;
+         CREATE FUNCTION theirs.noted(text) RETURNS bool LANGUAGE plpgsql
+           AS 'BEGIN INSERT INTO public.ran VALUES (current_user); RETURN true; END';
+         CREATE DOMAIN theirs.body AS text;
+         RESET ROLE;
+         CREATE TABLE t (id int PRIMARY KEY, v theirs.body, w theirs.body[]);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300), ARRAY[repeat(md5(i::text), 300)]
+           FROM generate_series(1, 50) AS i;
+         SET ROLE domain_owner;
+         ALTER DOMAIN theirs.body ADD CHECK (theirs.noted(VALUE)) NOT VALID",
+    );
+    for column in ["v", "w"] {
+        for choice in [&["--policy", "never"][..], &["--toaster", "external"]] {
+            let run = retoast(&database, &[&["t", "-c", column], choice].concat());
+            assert_eq!(
+                database.psql("SELECT count(*) FROM ran"),
+                "0",
+                "{column} {choice:?}: {run:?}"
+            );
+        }
+    }
+    let refused = retoast(&database, &["t", "-c", "v", "--policy", "never"]);
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(refused.stderr.contains("domain"), "{refused:?}");
+    database.psql("DROP TABLE t; DROP SCHEMA theirs CASCADE; DROP ROLE domain_owner");
+}
