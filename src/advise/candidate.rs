@@ -385,6 +385,9 @@ pub struct Variants {
 }
 
 impl Variants {
+    /// Where in `all` the present settings are.
+    pub(super) const AS_SET: usize = 1;
+
     /// For one column of a relation, of those that are `advised` on.
     pub fn new(
         relation: &Relation,

@@ -459,9 +459,9 @@ fn index_levels(part: &Sums, page: PageSize, scale: f64) -> f64 {
     f64::from(ToastIndex::new(page, (part.chunks * scale) as u64).levels)
 }
 
-/// The figures of every variant, in order; the first one is today's, and the second that of the present settings, by which
-/// an UPDATE of today's values writes.
-pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> {
+/// The figures of every variant, in order; the first one is today's. `as_set`: the variant by whose settings an UPDATE of
+/// today's values writes.
+pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing, as_set: usize) -> Vec<Figures> {
     let blocks = tally.blocks();
     let read: f64 = blocks.iter().sum();
     let all = f64::from(scope.total_blocks);
@@ -478,7 +478,7 @@ pub fn figures(tally: &Tally, scope: &Scope, pricing: &Pricing) -> Vec<Figures> 
     let fits = variants.first().map_or(1.0, SampledVariant::fits);
     variants.iter_mut().for_each(|variant| variant.formulas.fits = fits);
     let Some(today) = variants.first() else { return Vec::new() };
-    let as_set = variants.get(1).unwrap_or(today);
+    let as_set = variants.get(as_set).unwrap_or(today);
     let compared = variants.iter().enumerate().map(|(at, variant)| {
         let written = if at == 0 { as_set } else { variant };
         let written = ComparedVariant { variant: written, today: as_set };

@@ -397,8 +397,9 @@ impl<'a> ColumnSample<'a> {
         let write =
             WritePrices { pglz_refused_ns: 0.0, lz4_refused_ns: 0.0, ..WritePrices::default() };
         let scope = self.scope();
-        let mut without = figures(self.tally, &scope, &Pricing { write, ..Pricing::default() });
-        let with = figures(self.tally, &scope, &Pricing::default());
+        let mut without =
+            figures(self.tally, &scope, &Pricing { write, ..Pricing::default() }, Variants::AS_SET);
+        let with = figures(self.tally, &scope, &Pricing::default(), Variants::AS_SET);
         let mut today = None;
         for (figures, with) in without.iter_mut().zip(&with) {
             let own = &mut figures.costs.write_cpu_ns.figure;
@@ -417,7 +418,8 @@ impl<'a> ColumnSample<'a> {
         let files = self.subject.read.files();
         let page = self.subject.server.page_size.bytes() as f64;
         let scale = self.scale();
-        let estimated = figures(self.tally, &self.scope(), &self.calibrated.pricing);
+        let estimated =
+            figures(self.tally, &self.scope(), &self.calibrated.pricing, Variants::AS_SET);
         let weighty = self.choosing_figures();
         let before = weighty.first().copied().unwrap_or_default();
         let fresh_today = estimated.first().copied().unwrap_or_default().read_buffers;

@@ -1,6 +1,7 @@
 //! Columns of a table that are advised on together: each is judged by the files that the commands for the others leave, and
 //! columns that get the same settings share one command (pure).
 
+use super::candidate::Variants;
 use super::compaction::AfterCommand;
 use super::estimate::{Figure, figures};
 use super::recommend::{Joined, OtherColumns};
@@ -163,7 +164,7 @@ impl AllColumns {
     fn new(samples: &[ColumnSample<'_>], settings: &Settings) -> Option<AllColumns> {
         // those of the first column are those of all
         let sample = samples.first()?;
-        let all = figures(sample.tally, &sample.scope(), &Pricing::default());
+        let all = figures(sample.tally, &sample.scope(), &Pricing::default(), Variants::AS_SET);
         let then = sample.with_others(OtherValues::Follow, &all, settings)?;
         if then.tally.refused > 0.0 {
             return None;

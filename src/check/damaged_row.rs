@@ -88,11 +88,13 @@ pub(super) fn fitting_tuple_at<'b>(
 }
 
 /// The column at which the server fails when it reads the tuple at `ctid`. It does not ask where the tuple ends: a
-/// line pointer that is too short keeps it from nothing.
+/// line pointer that is too short keeps it from nothing, so that a column is broken only where another tuple begins
+/// behind what the line pointer says.
 fn broken_at(
+    page: &Page<'_>,
     bytes: &[u8],
     subject: &Subject<'_>,
-    ctid: ItemPointer,
+    pointer: LinePointer,
     tuple: &HeapTuple<'_>,
 ) -> Option<usize> {
     let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
@@ -105,10 +107,23 @@ fn broken_at(
             Err(error) => break error.index,
         }
     };
-    let is_whole = longer_tuple_at(bytes, ctid).is_some_and(|(longer, length)| {
-        end_of(&longer, subject).is_some_and(|end| max_align(end) == length)
-    });
-    (!is_whole).then_some(broken)
+    let end = max_align(usize::from(pointer.offset) + usize::from(pointer.length));
+    tuple_begins_at(page, bytes, subject, end).then_some(broken)
+}
+
+/// Whether a tuple begins there: one of the page's line pointers says so, or its header. At the end of the page, what
+/// comes before ends.
+fn tuple_begins_at(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, offset: usize) -> bool {
+    let is_there = |(_, other): (u16, LinePointer)| {
+        other.state == LinePointerState::Normal && usize::from(other.offset) == offset
+    };
+    let behind = bytes.get(offset..).unwrap_or_default();
+    offset == usize::from(page.header().special)
+        || page.line_pointers().any(is_there)
+        || HeapTuple::parse(behind, page.byte_order()).is_ok_and(|next| {
+            next.data_offset == next.fitting_offset()
+                && (1..=subject.desc.attributes.len()).contains(&next.attribute_count())
+        })
 }
 
 /// A damaged value of a row.
@@ -304,7 +319,7 @@ impl<V: Visible> SeenPage<'_, V> {
         let columns = &subject.desc.attributes;
         let has_finding =
             |at: &usize| columns.get(*at).is_some_and(|of| code_of(damaged, of).is_some());
-        let broken = broken_at(bytes, subject, ctid, &tuple).filter(has_finding);
+        let broken = broken_at(&page, bytes, subject, pointer, &tuple).filter(has_finding);
         let mut left_out = Vec::new();
         let (end, has_content) =
             enter_columns(&mut row, subject, &tuple, broken, damaged, &mut left_out);

@@ -92,6 +92,7 @@ impl LiveCheck {
             may_crash_at_pglz: may_crash_at_pglz(self.about.server.version_num),
             columns: self.column_rules().await?,
             obstacle: self.obstacle().await?,
+            in_the_way: damage.in_the_way(&self.name(Which::Heap)),
             unread: Unread { wrong_checksums: damage.wrong_checksums, ..Unread::default() },
             ..RepairFacts::default()
         };

@@ -47,6 +47,17 @@ impl TableDamage {
         self.more.contains_key(&code) || self.told.iter().any(|(told, _)| *told == code)
     }
 
+    /// Where an INSERT into the table may fail, as far as it is kept: at tuples whose transaction IDs the server refuses,
+    /// which have the new row's key or stand in its way, and in blocks that cannot be read.
+    pub(super) fn in_the_way(&self, table: &str) -> Vec<Place> {
+        let fails = |code| {
+            use Code::{MultiRange, PageHeader, Unreadable, XmaxRange, XminRange, Xvac};
+            matches!(code, XminRange | XmaxRange | MultiRange | Xvac | PageHeader | Unreadable)
+        };
+        let own = self.told.iter().filter(|(code, place)| fails(*code) && place.source == table);
+        own.map(|(_, place)| place.clone()).collect()
+    }
+
     /// Comments for the findings that have neither a statement nor a comment.
     pub(super) fn left_over(&self, is_covered: impl Fn(Code, &Place) -> bool) -> Vec<String> {
         let mut left: BTreeMap<Code, (u64, &Place)> = BTreeMap::new();

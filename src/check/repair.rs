@@ -49,6 +49,8 @@ pub(super) struct RepairFacts {
     pub(super) columns: ColumnRules,
     /// Why an UPDATE or INSERT of one row could do something else than it says.
     pub(super) obstacle: Option<String>,
+    /// Where an INSERT may fail.
+    pub(super) in_the_way: Vec<Place>,
     /// Damaged rows whose unique key another live row has too, and where that is.
     pub(super) twins: HashMap<ItemPointer, ItemPointer>,
 }

@@ -9,6 +9,7 @@ use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::LINE_POINTER_SIZE;
 use toast_format::disk::page::line_pointer_offset;
 use toast_format::disk::value_text::hex;
+use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_literal};
 use toast_format::model::toaster::chunks::Fate;
 
@@ -565,6 +566,16 @@ impl<'f> Script<'f> {
         }
         if row.is_refused {
             return self.freeze_row(row, " Then check again.");
+        }
+        let is_other = |other: &&Place| {
+            (other.block, other.item) != (Some(row.ctid.block), Some(row.ctid.item))
+        };
+        if let Some(other) = self.facts.in_the_way.iter().find(is_other) {
+            let why = format!(
+                "its copy would be inserted once heap_force_kill has removed it, which is not undone, and that may fail at \
+                 {other}, which the server refuses. Mend that first; then check again."
+            );
+            return self.none_for(&place, &why);
         }
         let why = self.why_anew(row);
         let damaged = row.values.iter().map(|value| &value.column);

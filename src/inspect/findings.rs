@@ -259,11 +259,7 @@ impl Inspector {
     /// Who holds back vacuum most, apart from this run.
     async fn horizon(&self) -> Result<Option<Holder>, LiveError> {
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let mut ours = Vec::with_capacity(self.connections.len());
-        for connection in &self.connections {
-            ours.push(connection.process().await?);
-        }
-        leader.reading(async || holders::of_horizon(leader, &ours).await).await
+        leader.reading(async || holders::of_horizon(leader, &self.processes).await).await
     }
 
     /// How a relation is used, if it has columns that are worth another method than pglz.

@@ -77,6 +77,8 @@ impl InspectError {
 pub struct Inspector {
     /// Connections to the same database; the first one leads the others.
     pub connections: Vec<Arc<Connection>>,
+    /// The server's processes for all connections of this run.
+    pub(super) processes: Vec<i32>,
     pub server: Server,
     pub options: Options,
     pub progress: Arc<dyn Progress>,
@@ -94,6 +96,7 @@ impl Inspector {
     pub(super) fn with(&self, connections: Vec<Arc<Connection>>) -> Inspector {
         Inspector {
             connections,
+            processes: self.processes.clone(),
             server: self.server.clone(),
             options: self.options.clone(),
             progress: Arc::clone(&self.progress),

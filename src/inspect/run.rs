@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{BoxFuture, join, join_all, try_join_all};
 use tokio::time::timeout;
 
 use super::inspector::{InspectError, Inspector, Options};
@@ -80,8 +80,10 @@ pub(crate) async fn open(
             None
         }
     });
-    let connections = std::iter::once(first).chain(opened).map(Arc::new).collect();
-    Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
+    let connections: Vec<_> = std::iter::once(first).chain(opened).map(Arc::new).collect();
+    let processes = try_join_all(connections.iter().map(|connection| connection.process())).await;
+    let processes = processes.map_err(|error| Failed::incomplete(&error.into()))?;
+    Ok(Inspector { connections, processes, server, options, progress, stop: Arc::default() })
 }
 
 /// Finds the requested relations without those that are `excluded`, as far as `reach` goes, unless `interrupt` arrives. A

@@ -148,9 +148,13 @@ pub enum LiveError {
     /// The user may not read the relation; the server was not asked, because it would log that as an error.
     #[error("permission denied for {0}")]
     Denied(String),
-    /// No relation has this name, which is quoted; a hint may follow on a separate line.
-    #[error("relation {0} does not exist")]
-    NoSuchRelation(String),
+    /// No relation has this name, which is quoted.
+    #[error("relation {name} does not exist{hint}")]
+    NoSuchRelation {
+        name: String,
+        /// Empty, or a line with a hint.
+        hint: String,
+    },
     /// No relation matches a pattern, which is quoted; a hint may follow on a separate line.
     #[error("no table matches {0}")]
     NoMatch(String),

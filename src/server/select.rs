@@ -437,7 +437,7 @@ async fn select_one(
             let meant = suggestion(connection, given, all).await?;
             meant.as_deref().map_or_else(String::new, hint_line)
         };
-        Err(LiveError::NoSuchRelation(quoted(given) + &hint))
+        Err(LiveError::NoSuchRelation { name: quoted(given), hint })
     } else {
         let oids: Vec<Oid> = citus.tables.keys().copied().collect();
         let Unmatched { why, hint } = why_unmatched(connection, given, all).await?;
@@ -487,7 +487,7 @@ async fn matching(
     let pattern = NamePattern::parse(given).map_err(LiveError::Pattern)?;
     if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
         if let Some(hint) = column_of_table(connection, &pattern).await? {
-            return Err(LiveError::NoSuchRelation(quoted(given) + &hint));
+            return Err(LiveError::NoSuchRelation { name: quoted(given), hint });
         }
         return Err(LiveError::Refused(format!(
             "{given}: cross-database references are not possible; connect to \"{other}\""

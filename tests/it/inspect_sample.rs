@@ -150,13 +150,13 @@ fn only_the_sampled_blocks_and_a_few_values_are_read() {
             "SELECT heap_blks_read + heap_blks_hit, toast_blks_read + toast_blks_hit
              FROM pg_statio_user_tables WHERE relname = 't'",
         );
-        // once, for the figures and for findings, which also look at a few values
+        // for the figures, for findings, and where values may be large
         let blocks: Vec<u32> = counted.split('|').map(|number| number.parse().unwrap()).collect();
-        if (37..=120).contains(&blocks[0]) && (1..=64).contains(&blocks[1]) {
+        if (37..=140).contains(&blocks[0]) && (1..=64).contains(&blocks[1]) {
             break;
         }
         // some of the sessions have ended
-        assert!(blocks[0] <= 120 && blocks[1] <= 64, "{counted}");
+        assert!(blocks[0] <= 140 && blocks[1] <= 64, "{counted}");
         assert!(started.elapsed().as_secs() < 30, "{counted}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }

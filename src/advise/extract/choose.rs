@@ -174,7 +174,7 @@ impl Reading<'_> {
 fn choose(sets: &[Extraction], weights: &Weights, scope: &Scope, goal: &Goal) -> Option<usize> {
     let mut weighed = Vec::with_capacity(sets.len() + 1);
     for (rank, set) in sets.iter().enumerate() {
-        let all = figures(&set.tally, scope, &Pricing::default());
+        let all = figures(&set.tally, scope, &Pricing::default(), 0);
         let today = all.get(STORED)?;
         let rest = all.get(REST)?;
         if weighed.is_empty() {

@@ -107,7 +107,7 @@ pub(crate) fn extraction_report(
     command: &str,
     has_toasters: bool,
 ) -> Option<ExtractionReport> {
-    let all = figures(&extraction.tally, scope, &Pricing::default());
+    let all = figures(&extraction.tally, scope, &Pricing::default(), 0);
     let tallies = extraction.tally.tallies();
     let types = extraction.types.as_ref()?;
     let blocks: f64 = extraction.tally.blocks().iter().sum();

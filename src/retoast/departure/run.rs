@@ -141,8 +141,7 @@ impl DepartureRun<'_, '_> {
         }
         prove(counter, self.wanted.as_ref(), report).await?;
         if !report.older_transactions.is_empty() {
-            // The run ends as after any wait that exceeds max-wait.
-            self.session.stop.cancel();
+            self.session.throttle.patience.end_run();
         }
         Ok(())
     }

@@ -111,6 +111,11 @@ impl<'a> Patience<'a> {
         let text = gave_up(waited, why);
         self.listener.note(Some(table), &text);
         self.state.lock().gave_up = Some(text);
+        self.end_run();
+    }
+
+    /// Ends the run, which has waited as long as it may.
+    pub(crate) fn end_run(&self) {
         self.control.stop(StopReason::MaxWait);
     }
 

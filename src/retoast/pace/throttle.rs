@@ -643,7 +643,7 @@ impl<'a> Throttle<'a> {
                     replicas,
                     metrics::slots(connection),
                     metrics::active_sessions(connection, &ours),
-                    holders::of_horizon(connection, &[]),
+                    holders::of_horizon(connection, &ours),
                     metrics::rewrites(connection, &tables),
                 )?;
                 let rewrite = rewrites.into_values().next().map(|rewrite| rewrite.text);

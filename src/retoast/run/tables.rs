@@ -386,7 +386,7 @@ impl TablesRun<'_, '_> {
                 Ok(now) => now,
                 // Tables that no longer exist, or are stored elsewhere, have already been reported.
                 Err(
-                    LiveError::NoSuchRelation(_)
+                    LiveError::NoSuchRelation { .. }
                     | LiveError::NoMatch(_)
                     | LiveError::NothingMatches { .. }
                     | LiveError::AllElsewhere(_),
