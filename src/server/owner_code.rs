@@ -9,14 +9,16 @@
 //!
 //! * Every node of an expression is of a kind in [`NODES`]. Subqueries, XML and SQL/JSON expressions, `nextval` of identity
 //!   columns, coercions to domains and conversions of rows are not.
-//! * Every function is written in C or internal, its owner is a superuser, and the table's owner may execute it.
+//! * Every function is written in C or internal, or one of the server's own in SQL whose body initdb parsed, such as
+//!   `round(numeric)`; its owner is a superuser, and the table's owner may execute it.
 //! * A function that an expression calls is immutable, or one of the server's own about dates and times, which depend on
 //!   the clock and the time zone ([`Function::is_about_time`]), or, in a policy, `current_setting`: the outcome of a check is
 //!   seen by who owns the table, and would tell what only superusers may read. What superusers own is not harmless for that
 //!   reason alone: `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
 //! * Its arguments and its result are of base types that superusers own, or arrays or ranges of these. Polymorphic functions
 //!   call functions of the type that they are given; the server's own are harmless for built-in base types, enums, and
-//!   arrays and built-in ranges of these, whose functions are the server's. `"any"` is allowed only for functions
+//!   arrays and built-in ranges of these, whose functions are the server's, and so are those of operator classes, such as
+//!   btree_gin's. `"any"` is allowed only for functions
 //!   that look at no value ([`BLIND`]): `satisfies_hash_partition` evaluates constants in the partition key of any table.
 //!
 //! Only superusers can make operator classes, and the server passes their functions nothing but values of the column, so that
@@ -95,6 +97,8 @@ pub(crate) struct Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Internal,
+    /// SQL, of initdb, with a body that is stored parsed: it calls the server's functions.
+    ServerSql,
     C,
     Other,
 }
@@ -155,7 +159,7 @@ enum Use {
 /// The kinds of nodes that run no code but the functions and operators named in them. Before PostgreSQL 15, some have
 /// shorter names (`ARRAY`, `CASE`, `COALESCE`, `COLLATE`, `MINMAX`, `ROWCOMPARE`, `WHEN`). Rows are compared by operators and
 /// the functions of their families, which only superusers can make.
-const NODES: [&str; 32] = [
+const NODES: [&str; 36] = [
     "ARRAY",
     "ARRAYCOERCEEXPR",
     "ARRAYEXPR",
@@ -174,6 +178,8 @@ const NODES: [&str; 32] = [
     "CONST",
     "DISTINCTEXPR",
     "FUNCEXPR",
+    "JSONFORMAT",
+    "JSONISPREDICATE",
     "MINMAX",
     "MINMAXEXPR",
     "NAMEDARGEXPR",
@@ -181,8 +187,10 @@ const NODES: [&str; 32] = [
     "NULLTEST",
     "OPEXPR",
     "RELABELTYPE",
+    "ROW",
     "ROWCOMPARE",
     "ROWCOMPAREEXPR",
+    "ROWEXPR",
     "SCALARARRAYOPEXPR",
     "SQLVALUEFUNCTION",
     "SUBSCRIPTINGREF",
@@ -191,7 +199,7 @@ const NODES: [&str; 32] = [
 ];
 
 const FUNCTION_FIELDS: [&str; 4] = ["funcid", "opfuncid", "hashfuncid", "negfuncid"];
-const TYPE_FIELDS: [&str; 16] = [
+const TYPE_FIELDS: [&str; 17] = [
     "vartype",
     "consttype",
     "funcresulttype",
@@ -208,7 +216,11 @@ const TYPE_FIELDS: [&str; 16] = [
     "refelemtype",
     "refrestype",
     "refassgntype",
+    "row_typeid",
 ];
+
+/// `record`, the type of a row without a name: those of its columns stand in its nodes.
+const RECORD: u32 = 2249;
 
 /// `current_setting(text)` and `current_setting(text, bool)`, as policies of tenants call them. They are stable because
 /// settings change, and run no code, but return those that only superusers may read, too.
@@ -259,7 +271,7 @@ impl Expression {
                     found.functions.push(oid);
                 } else if field == "opno" {
                     found.operators.push(oid);
-                } else if TYPE_FIELDS.contains(&field) {
+                } else if TYPE_FIELDS.contains(&field) && (field != "row_typeid" || oid != RECORD) {
                     found.types.push(oid);
                 }
                 field = "";
@@ -270,14 +282,13 @@ impl Expression {
 }
 
 impl Function {
-    /// Whether it is one of the server's stable functions about dates and times: clocks, conversions, comparisons and
-    /// `to_char`. They read the clock, the time zone and the locale, and nothing else; those whose names begin with `pg_` tell
-    /// of the server and its sessions.
+    /// Whether it is one of the server's functions about dates and times: clocks, conversions, comparisons and `to_char`.
+    /// They read the clock, the time zone and the locale, and nothing else; those whose names begin with `pg_` tell of the
+    /// server and its sessions.
     fn is_about_time(&self) -> bool {
         self.built_in
             && !self.name.starts_with("pg_")
-            && self.language == Language::Internal
-            && self.volatility == Volatility::Stable
+            && matches!(self.language, Language::Internal | Language::ServerSql)
             && self.types.iter().any(|of_type| TIMES.contains(of_type))
             && self.types.iter().all(|of_type| TIMES.contains(of_type) || PLAIN.contains(of_type))
     }
@@ -393,12 +404,13 @@ impl Catalog {
             return Some("it is not immutable".into());
         }
         let of_server = function.built_in && function.language == Language::Internal;
+        let of_class = used == Use::OperatorClass;
         for of_type in &function.types {
             let kind = self.types.get(of_type).map_or(TypeKind::Other, |of_type| of_type.kind);
             let is_harmless = match kind {
-                TypeKind::Internal => used == Use::OperatorClass,
-                TypeKind::AnyEnum => of_server,
-                TypeKind::Polymorphic => of_server && values == HandledBy::Server,
+                TypeKind::Internal => of_class,
+                TypeKind::AnyEnum => of_server || of_class,
+                TypeKind::Polymorphic => (of_server || of_class) && values == HandledBy::Server,
                 TypeKind::Domain(_) | TypeKind::Enum => false,
                 _ => self.handled_by(*of_type) != HandledBy::Users,
             };

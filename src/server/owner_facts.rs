@@ -174,7 +174,8 @@ const FUNCTIONS: &str = "WITH wanted (operator, oid, owner) AS (\
       r.rolsuper, p.prolang, p.provolatile::pg_catalog.text, \
       pg_catalog.has_function_privilege(c.relowner, p.oid, 'EXECUTE'), \
       p.proargtypes::pg_catalog.oid[] || p.prorettype, \
-      w.operator::pg_catalog.regoperator::pg_catalog.text, o.rolname::pg_catalog.text, o.rolsuper \
+      w.operator::pg_catalog.regoperator::pg_catalog.text, o.rolname::pg_catalog.text, o.rolsuper, \
+      p.prosqlbody IS NOT NULL \
     FROM wanted AS w JOIN pg_catalog.pg_proc AS p ON p.oid = w.oid \
     JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner LEFT JOIN pg_catalog.pg_roles AS o ON o.oid = w.owner, \
       pg_catalog.pg_class AS c WHERE c.oid = $1";
@@ -195,9 +196,10 @@ const TYPES: &str = "WITH RECURSIVE used (oid) AS (\
     FROM used AS u JOIN pg_catalog.pg_type AS t ON t.oid = u.oid \
     JOIN pg_catalog.pg_roles AS r ON r.oid = t.typowner";
 
-/// `INTERNALlanguageId` and `ClanguageId` (pg_language.dat).
+/// `INTERNALlanguageId`, `ClanguageId` and `SQLlanguageId` (pg_language.dat).
 const INTERNAL: u32 = 12;
 const C: u32 = 13;
+const SQL: u32 = 14;
 /// `FirstNormalObjectId` (transam.h): objects with smaller OIDs were created by initdb.
 pub(crate) const FIRST_NORMAL: u32 = 16_384;
 
@@ -346,6 +348,7 @@ async fn add_functions(
             language: match language {
                 INTERNAL => Language::Internal,
                 C => Language::C,
+                SQL if oid < FIRST_NORMAL && row.try_get(12)? => Language::ServerSql,
                 _ => Language::Other,
             },
             volatility: match volatility.as_str() {

@@ -759,11 +759,13 @@ const ORDINARY: &str = "
         search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(doc ->> 'text', ''))) STORED,
         CHECK (state <> 'closed' OR price > 0), CHECK (num_nonnulls(state, price, doc) > 0),
         CHECK (pg_column_size(doc) < 1000000 AND (id, customer) > (0, 0)), CHECK (state = ANY ('{new,paid,closed}')),
+        CHECK (ROW(doc, price) IS NOT NULL AND round(price) >= 0 AND lpad(doc ->> 'n', 9) <> ''),
+        CHECK (age(lower(during)) >= interval '0' AND upper(during) <= clock_timestamp()),
         CHECK (id::text <> '' AND cardinality(tags) < 1000 AND (doc ->> 'n')::int >= 0),
         EXCLUDE USING gist (customer WITH =, during WITH &&));
     CREATE INDEX ON orders (state) WHERE state <> 'closed'; CREATE INDEX ON orders (states);
     CREATE INDEX ON orders USING gin (tags); CREATE INDEX ON orders USING gin (doc);
-    CREATE INDEX ON orders USING gin (doc jsonb_path_ops); CREATE INDEX ON orders USING gin (search);
+    CREATE INDEX ON orders USING gin (doc jsonb_path_ops); CREATE INDEX ON orders USING gin (customer, state, tags); CREATE INDEX ON orders USING gin (search);
     CREATE INDEX ON orders USING gin ((doc ->> 'text') gin_trgm_ops); CREATE INDEX ON orders USING gist (during);
     CREATE INDEX ON orders ((doc -> 'a' ->> 'b'), (CASE WHEN customer > 1 THEN 'x' ELSE 'y' END));
     CREATE INDEX ON orders USING hash (state); CREATE INDEX ON orders USING brin (id);
@@ -798,7 +800,7 @@ fn ordinary(server: &Server, pageinspect: bool) -> Database<'_> {
         database.psql("CREATE EXTENSION pageinspect");
     }
     database.psql(&format!(
-        "CREATE EXTENSION pg_trgm; CREATE EXTENSION btree_gist; CREATE EXTENSION hstore; CREATE EXTENSION citext;
+        "CREATE EXTENSION pg_trgm; CREATE EXTENSION btree_gist; CREATE EXTENSION btree_gin; CREATE EXTENSION hstore; CREATE EXTENSION citext;
          CREATE EXTENSION cube; CREATE EXTENSION ltree; CREATE ROLE {owner} LOGIN;
          CREATE ROLE member_{name} LOGIN IN ROLE {owner}; CREATE ROLE reader_{name} LOGIN IN ROLE pg_read_all_data;
          CREATE SCHEMA app AUTHORIZATION {owner}"
