@@ -17,8 +17,8 @@
 //!   reason alone: `dblink_exec` and `nextval` are volatile, `table_to_xml` is stable.
 //! * Its arguments and its result are of base types that superusers own, or arrays or ranges of these. Polymorphic functions
 //!   call functions of the type that they are given; the server's own are harmless for built-in base types, enums, and
-//!   arrays and built-in ranges of these, whose functions are the server's, and so are those of operator classes, such as
-//!   btree_gin's. `"any"` is allowed only for functions
+//!   arrays and built-in ranges of these, whose functions are the server's. Those of operator classes, such as btree_gin's, are
+//!   harmless for all base types that superusers own. `"any"` is allowed only for functions
 //!   that look at no value ([`BLIND`]): `satisfies_hash_partition` evaluates constants in the partition key of any table.
 //!
 //! Only superusers can make operator classes, and the server passes their functions nothing but values of the column, so that
@@ -410,7 +410,8 @@ impl Catalog {
             let is_harmless = match kind {
                 TypeKind::Internal => of_class,
                 TypeKind::AnyEnum => of_server || of_class,
-                TypeKind::Polymorphic => (of_server || of_class) && values == HandledBy::Server,
+                TypeKind::Polymorphic if of_class => values != HandledBy::Users,
+                TypeKind::Polymorphic => of_server && values == HandledBy::Server,
                 TypeKind::Domain(_) | TypeKind::Enum => false,
                 _ => self.handled_by(*of_type) != HandledBy::Users,
             };

@@ -135,7 +135,8 @@ impl Code {
         let Some(rights) = rights(client, relation.oid).await? else { return Ok(()) };
         let (lent, role) = standing(Some(&rights));
         let name = relation.display_name();
-        if (lent, &role) != (self.lent, &self.role) {
+        let is_other_role = self.role.is_some() && self.role != role;
+        if lent != self.lent || is_other_role {
             let text = format!(
                 "another session changed its owner, or what user \"{}\" may do as its owner",
                 rights.user

@@ -232,21 +232,21 @@ fn every_object_times_every_kind_of_function() {
 }
 
 #[test]
-fn polymorphic_functions_call_only_those_of_the_server() {
-    for (of_type, is_harmless) in [
-        (TEXT_ARRAY, true),
-        (INT_RANGE, true),
-        (MOOD, true),
-        (MOODS, true),
-        (EMAIL, true),
-        (GEOMETRY, false),
-        (GEOMETRIES, false),
-        (EMAILS, false),
-        (ADDRESS, false),
-        (SPAN, false),
-        (SPANS, false),
-        (GIVEN_AWAY, false),
-        (99_999, false),
+fn polymorphic_functions_call_only_those_of_the_server_and_of_superusers() {
+    for (of_type, in_classes, in_expressions) in [
+        (TEXT_ARRAY, true, true),
+        (INT_RANGE, true, true),
+        (MOOD, true, true),
+        (MOODS, true, true),
+        (EMAIL, true, true),
+        (GEOMETRY, true, false),
+        (GEOMETRIES, true, false),
+        (EMAILS, false, false),
+        (ADDRESS, false, false),
+        (SPAN, false, false),
+        (SPANS, false, false),
+        (GIVEN_AWAY, false, false),
+        (99_999, false, false),
     ] {
         let catalog = catalog(of_types(&[ANY_ARRAY, INT]));
         let object = Object {
@@ -255,7 +255,10 @@ fn polymorphic_functions_call_only_those_of_the_server() {
             classes: vec![1],
             ..Object::default()
         };
-        assert_eq!(catalog.refusals(&[object]).is_empty(), is_harmless, "{of_type}");
+        assert_eq!(catalog.refusals(&[object]).is_empty(), in_classes, "{of_type}");
+        let tree = call().replace("vartype 25", &format!("vartype {of_type}"));
+        let found = catalog.refusals(&[with_tree("index i", &tree)]);
+        assert_eq!(found.is_empty(), in_expressions, "{of_type}");
     }
 }
 
