@@ -563,6 +563,7 @@ mod tests {
             compression: None,
             dropped,
             is_virtual: false,
+            only_plain: false,
             missing: None,
         });
         TupleDesc { attributes: attributes.collect(), ..TupleDesc::default() }

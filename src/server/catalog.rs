@@ -298,9 +298,11 @@ fn tuple_target(options: &[String], page: PageSize) -> Option<TupleTarget> {
     TupleTarget::new(option(options, "toast_tuple_target")?, page).ok()
 }
 
-/// Whether the column's storage can be changed. Types whose own storage is PLAIN, such as `oidvector`, accept no other.
+/// Whether the column's storage can be changed. Types whose own storage is PLAIN, such as `oidvector`, accept no other
+/// (`ATExecSetStorage`).
 pub(crate) fn is_toastable(column: &Attribute) -> bool {
-    types::by_oid(column.type_oid).is_none_or(|t| t.storage != Storage::Plain)
+    let of_type = types::by_oid(column.type_oid);
+    !column.only_plain && of_type.is_none_or(|known| known.storage != Storage::Plain)
 }
 
 /// The indexes of the table `c` that new rows get entries in, as [`IndexShape`]s in JSON.
@@ -548,7 +550,9 @@ async fn columns(client: &Client, oids: &[PgOid]) -> LiveResult<HashMap<Oid, Col
                           SELECT FROM pg_catalog.pg_type AS t \
                           WHERE t.oid = a.atttypid \
                           AND (t.oid = ANY ($2) OR t.typelem = ANY ($2) AND t.typlen = -1)) \
-                      THEN pg_catalog.array_send(a.attmissingval) END, a.attrelid \
+                      THEN pg_catalog.array_send(a.attmissingval) END, a.attrelid, \
+                      EXISTS (SELECT FROM pg_catalog.pg_type AS t \
+                        WHERE t.oid = a.atttypid AND t.typstorage = 'p') \
                FROM pg_catalog.pg_attribute AS a \
                JOIN (SELECT DISTINCT ON (attrelid, attnum) attrelid, attnum, type FROM base \
                      ORDER BY attrelid, attnum, depth DESC) AS b \
@@ -606,6 +610,7 @@ fn attribute(row: &Row) -> LiveResult<Attribute> {
         compression: letter_in(row, 6)?.and_then(Method::from_char),
         dropped,
         is_virtual: row.try_get(11)?,
+        only_plain: row.try_get(14)?,
         missing: None,
         name,
     })

@@ -224,6 +224,7 @@ fn composite_column(at: usize, text: &str) -> Option<Attribute> {
         compression: None,
         dropped: words.next()? == "t",
         is_virtual: false,
+        only_plain: false,
         missing: None,
     })
 }

@@ -265,6 +265,7 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
          INSERT INTO t SELECT i, repeat('x', 9000) FROM generate_series(1, 5) i;
          CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
          CREATE MATERIALIZED VIEW m AS SELECT * FROM t; CREATE VIEW vw AS SELECT * FROM t;
+         CREATE EXTENSION cube; CREATE TABLE plain_only (v tsquery, e cube);
          CREATE TABLE ruled (id int, v text);
          CREATE RULE r AS ON UPDATE TO ruled DO INSTEAD NOTHING;
          CREATE TABLE secured (id int, v text); ALTER TABLE secured ENABLE ROW LEVEL SECURITY;
@@ -278,6 +279,8 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
     refused(&to("ruled", "v"), 1, "rule \"r\"");
     refused(&to("t", "nothing"), 1, "column \"nothing\" of relation \"public.t\" does not exist");
     refused(&to("t", "id"), 2, "never toasted");
+    refused(&to("plain_only", "v"), 2, "never toasted");
+    refused(&to("plain_only", "e"), 2, "never toasted");
     let unknown = retoast(&database, &["t", "-c", "v", "--toaster", "zstd"]);
     refused(
         &unknown,

@@ -7,7 +7,7 @@ use super::shapes::{Generated, Types};
 use crate::message::Message;
 use crate::retoast::error::{Result, RetoastError, refused_table};
 use crate::retoast::sql::Target;
-use crate::server::catalog::VIRTUAL;
+use crate::server::catalog::{VIRTUAL, is_toastable};
 use crate::server::{Client, Relation, Server};
 use toast_format::codec::Method;
 use toast_format::disk::{Length, Storage};
@@ -43,7 +43,7 @@ pub(crate) async fn targets(
         if targets.iter().any(|target| target.index == index) {
             continue;
         }
-        if column.length != Length::Varlena {
+        if column.length != Length::Varlena || !is_toastable(column) {
             let text = format!(
                 "column \"{wanted}\" is of type {}, whose values are never toasted",
                 column.type_name

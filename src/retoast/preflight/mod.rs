@@ -30,7 +30,7 @@ use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Ta
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::NEVER_TRUNCATES;
-use crate::server::catalog::RelationKind;
+use crate::server::catalog::{RelationKind, is_toastable};
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
 use crate::server::select::table_of_toast;
@@ -528,10 +528,12 @@ pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
         let mut known = relation.desc.attributes.iter();
         match known.find(|column| !column.dropped && column.name == *wanted) {
             None => Some(format!("{name} has no column \"{wanted}\"")),
-            Some(column) if column.length != Length::Varlena => Some(format!(
-                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
-                column.type_name
-            )),
+            Some(column) if column.length != Length::Varlena || !is_toastable(column) => {
+                Some(format!(
+                    "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
+                    column.type_name
+                ))
+            }
             Some(_) => None,
         }
     })

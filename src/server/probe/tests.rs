@@ -19,6 +19,7 @@ fn attribute(type_oid: u32, storage: Storage) -> Attribute {
         compression: None,
         dropped: false,
         is_virtual: false,
+        only_plain: false,
         missing: None,
     }
 }

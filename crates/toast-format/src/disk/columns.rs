@@ -145,6 +145,7 @@ fn parse_one(number: usize, text: &str) -> Result<Attribute, ColumnsError> {
             compression: None,
             dropped,
             is_virtual: false,
+            only_plain: false,
             missing: None,
         });
     }
@@ -168,6 +169,7 @@ fn parse_one(number: usize, text: &str) -> Result<Attribute, ColumnsError> {
         compression: None,
         dropped: false,
         is_virtual: false,
+        only_plain: false,
         missing: None,
     })
 }
@@ -370,6 +372,7 @@ impl AttributeRow<'_> {
             compression,
             dropped,
             is_virtual: self.text("attgenerated")? == Some("v"),
+            only_plain: false,
             missing,
         })
     }

@@ -175,6 +175,8 @@ pub struct Attribute {
     pub dropped: bool,
     /// Whether the column is a virtual generated column (from PostgreSQL 18), which is NULL in every row.
     pub is_virtual: bool,
+    /// Whether the type is known to accept no storage but PLAIN (`typstorage`), as an extension's may.
+    pub only_plain: bool,
     /// `attmissingval`, if `atthasmissing` is set.
     pub missing: Option<MissingValue>,
 }
@@ -222,6 +224,7 @@ fn plain_column(name: &str, type_name: &str, type_oid: u32, length: Length) -> A
         compression: None,
         dropped: false,
         is_virtual: false,
+        only_plain: false,
         missing: None,
     }
 }

@@ -288,6 +288,7 @@ mod tests {
             compression: None,
             dropped: false,
             is_virtual: false,
+            only_plain: false,
             missing: None,
         };
         TupleDesc {

@@ -240,6 +240,7 @@ mod tests {
             compression: None,
             dropped: false,
             is_virtual: false,
+            only_plain: false,
             missing: None,
         }
     }
@@ -368,6 +369,7 @@ mod tests {
             compression: None,
             dropped: false,
             is_virtual: false,
+            only_plain: false,
             missing: default.map(missing),
         }
     }
