@@ -108,7 +108,7 @@ fn work(
     let settings = run.settings(verb)?;
     if tables.tables.is_empty() {
         let hint = format!(
-            "toastctl {0} TABLE, or toastctl {0} '*' for all tables of the search path",
+            "toastctl {0} TABLE, or toastctl {0} '*' for all tables of the search path.",
             verb.name()
         );
         return Err(Failure::usage("no table was given").hint(hint));

@@ -568,6 +568,8 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
                 line.push(' ');
                 line.push_str(word);
             }
+            // of two spaces, the second would be a line
+            Some(_) if word.is_empty() => {}
             Some(_) => lines.push(format!("{}{word}", " ".repeat(indent))),
             None => lines.push(word.to_owned()),
         }
@@ -583,7 +585,9 @@ pub(crate) fn message_lines(text: &str, width: Option<usize>) -> String {
         let command = if is_prose { None } else { line.find("toastctl ") };
         let (words, command) = line.split_at(command.unwrap_or(line.len()));
         let kept = command.replace(' ', &KEPT_SPACE.to_string());
-        let indent = line.find(":  ").map_or(4, |at| at + 3);
+        let label = line.split_once(":  ").map(|(label, _)| label);
+        let label = label.filter(|label| label.bytes().all(|byte| byte.is_ascii_uppercase()));
+        let indent = label.map_or(4, |label| label.len() + 3);
         wrapped(&format!("{words}{kept}"), width, indent).replace(KEPT_SPACE, " ")
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -748,6 +752,10 @@ mod tests {
         );
         let prose = message_lines("NEXT:  toastctl inspect lists them.", Some(24));
         assert_eq!(prose, "NEXT:  toastctl inspect\n       lists them.");
+        // a server's severity within the line is no label
+        let of_server = "connection failed: FATAL:  database \"x\" does not exist";
+        let broken = "connection failed:\n    FATAL:  database \"x\"\n    does not exist";
+        assert_eq!(message_lines(of_server, Some(24)), broken);
     }
 
     #[test]

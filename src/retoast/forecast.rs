@@ -141,8 +141,8 @@ pub(crate) struct ForecastBasis<'a> {
     pub(crate) rows: Interval,
     /// Whether the sizes that values have, or will have, are not known.
     pub(crate) is_rough: bool,
-    /// What values take at most that may move from the TOAST relation into rows, if their new sizes are not known.
-    pub(crate) moves_in: f64,
+    /// What values take at most beyond what is expected, of the heap or of the TOAST relation, if their new sizes are not known.
+    pub(crate) may_add: f64,
     /// Current sizes, that of the TOAST relation's index, and what is certainly free in the TOAST relation, if known.
     pub(crate) sizes: Sizes,
     pub(crate) toast_index: u64,
@@ -324,7 +324,11 @@ impl ForecastBasis<'_> {
         let compaction = of_toast.unwrap_or(0.0) + self.heap_compaction(&emptied);
         let rebuild = if self.afterwards.rebuilds { after.rebuild(self.page) } else { 0.0 };
         let wal = Forecast {
-            all: ends(sweep + indexes + images + compaction + rebuild, all_images - images).whole(),
+            all: ends(
+                sweep + indexes + images + compaction + rebuild,
+                all_images - images + self.may_add,
+            )
+            .whole(),
             sweep: sweep as u64,
             indexes: indexes as u64,
             full_page_images: images as u64,
@@ -338,7 +342,7 @@ impl ForecastBasis<'_> {
         let versions = 2.0 * sums.tuple_before.min(self.tuning(0.0).table);
         let uncertain = LEAST_DEAD.max(after.toast_cost.uncertain).max(versions);
         let growth = Forecast {
-            all: ends(sweep + indexes + compaction, uncertain + self.moves_in).whole(),
+            all: ends(sweep + indexes + compaction, uncertain + self.may_add).whole(),
             sweep: sweep as u64,
             indexes: indexes as u64,
             compaction: compaction as u64,
@@ -724,7 +728,7 @@ mod tests {
             of_all: None,
             rows: Interval::exact(rows),
             is_rough: false,
-            moves_in: 0.0,
+            may_add: 0.0,
             sizes,
             toast_index: 300_000,
             toast_free: None,

@@ -126,3 +126,19 @@ fn documents_that_are_stored_uncompressed_take_what_a_run_without_pages_says() {
     // 7 MB of chunks, of which 200 kB were known
     assert!(grown > 6 << 20 && said < 6 * grown, "{said} said, {grown} real");
 }
+
+/// pglz stores these words in the row, and lz4 out of line.
+#[test]
+fn values_that_leave_their_rows_take_no_more_than_a_run_without_pages_says() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("leave");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, (SELECT string_agg(substr(md5((hashint4(i * 977 + k) % 40)::text), 1, 4), ' ')
+             FROM generate_series(1, 720) AS k) FROM generate_series(1, 4000) AS i;
+         VACUUM ANALYZE t",
+    );
+    assert_eq!(database.psql("SELECT pg_relation_size('t') > 4000 * 1500"), "t");
+    let (said, grown) = grows_as_said(&database, "lz4");
+    assert!(grown > 5 << 20 && said < 4 * grown, "{said} said, {grown} real");
+}

@@ -5,6 +5,7 @@ use std::iter;
 
 use toast_format::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE};
 use toast_format::disk::{PageSize, max_align};
+use toast_format::model::pages::chunk_bytes;
 use toast_format::model::wal::{ROW_LOCK, UPDATE_ON_PAGE, UPDATE_TO_OTHER_PAGE};
 
 /// Rows longer than this are offered to the TOAST code by each UPDATE (`TOAST_TUPLE_THRESHOLD`, heaptoast.h).
@@ -26,6 +27,13 @@ pub(crate) struct RowChange {
 }
 
 impl RowChange {
+    /// What its new values take of the TOAST relation and of its index.
+    pub(crate) fn toast_bytes(&self, page: PageSize) -> u64 {
+        const ENTRY: u64 = 32;
+        let stored = u32::try_from(self.external.1).unwrap_or(u32::MAX);
+        chunk_bytes(page, stored) + u64::from(self.chunks.1) * ENTRY
+    }
+
     pub(super) fn new_tuple(&self) -> Tuple {
         Tuple { length: self.tuple.1, is_outside: self.chunks.1 > 0 || self.kept > 0 }
     }

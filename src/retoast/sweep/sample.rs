@@ -69,6 +69,8 @@ struct Sample {
     /// byte of them, if its pages are filled one after another.
     outside: PowerSums,
     outside_takes: f64,
+    /// What a row takes at most of the TOAST relation beyond what is expected, if it is not known how small its values become.
+    may_take: f64,
     rows: Vec<Row>,
 }
 
@@ -163,7 +165,7 @@ impl Conversion<'_> {
             of_all: of_all.as_ref().map(|all| &all.pages[..]),
             rows,
             is_rough,
-            moves_in: self.moves_in(&sample) * rows.high,
+            may_add: (self.moves_in(&sample) + sample.may_take) * rows.high,
             sizes,
             toast_index,
             toast_free,
@@ -249,6 +251,8 @@ impl Conversion<'_> {
         let sizes = self.compressed(scanner, &rows, &sampled, known).await?;
         let ratios = Ratios::new(&sizes, &sampled);
         let uncompressed = self.uncompressed(scanner, &rows).await?;
+        let compresses = matches!(&self.choice.judge, Judge::Forms(FormJudge::Stock(toaster)) if toaster.compresses());
+        let mut may_take = 0;
         let mut pages: BTreeMap<u32, SampledPage> = sampled
             .pages
             .iter()
@@ -266,14 +270,20 @@ impl Conversion<'_> {
         }
         for row in &rows {
             let change = match &uncompressed {
-                Some(sizes) => change_to(row, page_size, sizes.of_row(row)),
-                None => self.change(scanner, row, &sampled, &sizes, &ratios),
+                Some(sizes) if !compresses => change_to(row, page_size, sizes.of_row(row)),
+                _ => self.change(scanner, row, &sampled, &sizes, &ratios),
             };
+            if let (Some(sizes), true) = (&uncompressed, compresses) {
+                let most = change_to(row, page_size, sizes.of_row(row)).toast_bytes(page_size);
+                may_take += most.saturating_sub(change.toast_bytes(page_size));
+            }
             pages.entry(row.ctid.block.0).or_default().rows.push(change);
         }
         let (outside, outside_takes) = self.outside(&sampled);
         let found = of_runs(rows.iter().map(|row| (row.ctid.block.0, 1)));
-        Ok(Sample { pages: pages.into_values().collect(), found, outside, outside_takes, rows })
+        let may_take = may_take as f64 / (rows.len() as f64).max(1.0);
+        let pages = pages.into_values().collect();
+        Ok(Sample { pages, found, outside, outside_takes, may_take, rows })
     }
 
     /// Reads these runs of pages for a sample.
@@ -380,15 +390,15 @@ impl Conversion<'_> {
         Ok(sizes)
     }
 
-    /// How large values are that the choice leaves uncompressed, where that is not known because pages were not read: of some
-    /// of the rows, as the server says.
+    /// How large values are uncompressed, where that is not known because pages were not read: of some of the rows, as the
+    /// server says.
     async fn uncompressed(
         &self,
         scanner: &Scanner<'_>,
         rows: &[Row],
     ) -> Result<Option<UncompressedSizes>> {
-        let Judge::Forms(FormJudge::Stock(toaster)) = &self.choice.judge else { return Ok(None) };
-        if self.guard.session.pages.is_some() || toaster.compresses() {
+        let is_stock = matches!(self.choice.judge, Judge::Forms(FormJudge::Stock(_)));
+        if self.guard.session.pages.is_some() || !is_stock {
             return Ok(None);
         }
         let mut bytes = 0;

@@ -401,24 +401,17 @@ pub struct Tally {
 impl Tally {
     /// Adds a value of the `column`-th chosen column, if its form is known.
     pub fn add(&mut self, column: usize, form: Form, method: Option<Method>, bytes: u64) {
-        self.add_named(column, form.name(), method, bytes);
+        let kind = (column, form.name(), method.map(Method::name));
+        let count = self.counts.entry(kind).or_default();
+        count.0 += 1;
+        count.1 = count.1.saturating_add(bytes);
     }
 
     /// Adds a value that functions describe.
     pub(crate) fn add_answer(&mut self, column: usize, answer: &FunctionAnswer) {
         let value = &answer.value;
-        let form = match (value.stored_size, value.method) {
-            (None, _) => "null",
-            (_, Some(_)) => "compressed",
-            _ => "uncompressed",
-        };
-        self.add_named(column, form, value.method, value.stored_size.unwrap_or(0));
-    }
-
-    fn add_named(&mut self, column: usize, form: &'static str, method: Option<Method>, bytes: u64) {
-        let count = self.counts.entry((column, form, method.map(Method::name))).or_default();
-        count.0 += 1;
-        count.1 = count.1.saturating_add(bytes);
+        let form = if value.stored_size.is_none() { Form::Null } else { value.form };
+        self.add(column, form, value.method, value.stored_size.unwrap_or(0));
     }
 
     /// The counts in the form of the report.
