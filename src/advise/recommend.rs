@@ -1416,11 +1416,11 @@ mod tests {
         };
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
-        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
-        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings (storage extended, compression lz4): the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
-        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4): the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves.");
-        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 4)], kept, true), @"Keep the present settings (storage extended, compression lz4): lz4, with 24 MB more on disk (25 %) and 40 % less CPU time per read, costs 11 % more at the assumed ten reads of each value a day.");
-        insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings (storage extended, compression lz4): none of the others costs less.");
+        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, toast_tuple_target 2032, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
+        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
+        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves.");
+        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 4)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): lz4, with 24 MB more on disk (25 %) and 40 % less CPU time per read, costs 11 % more at the assumed ten reads of each value a day.");
+        insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): none of the others costs less.");
         let [today, changed] = [0, 1].map(|at| Described {
             name: "",
             settings: &lz4,
@@ -1431,20 +1431,20 @@ mod tests {
             after_bytes: 0,
         });
         let mixture = reasons(&[today, today], kept, &goal, ON_DISK, Some(&today), true);
-        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: none of the others costs less. The present settings, storage extended, compression lz4, apply to new values; if a conversion was stopped, its own command finishes it.");
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: none of the others costs less. The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values; if a conversion was stopped, its own command finishes it.");
         let mixture = reasons(&[today, changed], chosen, &goal, ON_DISK, Some(&changed), true);
-        insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, for stored values too, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
+        insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, toast_tuple_target 2032, for stored values too, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let grown =
             Described { name: "external", figures: &entries[3].figures, weighed: &all[3], ..today };
         let mixture = reasons(&[today, grown], kept, &goal, ON_DISK, Some(&grown), true);
-        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves. The present settings, storage extended, compression lz4, apply to new values; with all values stored so, the table would take 29 MB more (30 %); if a conversion was stopped, its own command finishes it.");
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves. The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values; with all values stored so, the table would take 29 MB more (30 %); if a conversion was stopped, its own command finishes it.");
         let delivered = Interval::exact(0.97);
         let left = Weighed { value: Interval::exact(0.85), delivered, ..all[1] };
         let loose = Described { name: "lz4", weighed: &left, ..changed };
         let loose = reasons(&[today, loose], kept, &goal, ON_DISK, None, true);
-        insta::assert_snapshot!(loose, @"Keep the present settings (storage extended, compression lz4): the best of the others, lz4, costs 15 % less without the free space that the command leaves, 3 % with it, too little to rewrite the table for.");
+        insta::assert_snapshot!(loose, @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, lz4, costs 15 % less without the free space that the command leaves, 3 % with it, too little to rewrite the table for.");
         let none = Recommendation { choice: 0, best: None, tied: None };
-        insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4): no others suit the values.");
+        insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): no others suit the values.");
         insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared.");
         insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.");
         let workload = Workload { source: WorkloadSource::Statements(3), ..goal.workload };

@@ -271,6 +271,10 @@ impl<'a> Collector<'a> {
             ));
             return;
         }
+        if failure == Some(KnownFailure::CompressedChunks) {
+            self.blocks.remarks.crashing.note(place);
+            return;
+        }
         let index =
             self.subject.desc.attributes.iter().position(|other| std::ptr::eq(other, column));
         if let (Some(index), false) = (index, column.dropped) {

@@ -162,11 +162,14 @@ pub struct Remarks {
     pub(super) by_address: NotedValues,
     /// Values of pluggable toasters that were not compared with what the server reads.
     pub(super) unread: NotedValues,
+    /// Values that are not read by SQL, because the server crashes at some like them.
+    pub(super) crashing: NotedValues,
 }
 
 impl Remarks {
     pub(super) fn add(&mut self, other: Remarks) {
         self.unknown.add(other.unknown);
+        self.crashing.add(other.crashing);
         self.stale.add(other.stale);
         self.by_address.add(other.by_address);
         self.unread.add(other.unread);
@@ -274,6 +277,12 @@ impl Checked {
             self.note(format!(
                 "{count} {values} {were} changed in place, and the server may read them in two ways, each key as it \
                  is now and the whole value as it was before; the first is at {first}"
+            ));
+        }
+        if let Some((count, values, were, first)) = remarks.crashing.words() {
+            self.leave_out(format!(
+                "{count} {values} of jsonb_toaster {were} not compared with what the server reads: compressed chunk by \
+                 chunk, of which the server misreads some and crashes at some; the first is at {first}"
             ));
         }
         if let Some((count, values, were, first)) = remarks.unread.words() {

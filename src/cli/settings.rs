@@ -133,6 +133,8 @@ pub enum Allow {
     Triggers,
     /// Code of the table's owner, with the user's privileges
     OwnerCode,
+    /// Another toaster than jsonb_toaster: nobody writes to the table until the conversion is complete
+    LostUpdates,
 }
 
 impl RowArgs {
@@ -140,6 +142,7 @@ impl RowArgs {
         Approval {
             allow_triggers: self.allow.contains(&Allow::Triggers),
             trust_owner_code: self.allow.contains(&Allow::OwnerCode),
+            allow_lost_updates: self.allow.contains(&Allow::LostUpdates),
         }
     }
 }

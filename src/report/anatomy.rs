@@ -71,10 +71,12 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
         }
     }
     if let Some(first) = &anatomy.first_bytes {
-        writeln!(out, "  first bytes: {first}")?;
+        let groups = first.as_bytes().chunks(8).map(String::from_utf8_lossy);
+        let groups: Vec<_> = groups.collect();
+        writeln!(out, "{}", wrapped(&format!("  first bytes: {}", groups.join(" ")), width, 4))?;
     }
     if let Some(first) = &anatomy.first_text {
-        writeln!(out, "  first text: {}", printable(first))?;
+        writeln!(out, "{}", wrapped(&format!("  first text: {}", printable(first)), width, 4))?;
     }
     out.flush()
 }

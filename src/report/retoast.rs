@@ -503,11 +503,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     } else {
         net.push_str(&gives_back(tables));
     }
+    let table = match tables {
+        [table] if is_typed_as_shown(&table.subject.relation) => &table.subject.relation,
+        _ => "TABLE",
+    };
     if tables.iter().any(|table| leaves_space(table)) {
-        let table = match tables {
-            [table] if is_typed_as_shown(&table.subject.relation) => &table.subject.relation,
-            _ => "TABLE",
-        };
         let files = match tables {
             [table] => left_out(table).unwrap_or_default(),
             _ => "",
@@ -516,7 +516,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
             "; toastctl compact {table}{files} --reindex returns free space online"
         ));
     } else if of_indexes > 0 {
-        net.push_str(&format!("; toastctl reindex would return {}", size(of_indexes)));
+        net.push_str(&format!("; toastctl reindex {table} would return {}", size(of_indexes)));
     }
     net.push('.');
     net

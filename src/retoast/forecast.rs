@@ -167,6 +167,19 @@ pub(crate) struct Afterwards {
     pub(crate) rebuilds: bool,
 }
 
+impl Afterwards {
+    /// The options that ask for it.
+    pub(crate) fn options(self) -> impl Iterator<Item = String> {
+        let compact = self.compact.map(|files| match files {
+            CompactRequest::All => "--compact",
+            CompactRequest::Heap => "--compact=heap",
+            CompactRequest::Toast => "--compact=toast",
+        });
+        let rebuild = self.rebuilds.then_some("--reindex");
+        compact.into_iter().chain(rebuild).map(str::to_owned)
+    }
+}
+
 /// The maximum number of pages and of rows that are simulated, if the sample has fewer.
 const MOST_PAGES: usize = 512;
 const MOST_ROWS: usize = 8192;

@@ -298,7 +298,7 @@ fn inspect_and_advise_threshold_agree() {
     let kept = &report.recommendation;
     assert!(kept.command.is_empty(), "{kept}");
     assert!(kept.reasons.starts_with("Leave the stored values as they are: "), "{kept}");
-    let settings = "The present settings, storage extended, compression lz4, apply to new values";
+    let settings = "The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values";
     assert!(kept.reasons.contains(settings), "{kept}");
     for (table, column) in
         [("mixed", "data"), ("chunks", "payload"), ("later", "line"), ("hot", "doc")]

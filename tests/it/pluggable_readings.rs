@@ -78,8 +78,17 @@ fn what_the_server_misreads_is_left_and_named() {
             .args(["check", "-d", &database.conninfo(), table])
             .args(["--format", "json"]));
         let report = checked.report::<check::Report>();
-        assert_eq!(checked.code, Some(5), "{table}: {report}");
+        // the server crashes at some values whose chunks are compressed: none of them is read by SQL
+        let is_chunked = table.starts_with("json_cchunks");
+        assert_eq!(checked.code, Some(if is_chunked { 1 } else { 5 }), "{table}: {report}");
         let mut misread = BTreeSet::new();
+        if is_chunked {
+            assert!(
+                report.to_string().contains(" values of jsonb_toaster were not compared"),
+                "{report}"
+            );
+            misread.extend(truth.keys().cloned());
+        }
         for finding in report.findings.iter().filter(|finding| finding.code == "TC095") {
             let ctid = format!("({},{})", finding.block.unwrap(), finding.item.unwrap());
             let own = format!("md5 {}, as the chunks hold it", truth[&ctid]);

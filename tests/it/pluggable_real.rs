@@ -76,7 +76,8 @@ fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
         assert!(real.toasters("toastctl_test.t", column).is_empty());
         assert_eq!(to("deftoaster").rows_found, 0);
         to(toaster);
-        let left = real.retoast(&["toastctl_test.*", "--from-toaster", toaster]);
+        let from = ["toastctl_test.*", "--from-toaster", toaster, "--allow", "lost-updates"];
+        let left = real.retoast(&from);
         assert!(left.departure().gone, "{left}");
         assert_eq!(contents(), before, "without {toaster}");
     }
@@ -281,11 +282,11 @@ fn what_a_real_server_misreads_is_left_and_named() {
     let differ = "SELECT coalesce(string_agg(t.ctid::text, ' ' ORDER BY t.ctid), '') FROM t JOIN truth USING (id)
                   WHERE md5(t.js::text) <> md5(truth.js::text)";
     for (setting, goal) in [
-        ("on", &["-c", "js", "--toaster", "deftoaster"][..]),
-        ("on", &["-c", "js", "--toaster", "external"]),
+        ("on", &["-c", "js", "--toaster", "deftoaster", "--allow", "lost-updates"][..]),
+        ("on", &["-c", "js", "--toaster", "external", "--allow", "lost-updates"]),
         ("on", &["-c", "js", "--policy", "never"]),
         ("on", &["--from-toaster", "jsonb_toaster"]),
-        ("off", &["-c", "js", "--toaster", "deftoaster"]),
+        ("off", &["-c", "js", "--toaster", "deftoaster", "--allow", "lost-updates"]),
     ] {
         real.psql(&format!(
             "DROP TABLE IF EXISTS t;
@@ -330,10 +331,11 @@ fn what_a_real_server_misreads_is_left_and_named() {
          INSERT INTO packed VALUES (1, to_jsonb(hx(9000, 'sA'))), (4, jsonb_build_object('long',
              hx(7000, 'sA') || repeat('lorem ipsum ', 1000)))",
     );
-    let report = real.report(&["packed", "-c", "js", "--toaster", "deftoaster"], 1);
+    let report = real
+        .report(&["packed", "-c", "js", "--toaster", "deftoaster", "--allow", "lost-updates"], 1);
     assert_eq!(report.tables[0].skipped.len(), 1, "{report}");
     real.store_saved("packed", "js", &report);
-    real.report(&["packed", "-c", "js", "--toaster", "deftoaster"], 0);
+    real.report(&["packed", "-c", "js", "--toaster", "deftoaster", "--allow", "lost-updates"], 0);
     // the server was not restarted
     assert_eq!(started(), before);
 }

@@ -31,7 +31,8 @@ async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
         no_alter: false,
         sets_citus_table: false,
     };
-    let approval = Approval { allow_triggers: false, trust_owner_code: false };
+    let approval =
+        Approval { allow_triggers: false, trust_owner_code: false, allow_lost_updates: false };
     let task = Task::Convert(&request);
     let preflight = Preflight { client, server, task, approval };
     preflight.table(Oid(oid)).await.unwrap().unwrap()

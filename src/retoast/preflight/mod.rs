@@ -34,7 +34,7 @@ use crate::server::catalog::{RelationKind, is_toastable};
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
 use crate::server::select::table_of_toast;
-use crate::server::{Client, Connection, Relation, Server, holders, locks, toasters};
+use crate::server::{Client, Connection, LiveResult, Relation, Server, holders, locks, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::{Length, Oid};
 use toast_format::judge::goal::Goal;
@@ -42,6 +42,7 @@ use toast_format::judge::pluggable::ToasterPlan;
 use toast_format::judge::toaster::{Changes, Current, TargetChange};
 use toast_format::judge::{FormJudge, Judge, pluggable};
 use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::toaster::catalog::Handler;
 use toast_format::model::{Toasters, TupleTarget};
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
@@ -159,7 +160,8 @@ impl Preflight<'_> {
                 let mut targets =
                     targets(client, types, &relation, request, &generated, method).await?;
                 let toasters = facts.toasters.as_ref();
-                let plan = plan(client, toasters, oid, &mut targets, &request.goal).await?;
+                let goal = &request.goal;
+                let plan = plan(client, toasters, &relation, &mut targets, goal, approval).await?;
                 (targets, plan, matches!(request.goal, Goal::Policy(_)))
             }
             _ => (kept(client, types, &relation, &generated, method).await?, None, false),
@@ -409,19 +411,38 @@ fn notes(
 async fn plan(
     client: &Client,
     toasters: Option<&Toasters>,
-    oid: Oid,
+    relation: &Relation,
     targets: &mut [Target],
     goal: &Goal,
+    approval: Approval,
 ) -> Result<Option<ToasterPlan>> {
     let columns = match toasters {
-        Some(_) => toasters::columns(client, Some(oid)).await?,
+        Some(_) => toasters::columns(client, Some(relation.oid)).await?,
         None => Vec::new(),
     };
     let chosen: Vec<_> = targets
         .iter()
         .filter_map(|target| columns.iter().find(|column| column.index == target.index))
         .collect();
-    let plan = pluggable::plan(toasters, &chosen, goal)?;
+    let mut plan = pluggable::plan(toasters, &chosen, goal)?;
+    if let (Some(plan), Some(toasters)) = (&mut plan, toasters) {
+        let wanted = toasters.by_name(&plan.toaster).map(|row| row.handler);
+        if wanted == Some(Handler::Jsonb) && compresses_chunks(client).await? {
+            return refused_table(&relation.display_name(), COMPRESSED_CHUNKS);
+        }
+        for (name, former) in plan.taken_from(toasters, &chosen) {
+            if former.handler == Handler::Jsonb && !approval.allow_lost_updates {
+                return refused_table(&relation.display_name(), loses_updates(&name, &former.name));
+            }
+            plan.notes.push(format!(
+                "the toaster of column {0} before: ALTER TABLE ONLY {1} ALTER COLUMN {0} SET TOASTER {2}; neither \
+                 --undo nor a statement \"to restore\" sets it",
+                quote_identifier(&name),
+                relation.quoted(),
+                quote_identifier(&former.name)
+            ));
+        }
+    }
     for target in targets {
         let planned = plan.as_ref().and_then(|plan| plan.column(target.index));
         if let Some(forcing) = planned.and_then(|planned| planned.forcing.clone()) {
@@ -429,6 +450,26 @@ async fn plan(
         }
     }
     Ok(plan)
+}
+
+/// Why a column does not get another toaster than jsonb_toaster while others write (tried on its server).
+fn loses_updates(column: &str, toaster: &str) -> String {
+    format!(
+        "once column \"{column}\" has another toaster than \"{toaster}\", this server loses updates in place \
+         (jsonb_set) of values that are not converted yet, without an error\n\
+         HINT:  Keep everybody from writing to the table until the conversion is complete, and say so: --allow \
+         lost-updates. Nothing was changed."
+    )
+}
+
+const COMPRESSED_CHUNKS: &str = "with jsonb_toaster.compress_chunks this server stores values that it cannot read: some make it \
+     crash\nHINT:  Convert without: PGOPTIONS='-c jsonb_toaster.compress_chunks=off'. Nothing was changed.";
+
+/// Whether jsonb_toaster would compress values chunk by chunk in this session.
+async fn compresses_chunks(client: &Client) -> LiveResult<bool> {
+    let sql = "SELECT pg_catalog.current_setting('jsonb_toaster.compress_chunks', true) = 'on'";
+    let set: Option<Option<bool>> = client.value(sql, &[]).await?;
+    Ok(set.flatten() == Some(true))
 }
 
 /// Refuses the table if any value of the columns is longer than the toaster `name` accepts. Reads all values.

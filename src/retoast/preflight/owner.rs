@@ -23,6 +23,8 @@ pub struct Approval {
     pub allow_triggers: bool,
     /// Run code of the table's owner with the user's privileges.
     pub trust_owner_code: bool,
+    /// Take another toaster from columns of jsonb_toaster, whose server then loses updates in place.
+    pub allow_lost_updates: bool,
 }
 
 /// The code that an UPDATE of a table runs, as it was approved; empty if rows are not updated.
@@ -66,7 +68,7 @@ impl Code {
         approval: Approval,
         coerced: Vec<i16>,
     ) -> Result<Code> {
-        let Approval { allow_triggers, trust_owner_code: trust_owner } = approval;
+        let Approval { allow_triggers, trust_owner_code: trust_owner, .. } = approval;
         let (lent, role) = standing(rights);
         let mut trusted = None;
         if let (true, Some(rights)) = (lent, rights) {
@@ -282,7 +284,8 @@ pub(super) async fn approve_reading(
     trust_owner: bool,
 ) -> Result<Code> {
     let rights = rights(client, relation.oid).await?;
-    let approval = Approval { allow_triggers: true, trust_owner_code: trust_owner };
+    let approval =
+        Approval { allow_triggers: true, trust_owner_code: trust_owner, ..Approval::default() };
     let none = UpdateTriggers::default();
     let approved =
         Code::approve(client, relation, rights.as_ref(), &none, true, approval, Vec::new()).await?;

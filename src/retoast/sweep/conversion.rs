@@ -168,6 +168,7 @@ impl Conversion<'_> {
         }
         let Progress { outcome, ref mut common, ref mut converted, is_unfit, .. } = report;
         self.guard.put_back(outcome, is_unfit, common, converted).await;
+        self.undo_afterwards_too(converted);
         if converted.undo.is_none() && common.rows.stored > 0 && self.cannot_know_former() {
             common.note_once(SET_EARLIER.to_owned());
         }
@@ -183,6 +184,13 @@ impl Conversion<'_> {
         let Progress { outcome, common, converted, .. } = report;
         let report = TaskReport { outcome, common, work: Work::Convert(Box::new(converted)) };
         (began.then_some(report), done.and(ended))
+    }
+
+    /// Whoever goes back has the space given back again, as after the conversion.
+    fn undo_afterwards_too(&self, report: &mut Converted) {
+        if !report.undo_command.is_empty() {
+            report.undo_command.extend(self.afterwards.options());
+        }
     }
 
     async fn work(&self, report: &mut Progress) -> Result<()> {

@@ -137,6 +137,9 @@ pub(super) fn left(column: &str, failure: KnownFailure) -> String {
             "column \"{column}\" was changed in place, and the server reads it in two ways: each key as it is now, the \
              whole value as it was before"
         ),
+        KnownFailure::CompressedChunks => format!(
+            "column \"{column}\" is compressed chunk by chunk: the server misreads some of these values, and crashes at some"
+        ),
         KnownFailure::CompressedTwice => format!(
             "column \"{column}\" is compressed as a whole and chunk by chunk: the server fails or crashes when it \
              reads the value"

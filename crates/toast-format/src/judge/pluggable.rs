@@ -312,6 +312,21 @@ impl ToasterPlan {
         }
     }
 
+    /// The columns that get another toaster, with the one that they have.
+    pub fn taken_from(
+        &self,
+        toasters: &Toasters,
+        columns: &[&ToasterColumn],
+    ) -> Vec<(String, PluggableToaster)> {
+        let changed = self.changes.toasters.iter().filter_map(|change| {
+            let ToasterChange::Toaster(name, _) = change else { return None };
+            let column = columns.iter().find(|column| column.name == *name)?;
+            let former = toasters.rows().iter().find(|row| row.oid == column.toaster)?;
+            Some((name.clone(), former.clone()))
+        });
+        changed.collect()
+    }
+
     fn add(&mut self, column: &ToasterColumn, rule: ToasterRule, storage: Storage) {
         let forcing = match column.base_type {
             BYTEA => Some(Shape::Bytea),

@@ -106,8 +106,12 @@ impl Settings {
 
     /// As by [`Display`](fmt::Display), with what each part is: `storage extended, compression lz4`.
     pub fn spelled_out(&self) -> String {
-        let parts = self.relevant().into_iter().map(|(_, name, value)| format!("{name} {value}"));
-        parts.collect::<Vec<_>>().join(", ")
+        let mut parts: Vec<String> =
+            self.relevant().into_iter().map(|(_, name, value)| format!("{name} {value}")).collect();
+        if self.has_default_target() {
+            parts.push(format!("toast_tuple_target {}", self.target));
+        }
+        parts.join(", ")
     }
 
     /// The relevant settings: what precedes the value in a few words, the setting's name, and the value.
@@ -119,10 +123,14 @@ impl Settings {
                 parts.push((" ", "policy", self.policy.to_string()));
             }
         }
-        if self.target != TupleTarget::default_for(PageSize::DEFAULT) {
+        if !self.has_default_target() {
             parts.push((" target ", "toast_tuple_target", self.target.to_string()));
         }
         parts
+    }
+
+    fn has_default_target(&self) -> bool {
+        self.target == TupleTarget::default_for(PageSize::DEFAULT)
     }
 }
 
@@ -179,7 +187,7 @@ mod tests {
         );
         assert_eq!(
             settings(Storage::Extended, MethodChoice::Either, "best").spelled_out(),
-            "storage extended, compression either, policy best"
+            "storage extended, compression either, policy best, toast_tuple_target 2032"
         );
         assert_eq!(settings(Storage::External, lz4, "always").to_string(), "external");
     }

@@ -100,6 +100,16 @@ fn the_way_back_leaves_storage_and_method_as_they_are() {
     assert!(stock.stock && stock.toaster == "lz4");
     insta::assert_snapshot!(statement(&stock), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);
 
+    let former = stock.taken_from(&toasters(), &[&ours]);
+    assert_eq!(former.len(), 1);
+    assert_eq!((former[0].0.as_str(), former[0].1.handler), ("a", Handler::Bytea));
+    let of_jsonb = ToasterColumn { toaster: JSONB_TOASTER, ..jsonb(1, "j") };
+    let taken = becomes_plan("deftoaster", std::slice::from_ref(&of_jsonb));
+    let former = taken.taken_from(&toasters(), &[&of_jsonb]);
+    assert_eq!(former[0].1.handler, Handler::Jsonb);
+    let kept = becomes_plan("jsonb_toaster", std::slice::from_ref(&of_jsonb));
+    assert!(kept.taken_from(&toasters(), &[&of_jsonb]).is_empty());
+
     let left = plan(Some(&toasters()), &[&ours], &leaves_goal("bytea_toaster"));
     let left = left.unwrap().unwrap();
     insta::assert_snapshot!(statement(&left), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);

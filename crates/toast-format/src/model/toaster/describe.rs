@@ -125,8 +125,9 @@ impl PointerPart {
     fn known_failure(&self) -> Option<KnownFailure> {
         match self.kind {
             PointerKind::Jsonx(4 | 6) if self.compressed => Some(KnownFailure::CompressedTwice),
+            PointerKind::Jsonx(4 | 6) => Some(KnownFailure::CompressedChunks),
             PointerKind::Jsonx(5) if self.compressed => None,
-            PointerKind::Jsonx(5 | 6) => Some(KnownFailure::ChangedInPlace),
+            PointerKind::Jsonx(5) => Some(KnownFailure::ChangedInPlace),
             _ => None,
         }
     }
@@ -137,6 +138,9 @@ impl PointerPart {
 pub enum KnownFailure {
     /// It was changed in place. The server applies the change only if the value below it was compressed as a whole.
     ChangedInPlace,
+    /// It is compressed chunk by chunk. The server misreads some of these values, fails at others, and crashes at some:
+    /// those with a chunk that could not be compressed.
+    CompressedChunks,
     /// It was compressed as a whole, and then chunk by chunk. The server fails or crashes when it reads it.
     CompressedTwice,
 }
@@ -178,14 +182,7 @@ impl Description {
 
     /// How the server is known to fail on the value.
     pub fn known_failure(&self) -> Option<KnownFailure> {
-        let mut known = None;
-        for failure in self.parts.iter().filter_map(PointerPart::known_failure) {
-            if failure == KnownFailure::CompressedTwice {
-                return Some(failure);
-            }
-            known = Some(failure);
-        }
-        known
+        self.parts.iter().filter_map(PointerPart::known_failure).max()
     }
 
     /// The number of chunks; `None` if the pointer does not contain it.
