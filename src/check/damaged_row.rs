@@ -114,12 +114,11 @@ fn broken_at(
 /// Whether a tuple begins there: one of the page's line pointers says so, or its header. At the end of the page, what
 /// comes before ends.
 fn tuple_begins_at(page: &Page<'_>, bytes: &[u8], subject: &Subject<'_>, offset: usize) -> bool {
-    let is_there = |(_, other): (u16, LinePointer)| {
-        other.state == LinePointerState::Normal && usize::from(other.offset) == offset
-    };
     let behind = bytes.get(offset..).unwrap_or_default();
     offset == usize::from(page.header().special)
-        || page.line_pointers().any(is_there)
+        || page.line_pointers().any(|(_, other)| {
+            other.state == LinePointerState::Normal && usize::from(other.offset) == offset
+        })
         || HeapTuple::parse(behind, page.byte_order()).is_ok_and(|next| {
             next.data_offset == next.fitting_offset()
                 && (1..=subject.desc.attributes.len()).contains(&next.attribute_count())

@@ -50,12 +50,12 @@ impl TableDamage {
     /// Where an INSERT into the table may fail, as far as it is kept: at tuples whose transaction IDs the server refuses,
     /// which have the new row's key or stand in its way, and in blocks that cannot be read.
     pub(super) fn in_the_way(&self, table: &str) -> Vec<Place> {
-        let fails = |code| {
-            use Code::{MultiRange, PageHeader, Unreadable, XmaxRange, XminRange, Xvac};
-            matches!(code, XminRange | XmaxRange | MultiRange | Xvac | PageHeader | Unreadable)
-        };
-        let own = self.told.iter().filter(|(code, place)| fails(*code) && place.source == table);
-        own.map(|(_, place)| place.clone()).collect()
+        use Code::{MultiRange, PageHeader, Unreadable, XmaxRange, XminRange, Xvac};
+        let fails = self.told.iter().filter(|(code, place)| {
+            let fails = [XminRange, XmaxRange, MultiRange, Xvac, PageHeader, Unreadable];
+            place.source == table && fails.contains(code)
+        });
+        fails.map(|(_, place)| place.clone()).collect()
     }
 
     /// Comments for the findings that have neither a statement nor a comment.

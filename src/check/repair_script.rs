@@ -9,7 +9,6 @@ use toast_format::disk::ItemPointer;
 use toast_format::disk::layout::LINE_POINTER_SIZE;
 use toast_format::disk::page::line_pointer_offset;
 use toast_format::disk::value_text::hex;
-use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_literal};
 use toast_format::model::toaster::chunks::Fate;
 
@@ -567,10 +566,9 @@ impl<'f> Script<'f> {
         if row.is_refused {
             return self.freeze_row(row, " Then check again.");
         }
-        let is_other = |other: &&Place| {
-            (other.block, other.item) != (Some(row.ctid.block), Some(row.ctid.item))
-        };
-        if let Some(other) = self.facts.in_the_way.iter().find(is_other) {
+        let own = (Some(row.ctid.block), Some(row.ctid.item));
+        let mut others = self.facts.in_the_way.iter();
+        if let Some(other) = others.find(|other| (other.block, other.item) != own) {
             let why = format!(
                 "its copy would be inserted once heap_force_kill has removed it, which is not undone, and that may fail at \
                  {other}, which the server refuses. Mend that first; then check again."

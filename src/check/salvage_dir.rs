@@ -379,6 +379,8 @@ impl SalvageDir {
 fn how_much(saved: &SalvagedValue) -> String {
     let bytes = saved.content_bytes();
     match saved.shape.raw_size {
+        Some(raw) if bytes == 0 && raw > 0 => format!("nothing of its {raw} bytes"),
+        _ if bytes == 0 => "nothing".to_owned(),
         _ if saved.is_whole => format!("all of its {bytes} bytes"),
         Some(raw) if raw == bytes => format!("{bytes} bytes, some of which may be wrong"),
         Some(raw) => format!("{bytes} of {raw} bytes"),

@@ -316,11 +316,11 @@ impl ForecastBasis<'_> {
             return (Forecast::default(), Forecast::default());
         }
         let error = if self.is_rough { ROUGH } else { ERROR };
-        let ends = |estimate: f64, uncertain: f64| {
+        let ends = |estimate: f64, doubtful: f64, uncertain: f64| {
             let part = |end: f64| end / self.rows.estimate.max(1.0);
             Interval {
                 estimate,
-                low: estimate * part(self.rows.low) * error.0,
+                low: (estimate - doubtful) * part(self.rows.low) * error.0,
                 high: estimate * part(self.rows.high) * error.1 + uncertain,
             }
         };
@@ -337,8 +337,10 @@ impl ForecastBasis<'_> {
         let compaction = of_toast.unwrap_or(0.0) + self.heap_compaction(&emptied);
         let rebuild = if self.afterwards.rebuilds { after.rebuild(self.page) } else { 0.0 };
         let wal = Forecast {
+            // pages of the TOAST relation may have been logged since the checkpoint, though those of the heap were not
             all: ends(
                 sweep + indexes + images + compaction + rebuild,
+                images,
                 all_images - images + self.may_add,
             )
             .whole(),
@@ -355,7 +357,7 @@ impl ForecastBasis<'_> {
         let versions = 2.0 * sums.tuple_before.min(self.tuning(0.0).table);
         let uncertain = LEAST_DEAD.max(after.toast_cost.uncertain).max(versions);
         let growth = Forecast {
-            all: ends(sweep + indexes + compaction, uncertain + self.may_add).whole(),
+            all: ends(sweep + indexes + compaction, 0.0, uncertain + self.may_add).whole(),
             sweep: sweep as u64,
             indexes: indexes as u64,
             compaction: compaction as u64,

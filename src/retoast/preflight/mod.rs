@@ -428,11 +428,12 @@ async fn plan(
     if let (Some(plan), Some(toasters)) = (&mut plan, toasters) {
         let wanted = toasters.by_name(&plan.toaster).map(|row| row.handler);
         if wanted == Some(Handler::Jsonb) && compresses_chunks(client).await? {
-            return refused_table(&relation.display_name(), COMPRESSED_CHUNKS);
+            return Err(RetoastError::Refused(compressed_chunks().about(relation.display_name())));
         }
         for (name, former) in plan.taken_from(toasters, &chosen) {
             if former.handler == Handler::Jsonb && !approval.allow_lost_updates {
-                return refused_table(&relation.display_name(), loses_updates(&name, &former.name));
+                let why = loses_updates(&name, &former.name);
+                return Err(RetoastError::Refused(why.about(relation.display_name())));
             }
             plan.notes.push(format!(
                 "the toaster of column {0} before: ALTER TABLE ONLY {1} ALTER COLUMN {0} SET TOASTER {2}; neither \
@@ -453,17 +454,23 @@ async fn plan(
 }
 
 /// Why a column does not get another toaster than jsonb_toaster while others write (tried on its server).
-fn loses_updates(column: &str, toaster: &str) -> String {
-    format!(
+fn loses_updates(column: &str, toaster: &str) -> Message {
+    let text = format!(
         "once column \"{column}\" has another toaster than \"{toaster}\", this server loses updates in place \
-         (jsonb_set) of values that are not converted yet, without an error\n\
-         HINT:  Keep everybody from writing to the table until the conversion is complete, and say so: --allow \
-         lost-updates. Nothing was changed."
-    )
+         (jsonb_set) of values that are not converted yet, without an error"
+    );
+    let hint = "Keep everybody from writing to the table until the conversion is complete, and say so: --allow \
+                lost-updates. Nothing was changed.";
+    Message::error(text).hint(hint)
 }
 
-const COMPRESSED_CHUNKS: &str = "with jsonb_toaster.compress_chunks this server stores values that it cannot read: some make it \
-     crash\nHINT:  Convert without: PGOPTIONS='-c jsonb_toaster.compress_chunks=off'. Nothing was changed.";
+/// Why no value is given to jsonb_toaster while it compresses chunks.
+fn compressed_chunks() -> Message {
+    let text = "with jsonb_toaster.compress_chunks this server stores values that it cannot read: some make it crash";
+    let hint =
+        "Convert without: PGOPTIONS='-c jsonb_toaster.compress_chunks=off'. Nothing was changed.";
+    Message::error(text).hint(hint)
+}
 
 /// Whether jsonb_toaster would compress values chunk by chunk in this session.
 async fn compresses_chunks(client: &Client) -> LiveResult<bool> {
