@@ -432,10 +432,7 @@ impl fmt::Display for Exclusion {
                 (values * 100.0).ceil()
             ),
             Exclusion::MovesOthers(values) => {
-                write!(
-                    f,
-                    "moves values of other columns out of line, up to {values:.1} of each row"
-                )
+                write!(f, "moves up to {values:.1} values of other columns out of line in each row")
             }
             Exclusion::ReadsSlower(part) => {
                 write!(f, "takes {} % more CPU time per read", (part * 100.0).ceil())

@@ -556,6 +556,17 @@ impl<'f> Script<'f> {
         }
     }
 
+    /// Why a copy of a row may not be inserted once the row is removed.
+    fn in_the_way(&self, row: &DamagedRow) -> Option<String> {
+        let own = (Some(row.ctid.block), Some(row.ctid.item));
+        let mut others = self.facts.in_the_way.iter();
+        let other = others.find(|other| (other.block, other.item) != own)?;
+        Some(format!(
+            "its copy would be inserted once heap_force_kill has removed it, which is not undone, and that may fail at \
+             {other}, which the server refuses. Mend that first; then check again."
+        ))
+    }
+
     /// Copies the row's other columns, removes the row without reading its pointers, and inserts the copy.
     fn store_row_anew(&mut self, row: &DamagedRow) {
         let RepairFacts { table, schema, oid, columns, .. } = self.facts;
@@ -566,13 +577,7 @@ impl<'f> Script<'f> {
         if row.is_refused {
             return self.freeze_row(row, " Then check again.");
         }
-        let own = (Some(row.ctid.block), Some(row.ctid.item));
-        let mut others = self.facts.in_the_way.iter();
-        if let Some(other) = others.find(|other| (other.block, other.item) != own) {
-            let why = format!(
-                "its copy would be inserted once heap_force_kill has removed it, which is not undone, and that may fail at \
-                 {other}, which the server refuses. Mend that first; then check again."
-            );
+        if let Some(why) = self.in_the_way(row) {
             return self.none_for(&place, &why);
         }
         let why = self.why_anew(row);

@@ -585,7 +585,7 @@ pub(crate) fn message_lines(text: &str, width: Option<usize>) -> String {
         let command = if is_prose { None } else { line.find("toastctl ") };
         let (words, command) = line.split_at(command.unwrap_or(line.len()));
         let kept = command.replace(' ', &KEPT_SPACE.to_string());
-        let label = line.split_once(":  ").map(|(label, _)| label);
+        let label = line.find(":  ").and_then(|at| line.get(..at));
         let label = label.filter(|label| label.bytes().all(|byte| byte.is_ascii_uppercase()));
         let indent = label.map_or(4, |label| label.len() + 3);
         wrapped(&format!("{words}{kept}"), width, indent).replace(KEPT_SPACE, " ")

@@ -57,7 +57,7 @@ fn a_conversion_against_the_advice_that_was_stopped_is_not_passed_over() {
     let advice =
         crate::support::verbs::advised(&database, &["t", "-c", "v"]).recommendation.reasons.clone();
     assert!(advice.starts_with("Recommended: storage extended, compression pglz, "), "{advice}");
-    let unfinished = "The present settings, storage extended, compression lz4, apply to new values; \
+    let unfinished = "The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values; \
                       if a conversion was stopped, its own command finishes it.";
     assert!(advice.ends_with(unfinished), "{advice}");
     // what finishes it is still what was asked for

@@ -1,5 +1,7 @@
 //! No verb runs code of a table's owner with the rights of another role, and no table of an ordinary application is refused.
 
+use std::collections::BTreeSet;
+
 use crate::support::command::{Run, run, toastctl};
 use crate::support::retoast::Session;
 use crate::support::server::{self, Database, Options, Server};
@@ -837,6 +839,7 @@ fn no_table_of_an_ordinary_application_is_refused() {
                 assert!(run.code == Some(0) || hidden, "{user} {arguments:?}: {run:?}");
             }
         }
+        let mut done = BTreeSet::new();
         for (table, column) in [
             ("pgbench_accounts", "filler"),
             ("customers", "name"),
@@ -857,6 +860,10 @@ fn no_table_of_an_ordinary_application_is_refused() {
                 &["compact", "--files", "heap"],
                 &["reindex", "--indexes=all"],
             ] {
+                let of_column = arguments.contains(&"-c");
+                if !of_column && !done.insert((table, arguments.concat())) {
+                    continue;
+                }
                 let table = format!("app.{table}");
                 let run = toastctl("postgres", &[arguments, &[table.as_str()]].concat());
                 let refused = run.stderr.contains("a statement on this relation");

@@ -114,6 +114,7 @@ fn what_the_server_misreads_is_left_and_named() {
                 );
             }
             assert_eq!(report.tables[0].rows_stored, 0, "{table} {goal:?}: {report}");
+            assert!(report.tables[0].rows_left >= Some(misread.len() as u64), "{goal:?}: {report}");
             let notes = report.tables[0].notes();
             assert!(
                 notes.contains(&format!("toastctl value public.{table} --reassemble=DIR")),

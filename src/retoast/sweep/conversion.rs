@@ -623,7 +623,7 @@ impl<'s> Sweep<'s, '_, '_> {
             }
             let left = machine.left();
             let rows = &mut report.common.rows;
-            rows.left = (end != SweepEnd::Stopped).then(|| left.sum());
+            rows.left = (end != SweepEnd::Stopped).then(|| left.sum() + scanner.seen.misread);
             (rows.disagreeing, rows.spared) = (left.disagreeing, left.spared);
             rows.undecided = scanner.seen.undecided;
         }

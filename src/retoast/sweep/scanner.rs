@@ -69,6 +69,8 @@ pub struct Scanned {
     pub tally: Tally,
     /// What could not be read.
     pub problems: Vec<String>,
+    /// Rows that are left because the server misreads a value.
+    pub(super) misread: u64,
     /// How to repair that.
     pub(super) hints: Vec<String>,
     /// Rows that cannot be stored as requested; set only while scanning for these alone.
