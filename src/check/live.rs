@@ -628,7 +628,7 @@ impl BatchWorker {
     ) -> Result<(), LiveError> {
         let size = self.check.about.server.page_size.bytes();
         let name = self.check.name(self.which);
-        let told: HashSet<u32> = result
+        let reported: HashSet<u32> = result
             .findings
             .iter()
             .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
@@ -636,7 +636,7 @@ impl BatchWorker {
             .collect();
         let mut wrong: Vec<(u32, Vec<u8>)> = Vec::new();
         for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
-            if wrong_checksum(BlockNumber(block), page).is_some() && !told.contains(&block) {
+            if wrong_checksum(BlockNumber(block), page).is_some() && !reported.contains(&block) {
                 wrong.push((block, page.to_vec()));
             }
         }

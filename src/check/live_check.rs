@@ -155,7 +155,7 @@ impl LiveCheck {
         self.in_snapshot(async |check| Ok(check.standing.clone())).await
     }
 
-    /// Begins a transaction with the table described as it is in it; `false` if it is gone.
+    /// Begins a transaction, and describes the table as that sees it; `false` if the table is gone.
     pub async fn begin(&mut self) -> Result<bool, LiveError> {
         let page = self.about.server.page_size;
         if self.about.server.has_toasters && self.lock_mode == owner_facts::ACCESS_SHARE {
@@ -551,7 +551,7 @@ impl LiveCheck {
         self.attempt(|| chunk_rows::chunks(client, relation, &ids, By::Index, data)).await
     }
 
-    /// The data of chunks of values that have so many stored bytes, by their pointers.
+    /// How much of its chunks' data is wanted for a value that takes `stored` bytes, as its pointer says.
     pub(super) fn wanted_data(&self, stored: u64) -> WantedData {
         let relation = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes);
         WantedData { page: self.about.server.page_size, most: stored.min(relation) }

@@ -47,15 +47,15 @@ impl TableDamage {
         self.more.contains_key(&code) || self.told.iter().any(|(told, _)| *told == code)
     }
 
-    /// Where an INSERT into the table may fail, as far as it is kept: at tuples whose transaction IDs the server refuses,
-    /// which have the new row's key or stand in its way, and in blocks that cannot be read.
+    /// Where an INSERT into the table may fail, from the findings that were kept: at tuples whose transaction IDs the server
+    /// refuses, to which an index may lead from the new row's key, and in blocks that cannot be read.
     pub(super) fn in_the_way(&self, table: &str) -> Vec<Place> {
         use Code::{MultiRange, PageHeader, Unreadable, XmaxRange, XminRange, Xvac};
-        let fails = self.told.iter().filter(|(code, place)| {
-            let fails = [XminRange, XmaxRange, MultiRange, Xvac, PageHeader, Unreadable];
-            place.source == table && fails.contains(code)
+        let obstacles = self.told.iter().filter(|(code, place)| {
+            let refused = [XminRange, XmaxRange, MultiRange, Xvac, PageHeader, Unreadable];
+            place.source == table && refused.contains(code)
         });
-        fails.map(|(_, place)| place.clone()).collect()
+        obstacles.map(|(_, place)| place.clone()).collect()
     }
 
     /// Comments for the findings that have neither a statement nor a comment.

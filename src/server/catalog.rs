@@ -214,8 +214,7 @@ impl Relation {
     /// The indexes of the columns whose storage can be changed.
     pub(crate) fn toastable(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
-            (column.is_stored() && column.length == Length::Varlena && is_toastable(column))
-                .then_some(index)
+            (column.is_stored() && is_toastable(column)).then_some(index)
         })
     }
 
@@ -298,11 +297,13 @@ fn tuple_target(options: &[String], page: PageSize) -> Option<TupleTarget> {
     TupleTarget::new(option(options, "toast_tuple_target")?, page).ok()
 }
 
-/// Whether the column's storage can be changed. Types whose own storage is PLAIN, such as `oidvector`, accept no other
-/// (`ATExecSetStorage`).
+/// Whether the column's storage can be changed: its values vary in length, and its type's own storage is not PLAIN, as that
+/// of `oidvector` is (`ATExecSetStorage`).
 pub(crate) fn is_toastable(column: &Attribute) -> bool {
     let of_type = types::by_oid(column.type_oid);
-    !column.only_plain && of_type.is_none_or(|known| known.storage != Storage::Plain)
+    column.length == Length::Varlena
+        && !column.only_plain
+        && of_type.is_none_or(|known| known.storage != Storage::Plain)
 }
 
 /// The indexes of the table `c` that new rows get entries in, as [`IndexShape`]s in JSON.

@@ -43,7 +43,7 @@ pub(crate) async fn targets(
         if targets.iter().any(|target| target.index == index) {
             continue;
         }
-        if column.length != Length::Varlena || !is_toastable(column) {
+        if !is_toastable(column) {
             let text = format!(
                 "column \"{wanted}\" is of type {}, whose values are never toasted",
                 column.type_name

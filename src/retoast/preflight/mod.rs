@@ -36,7 +36,7 @@ use crate::server::connect::are_lent;
 use crate::server::select::table_of_toast;
 use crate::server::{Client, Connection, LiveResult, Relation, Server, holders, locks, toasters};
 use toast_format::codec::Method;
-use toast_format::disk::{Length, Oid};
+use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
 use toast_format::judge::pluggable::ToasterPlan;
 use toast_format::judge::toaster::{Changes, Current, TargetChange};
@@ -576,12 +576,10 @@ pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
         let mut known = relation.desc.attributes.iter();
         match known.find(|column| !column.dropped && column.name == *wanted) {
             None => Some(format!("{name} has no column \"{wanted}\"")),
-            Some(column) if column.length != Length::Varlena || !is_toastable(column) => {
-                Some(format!(
-                    "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
-                    column.type_name
-                ))
-            }
+            Some(column) if !is_toastable(column) => Some(format!(
+                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
+                column.type_name
+            )),
             Some(_) => None,
         }
     })
