@@ -135,6 +135,15 @@ impl Finding {
         }
     }
 
+    /// Free space in the table's files needs no command of its own where that of another finding compacts them.
+    pub(crate) fn leave_space_to(&mut self, other: Code) {
+        if self.code == Code::FreeSpace && !self.command.is_empty() {
+            self.command.clear();
+            self.compaction = None;
+            self.what.push_str(&format!("; the command for {} returns it too", other.name()));
+        }
+    }
+
     /// Whether it is a symptom of settings of which there are none better.
     pub(crate) fn has_no_remedy(&self) -> bool {
         self.code.asks_for_advice() && self.severity == Severity::Low && self.command.is_empty()

@@ -137,6 +137,7 @@ impl Inspector {
         let progress = Arc::new(AdviceProgress(Arc::clone(&self.progress)));
         let advisor = Advisor::new(Arc::clone(leader), self.server.clone(), options, progress);
         let mut advised: HashMap<String, Option<Report>> = HashMap::new();
+        let mut compacting = None;
         for finding in &mut found.findings {
             let Some(column) = finding.column.clone() else { continue };
             if !finding.code.asks_for_advice() || finding.severity > least {
@@ -154,6 +155,9 @@ impl Inspector {
             {
                 let command = advice.recommendation.line();
                 let is_command = command.is_some();
+                if advice.recommendation.command.iter().any(|word| word == "--compact") {
+                    compacting = Some(finding.code);
+                }
                 let keeps_settings = advice.recommendation.sql.is_empty();
                 let saves = advice.saves_on_disk();
                 finding.take_advice(command, saves, advice.change_on_disk(), keeps_settings);
@@ -163,6 +167,9 @@ impl Inspector {
                     ));
                 }
             }
+        }
+        if let Some(code) = compacting {
+            found.findings.iter_mut().for_each(|finding| finding.leave_space_to(code));
         }
         rank(&mut found.findings);
     }

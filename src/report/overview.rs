@@ -320,7 +320,9 @@ fn tables(number: u64) -> String {
 
 fn title(overview: &Overview, by: &str) -> String {
     let Overview { totals, databases, spread, .. } = overview;
-    let Totals { relations, bytes, index_bytes, database_bytes, .. } = totals;
+    let Totals {
+        relations, bytes, index_bytes, database_bytes, unused_bytes, left_out_bytes, ..
+    } = totals;
     let mut words = String::new();
     if *databases > 0 {
         words.push_str(&counted(*databases, "database"));
@@ -330,7 +332,14 @@ fn title(overview: &Overview, by: &str) -> String {
     let all = bytes.saturating_add(*index_bytes);
     words.push_str(&format!("{}, {}", tables(*relations), size(all)));
     if *index_bytes > 0 {
-        words.push_str(&format!(" (with TOAST {}, indexes {})", size(*bytes), size(*index_bytes)));
+        words.push_str(&format!(" (with TOAST {}, indexes {}", size(*bytes), size(*index_bytes)));
+        match unused_bytes {
+            Some(unused) if unused.estimate > 0 && *left_out_bytes == 0 => {
+                words.push_str(&format!(", free {}", about_size(unused)));
+            }
+            _ => {}
+        }
+        words.push(')');
     }
     if let (Some(bytes), 0) = (database_bytes, databases) {
         let nodes = if spread.is_empty() { "" } else { " on all nodes" };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::document::{Document, Format, csv_records, json, json_line};
 use super::html::Page;
 use super::retoast_course::course;
-use super::table::{Grid, Head, Style, Tone, name, number, printable, text};
+use super::table::{Grid, Head, Style, Tone, continued, name, number, printable, text};
 use super::units::{counted, duration, expected_time, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::command::{is_typed_as_shown, shell_line};
@@ -392,7 +392,8 @@ fn settings_lines(table: &TableReport, document: &mut Document) {
     }
     if !back.is_empty() {
         let what = if converted.undo.is_some() { "  and the values: " } else { to_restore };
-        document.unbroken(&format!("{what}{back}"));
+        let width = document.style.width().map(|width| width.saturating_sub(what.len()));
+        document.unbroken(&format!("{what}{}", continued(&back, width)));
     }
     if let Some(alter) = &converted.alter_after {
         document.line_of_sql("set at the end: ", alter, 5);
@@ -691,14 +692,15 @@ fn work_lines(table: &TableReport, document: &mut Document) {
         }
         _ => String::new(),
     };
-    document.unbroken(&format!(
+    let rows = format!(
         "rows: {} found ({}), {} {}{again}, {} verified",
         table.common.rows.found,
         bytes_of_rows(table),
         table.common.rows.stored,
         done_to(&[table]),
         table.common.rows.verified
-    ));
+    );
+    document.line(&rows, 6);
     let retries = match table.common.effort.retries {
         0 => String::new(),
         retries => format!(", {}", counted(retries, "retry")),

@@ -47,8 +47,8 @@ fn file_lines(file: &FileReport, document: &mut Document) {
         line(format!("compact: {name}: 0 bytes, nothing is in it"));
     } else if file.rows_moved == 0 && file.after == file.before {
         let ended_early = matches!(file.ended, FileEnd::Held | FileEnd::Stopped | FileEnd::Failed);
-        let moved = if ended_early { "no row was moved" } else { "no row was worth moving" };
-        line(format!("compact: {name}: {}, {moved}", size(file.before)));
+        let moved = if ended_early { "moved" } else { "worth moving" };
+        line(format!("compact: {name}: {}, nothing was {moved}", size(file.before)));
     } else {
         line(format!(
             "compact: {name}: {} became {} ({} expected), {} moved in {}",

@@ -35,6 +35,11 @@ pub(crate) struct LockHolder {
 }
 
 impl LockHolder {
+    /// Whether the lock is held, and not only waited for.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.granted
+    }
+
     /// As in `session 42 (user app, psql, in a transaction for 5 s) holds a SHARE lock on it`.
     pub(crate) fn text(&self) -> String {
         let does = if self.granted { "holds" } else { "waits for" };
@@ -81,16 +86,30 @@ const MODES: [&str; 8] = [
     "AccessExclusive",
 ];
 
+/// Which locks on a table count.
+#[derive(Clone, Copy)]
+pub(crate) enum Counted {
+    All,
+    /// Those that no reader gets past, held or waited for.
+    BlockReaders,
+    /// Those that are held and that no statement which changes rows or settings gets past.
+    BlockWriters,
+}
+
 /// The strongest lock that a session other than `ours` holds, or waits for, on the table, its TOAST relation or one of
-/// their indexes, or only one that blocks readers; `None` if there is none any more.
+/// their indexes; `None` if there is none any more.
 pub(crate) async fn of_table(
     client: &Client,
     table: Oid,
     ours: &[i32],
-    blocks_readers: bool,
+    counted: Counted,
 ) -> LiveResult<Option<LockHolder>> {
     let who = of_lock();
-    let modes = if blocks_readers { &MODES[7..] } else { &MODES[..] };
+    let (modes, granted) = match counted {
+        Counted::All => (&MODES[..], ""),
+        Counted::BlockReaders => (&MODES[7..], ""),
+        Counted::BlockWriters => (&MODES[4..], "AND l.granted "),
+    };
     let modes: Vec<String> = modes.iter().map(|mode| format!("{mode}Lock")).collect();
     let sql = format!(
         "SELECT {who}, l.granted, l.mode FROM pg_catalog.pg_class AS c \
@@ -98,7 +117,7 @@ pub(crate) async fn of_table(
            OR l.relation IN (SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
                              WHERE i.indrelid = ANY (c.oid || {TOAST_RELATIONS})) \
          {WITH_HOLDERS} \
-         WHERE c.oid = $1 AND l.locktype = 'relation' AND l.mode = ANY ($2) \
+         WHERE c.oid = $1 AND l.locktype = 'relation' AND l.mode = ANY ($2) {granted}\
            AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() \
            AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
                              WHERE d.datname = pg_catalog.current_database()) \

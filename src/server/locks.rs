@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
+use super::holders::{self, Counted};
 use super::toasters::TOAST_RELATIONS;
-use super::{LiveResult, Parameter, holders, numbers};
+use super::{LiveResult, Parameter, numbers};
 use crate::message::Message;
 use toast_format::disk::Oid;
 use toast_format::model::sql::shown_qualified;
@@ -71,7 +72,9 @@ impl Names {
 pub(crate) async fn explained(connection: &Connection, oid: Oid, message: Message) -> Message {
     // Errors are ignored, because the lock itself is the problem to report.
     let holder = connection
-        .reading(async || holders::of_table(connection.client(), oid, &[], true).await)
+        .reading(async || {
+            holders::of_table(connection.client(), oid, &[], Counted::BlockReaders).await
+        })
         .await;
     let Ok(Some(holder)) = holder else { return message };
     let hint = "Try again once it has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'.";

@@ -1,6 +1,8 @@
 //! A healthy server's log has no line of ours that an alarm would react to, whatever verb is used and by whom.
 
 use crate::support::command::{run, toastctl};
+use crate::support::holder::Holder;
+use crate::support::retoast::refused;
 use crate::support::server::{Options, Server};
 
 const TABLES: &str = "
@@ -133,4 +135,33 @@ fn an_overview_whose_time_is_up_leaves_no_warning_in_the_log() {
     let log = server.log();
     let loud: Vec<&str> = log.lines().filter(|line| is_loud(line)).collect();
     assert!(loud.is_empty(), "{loud:#?}");
+}
+
+/// Every attempt that a lock timeout ends is an error in the log, so it is asked who has the lock instead.
+#[test]
+fn a_lock_of_another_session_is_waited_for_without_an_error_for_each_attempt() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.with_pageinspect("patient");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 3000) AS i;
+         DELETE FROM t WHERE id % 3 > 0; VACUUM t",
+    );
+    let convert: &[&str] = &["retoast", "t", "-c", "v", "--toaster", "lz4"];
+    let compact: &[&str] = &["compact", "t"];
+    for (lock, arguments) in [("SHARE", convert), ("SHARE", compact), ("ACCESS EXCLUSIVE", compact)]
+    {
+        let _holder = Holder::of(&database, &format!("LOCK TABLE t IN {lock} MODE"));
+        let before = server.log().len();
+        let (verb, rest) = arguments.split_first().unwrap();
+        let waited = run(toastctl()
+            .args([verb, "-d", &database.url()])
+            .args(rest)
+            .args(["--set", "max-wait=4s"]));
+        refused(&waited, 4, "max-wait");
+        let log = server.log();
+        let timeouts: Vec<&str> =
+            log[before..].lines().filter(|line| line.contains("due to lock timeout")).collect();
+        assert!(timeouts.len() <= 2, "{lock}, {verb}: {timeouts:#?}");
+    }
 }

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
+use crate::server::holders::Counted;
 use crate::server::{Client, LiveError, LiveResult};
 use toast_format::disk::Oid;
 
@@ -49,18 +50,37 @@ pub struct LockTries<'a> {
 }
 
 impl LockTries<'_> {
-    /// Repeats `attempt` until it succeeds or fails for a reason other than a lock.
+    /// Repeats the reading `attempt` until it succeeds or fails for a reason other than a lock.
     pub async fn tried<T>(
         &self,
         what: &str,
+        attempt: impl AsyncFnMut() -> LiveResult<T>,
+    ) -> LiveResult<Tried<T>> {
+        self.repeated(what, Counted::BlockReaders, attempt).await
+    }
+
+    /// Repeats `attempt`, but not while a session is known to have a lock that it would not get past: each attempt that
+    /// times out is an error in the server's log.
+    async fn repeated<T>(
+        &self,
+        what: &str,
+        in_the_way: Counted,
         mut attempt: impl AsyncFnMut() -> LiveResult<T>,
     ) -> LiveResult<Tried<T>> {
         let began = Instant::now();
         let mut last_note: Option<Instant> = None;
         for number in 1..=LOCK_TRIES {
-            match attempt().await {
-                Err(error) if error.is_busy() => {}
-                other => return other.map(Tried::Done),
+            let holder = match self.throttle {
+                Some(throttle) if number > 1 => {
+                    throttle.lock_of_others(self.table, in_the_way).await
+                }
+                _ => None,
+            };
+            if !holder.is_some_and(|holder| holder.is_granted()) {
+                match attempt().await {
+                    Err(error) if error.is_busy() => {}
+                    other => return other.map(Tried::Done),
+                }
             }
             if self.stop.is_cancelled() {
                 return Ok(Tried::Stopped);
@@ -104,7 +124,7 @@ impl LockTries<'_> {
         );
         let mut longest = Duration::ZERO;
         let tried = self
-            .tried(what, async || {
+            .repeated(what, Counted::BlockWriters, async || {
                 let began = Instant::now();
                 let done = client.batch_execute(&sql).await;
                 longest = longest.max(began.elapsed());

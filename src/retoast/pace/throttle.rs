@@ -26,7 +26,7 @@ use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::{RunForecast, Sizes};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
-use crate::server::holders::{self, Holder};
+use crate::server::holders::{self, Counted, Holder, LockHolder};
 use crate::server::{Connection, LiveError, LiveResult, locks};
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
@@ -106,6 +106,8 @@ struct Meter {
     record: Record,
     percent: u32,
     lock_wait: Duration,
+    /// Whether the last batch got no lock.
+    missed_lock: bool,
     /// When other sessions were last seen active.
     others: Option<Instant>,
     /// The duration of batches after which it has not slept yet.
@@ -377,12 +379,27 @@ impl<'a> Throttle<'a> {
 
     /// Who has the strongest lock on a table, or waits for it; `None` if that is not known.
     pub(crate) async fn lock_holder(&self, table: Oid) -> Option<String> {
+        Some(self.lock_of_others(table, Counted::All).await?.text())
+    }
+
+    /// Whether the last attempt to write got no lock, and another session still has one on the table that no writer gets
+    /// past. Asking leaves nothing in the server's log; each attempt that times out is an error there.
+    pub(crate) async fn is_locked_out(&self, table: Oid) -> bool {
+        let missed = self.meter().missed_lock;
+        missed && self.lock_of_others(table, Counted::BlockWriters).await.is_some()
+    }
+
+    /// Records that a batch got no lock.
+    pub(crate) fn lock_missed(&self) {
+        self.meter().missed_lock = true;
+    }
+
+    pub(crate) async fn lock_of_others(&self, table: Oid, counted: Counted) -> Option<LockHolder> {
         let ours = self.measuring.own_processes();
-        let found = self
-            .measuring
-            .read(async |c| holders::of_table(c.client(), table, &ours, false).await)
-            .await;
-        Some(found.ok()??.text())
+        self.measuring
+            .read(async |c| holders::of_table(c.client(), table, &ours, counted).await)
+            .await
+            .ok()?
     }
 
     /// Who holds back vacuum most, if anybody; `None` if that is not known.
@@ -418,6 +435,7 @@ impl<'a> Throttle<'a> {
     /// Records a batch: its duration, the bytes of values stored and of what they have left dead, and its transaction.
     pub fn batch_done(&self, took: Duration, stored: u64, dead: u64, xid: u32) {
         let mut meter = self.meter();
+        meter.missed_lock = false;
         meter.figures.bytes += stored;
         meter.not_slept_for += took;
         meter.garbage.add(xid, dead);
@@ -887,7 +905,8 @@ impl<'a> Throttle<'a> {
             tokio::time::sleep(left.min(POLL)).await;
             let ours = self.measuring.own_processes();
             let found = self.measuring.read(async |c| {
-                let holder = holders::of_table(c.client(), table, &ours, true).await?;
+                let holder =
+                    holders::of_table(c.client(), table, &ours, Counted::BlockReaders).await?;
                 let names = locks::names(c.client(), &[table]).await?;
                 Ok(holder.map(|holder| (names.name(table), holder.text())))
             });

@@ -33,8 +33,9 @@ use crate::server::about::NEVER_TRUNCATES;
 use crate::server::catalog::{RelationKind, is_toastable};
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
+use crate::server::holders::{self, Counted};
 use crate::server::select::table_of_toast;
-use crate::server::{Client, Connection, LiveResult, Relation, Server, holders, locks, toasters};
+use crate::server::{Client, Connection, LiveResult, Relation, Server, locks, toasters};
 use toast_format::codec::Method;
 use toast_format::disk::Oid;
 use toast_format::judge::goal::Goal;
@@ -222,7 +223,7 @@ impl Preflight<'_> {
 /// Refuses a table that is locked so that not even its size can be read, and reports which session holds the lock.
 async fn locked<T>(client: &Client, oid: Oid) -> Result<T> {
     let name = locks::names(client, &[oid]).await?.name(oid);
-    let holder = holders::of_table(client, oid, &[], true).await?;
+    let holder = holders::of_table(client, oid, &[], Counted::BlockReaders).await?;
     let who = holder.map_or_else(|| "locked by another session".to_owned(), |who| who.text());
     let text = format!(
         "{who}, and the lock was not granted in time\n\

@@ -332,12 +332,16 @@ impl<'a> Guard<'a> {
         Ok(Opening { session, client, sql, check, is_open: Cell::new(false) })
     }
 
-    /// Runs one writing transaction, which is rolled back after an error. `attempt` must send the opening.
+    /// Runs one writing transaction, which is rolled back after an error. `attempt` must send the opening. While a lock of
+    /// another session is known to be in the way, nothing is sent.
     pub(crate) async fn batch(
         &self,
         job: usize,
         attempt: impl AsyncFn(&Opening<'a>) -> Result<BatchEnd>,
     ) -> Result<BatchEnd> {
+        if self.session.throttle.is_locked_out(self.oid()).await {
+            return Ok(BatchEnd::Busy);
+        }
         let is_open = Cell::new(true);
         let tried = self
             .unless_changed(job, async || {
@@ -357,10 +361,11 @@ impl<'a> Guard<'a> {
                 if is_open.get() {
                     self.session.rollback(job).await?;
                 }
-                Ok(match kind {
-                    ErrorKind::Busy => BatchEnd::Busy,
-                    _ => BatchEnd::Refused(Reason::from(&error)),
-                })
+                if kind == ErrorKind::Busy {
+                    self.session.throttle.lock_missed();
+                    return Ok(BatchEnd::Busy);
+                }
+                Ok(BatchEnd::Refused(Reason::from(&error)))
             }
             Err(error) => {
                 // If this fails too, the connection is lost, and the next statement reports that.
