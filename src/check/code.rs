@@ -37,7 +37,7 @@ pub enum Code {
     ZeroPage,
     LostRows,
     Emptied,
-    ToastCatalog,
+    Catalog,
     LinePointer,
     Redirect,
     Overlap,
@@ -131,9 +131,9 @@ const LOST: &str = "What these blocks held is lost. Restore them from a backup. 
 const EMPTIED: &str = "The file was lost, emptied or cut off. Restore it from a backup. Without one, copy the files before \
      you change anything: the chunks of lost rows may still be there. If a VACUUM was cancelled after it had emptied the \
      table, nothing is lost, and ANALYZE corrects the catalog.";
-const CATALOG: &str = "The catalog is damaged, not the table's rows: reltoastrelid of pg_class names another relation than the one that \
-     pg_depend says is the table's. Change no row: restore reltoastrelid first, from a backup or by hand with \
-     allow_system_table_mods. Then check again.";
+const CATALOG: &str = "The catalog is damaged, not the table's rows: what pg_class, pg_attribute, pg_index and pg_depend say of it does not go \
+     together. Change no row: restore the catalog's row first, from a backup or by hand with allow_system_table_mods; an \
+     invalid index is rebuilt by REINDEX. Then check again.";
 const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index only where that statement is printed below or in \
      repair.sql (--salvage), and check again; heap_force_freeze of the extension pg_surgery then gives the chunk its address.";
 const LSN: &str = "The end of the WAL was lost, or reset by pg_resetwal: the server cannot write such a page, and others may be \
@@ -184,13 +184,7 @@ const TABLE: [CodeEntry; 64] = [
     entry(ZeroPage, "TC006", Notice, "block of zeros stands before used ones", ZEROS),
     entry(LostRows, "TC007", Error, "block was in use, and is zeros or gone", LOST),
     entry(Emptied, "TC008", Error, "file is missing, or has no block in use", EMPTIED),
-    entry(
-        ToastCatalog,
-        "TC009",
-        Error,
-        "pg_class does not name the table's TOAST relation",
-        CATALOG,
-    ),
+    entry(Catalog, "TC009", Error, "the catalog contradicts itself about the table", CATALOG),
     entry(LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
     entry(Redirect, "TC011", Error, "redirected line pointer leads to no tuple", REDIRECT),
     entry(Overlap, "TC012", Error, "two line pointers lead to the same bytes", TUPLE),

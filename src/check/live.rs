@@ -104,9 +104,9 @@ impl TableCheck<'_> {
     /// `false` if the table was dropped meanwhile. `index`: the name of the TOAST relation's index.
     async fn check(&mut self, index: Option<String>) -> Result<bool, CheckError> {
         let has_toasters = self.first.about.server.has_toasters;
-        if let Some(finding) = self.first.wrong_toast().await? {
-            self.first.has_wrong_toast = true;
-            self.run.damage.has_wrong_toast = true;
+        if let Some(finding) = self.first.contradiction().await? {
+            self.first.has_wrong_catalog = true;
+            self.run.damage.has_wrong_catalog = true;
             self.run.tell(finding)?;
         } else if let Some(index) = index
             && self.has_known_layout()
@@ -123,7 +123,7 @@ impl TableCheck<'_> {
             return Ok(false);
         }
         self.end_rows().await?;
-        if !self.first.has_wrong_toast && !self.chunks().await? {
+        if !self.first.has_wrong_catalog && !self.chunks().await? {
             return Ok(false);
         }
         self.save().await?;
@@ -290,7 +290,7 @@ impl TableCheck<'_> {
         let mut check = LiveCheck::new(Arc::clone(connection), about, Arc::clone(&self.relation));
         // while rows are read only damage to its pages is known
         check.by_index = !self.run.damage.index.is_damaged;
-        check.has_wrong_toast = self.run.damage.has_wrong_toast;
+        check.has_wrong_catalog = self.run.damage.has_wrong_catalog;
         check
     }
 

@@ -11,7 +11,7 @@ use super::live_check::LiveCheck;
 use super::repair::ColumnRules;
 use super::subject::Which;
 use crate::server::LiveError;
-use crate::server::catalog::RelationKind;
+use crate::server::catalog::{self, RelationKind};
 use toast_format::disk::{ItemPointer, ToastPointer};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::quote_identifier;
@@ -155,30 +155,16 @@ impl LiveCheck {
         }))
     }
 
-    /// Whether pg_class names another TOAST relation than pg_depend says is the table's, or none. SQL reads values by their
-    /// own pointers all the same.
-    pub(super) async fn wrong_toast(&mut self) -> Result<Option<Finding>, LiveError> {
+    /// What the catalog says differently of the table in two places.
+    pub(super) async fn contradiction(&self) -> Result<Option<Finding>, LiveError> {
         if self.about.server.has_toasters {
             return Ok(None);
         }
-        let found = async || {
-            let sql = "SELECT d.objid, reltoastrelid FROM pg_catalog.pg_depend AS d \
-                       JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid \
-                       WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
-                         AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
-                         AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS t \
-                           WHERE t.oid = d.objid AND t.relkind <> 't')";
-            let about = [(&self.relation.oid.0 as _, Type::OID)];
-            Ok::<_, LiveError>(self.connection.client().query_typed(sql, &about).await?)
-        };
-        let rows = self.connection.reading(found).await?;
-        let [row] = rows.as_slice() else { return Ok(None) };
-        let depends: u32 = row.try_get(0)?;
-        let named: u32 = row.try_get(1)?;
+        let oid = self.relation.oid;
+        let found = async || catalog::contradiction(self.connection.client(), oid).await;
+        let found = self.connection.reading(found).await?;
         let place = Place::new(self.name(Which::Heap));
-        let expected = format!("reltoastrelid {depends}, which depends on the table");
-        let finding = Finding::new(Code::ToastCatalog, place, expected, named.to_string());
-        Ok((depends != named).then_some(finding))
+        Ok(found.map(|(expected, found)| Finding::new(Code::Catalog, place, expected, found)))
     }
 
     /// The name of the TOAST relation's index, if it has one.

@@ -68,8 +68,8 @@ pub struct LiveCheck {
     pub(super) relation: Arc<Relation>,
     /// Whether chunks may be read by the index of the TOAST relation; otherwise values are passed on as not readable.
     pub(super) by_index: bool,
-    /// Whether pg_class does not name the table's TOAST relation.
-    pub(super) has_wrong_toast: bool,
+    /// Whether the catalog contradicts itself about the table.
+    pub(super) has_wrong_catalog: bool,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     /// The table in the current transaction.
@@ -95,7 +95,7 @@ impl LiveCheck {
             by_index: true,
             lock_mode: owner_facts::ACCESS_SHARE,
             reads_rows: false,
-            has_wrong_toast: false,
+            has_wrong_catalog: false,
             fingerprint: None,
             standing: Standing::default(),
             types: Arc::default(),
@@ -260,7 +260,7 @@ impl LiveCheck {
             page_size: server.page_size,
             flavor: self.about.flavor,
             toast: match (which, &self.relation.toast) {
-                _ if server.has_toasters || self.has_wrong_toast => Toast::Unknown,
+                _ if server.has_toasters || self.has_wrong_catalog => Toast::Unknown,
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },

@@ -52,8 +52,8 @@ impl LiveCheck {
         if !damage.has_findings() {
             return Ok(Repairs::default());
         }
-        if self.has_wrong_toast {
-            let comments = damage.left_over(|code, _| code != Code::ToastCatalog);
+        if self.has_wrong_catalog {
+            let comments = damage.left_over(|code, _| code != Code::Catalog);
             return Ok(Repairs { script: RepairScript::only(comments), risk: None });
         }
         if let Some(why) = self.no_statement() {

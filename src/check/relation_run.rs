@@ -29,8 +29,8 @@ pub(super) struct TableDamage {
     pub(super) refused: [BTreeSet<BlockNumber>; 2],
     /// Tuples of the TOAST relation that do not begin where they should, or their columns.
     pub(super) unreadable_chunks: Vec<ItemPointer>,
-    /// Whether pg_class does not name the table's TOAST relation.
-    pub(super) has_wrong_toast: bool,
+    /// Whether the catalog contradicts itself about the table.
+    pub(super) has_wrong_catalog: bool,
     /// Findings, as far as they are kept.
     told: Vec<(Code, Place)>,
     /// Others: how many, and where the first is.

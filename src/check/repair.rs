@@ -472,9 +472,9 @@ fn why_none(code: Code) -> &'static str {
         Code::ZeroPage | Code::LostRows | Code::Emptied => {
             "what is not in the file any more can only be restored from a backup."
         }
-        Code::ToastCatalog => {
-            "the catalog is damaged, not the rows: a statement for rows would lose every value out of line. Restore \
-             pg_class; until then change no row of the table."
+        Code::Catalog => {
+            "the catalog is damaged, not the rows: a statement for rows could lose every value out of line. Restore \
+             the catalog; until then change no row of the table."
         }
         Code::PageLsn => {
             "the WAL is damaged, not the rows. Dump the database, and restore the dump into a new cluster."

@@ -440,7 +440,7 @@ impl OverviewOutput {
         if let Some(missing) = self.columns.missing() {
             self.error(missing);
         }
-        self.ranking.judge();
+        self.ranking.judge(|command| self.ui.lead_line_here(command));
         let earlier = self.earlier.as_deref();
         let comparison = earlier.map(|run| RunComparison::new(run, &self.ranking));
         let OverviewOutput {

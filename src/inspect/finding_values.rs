@@ -11,7 +11,7 @@ use crate::findings::content::{
 use crate::findings::facts::{Contents, ShortEnds};
 use crate::findings::look::{ColumnLook, InRow, Rewrite};
 use crate::server::catalog::ToastRelation;
-use crate::server::chunks::{id_list, value_id};
+use crate::server::chunks::{id_list, readable_data, value_id};
 use crate::server::connect::Client;
 use crate::server::{LiveError, chunks};
 use toast_format::codec::Method;
@@ -275,9 +275,10 @@ async fn first_bytes(
     }
     let sql = format!(
         "SELECT chunk_id::pg_catalog.int8, pg_catalog.substr(chunk_data, 1, {FIRST}) FROM {} \
-         WHERE chunk_id = ANY ({}) AND chunk_seq = 0",
+         WHERE chunk_id = ANY ({}) AND chunk_seq = 0 AND CASE WHEN {} THEN true END",
         quote_qualified("pg_toast", toast),
-        id_list(pointers.iter().map(|pointer| pointer.value_id.0))
+        id_list(pointers.iter().map(|pointer| pointer.value_id.0)),
+        readable_data()
     );
     let rows = client.query_typed(&sql, &[]).await?;
     let read = rows.iter().map(|row| {

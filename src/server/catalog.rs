@@ -394,6 +394,44 @@ pub(crate) async fn describe_all(client: &Client, oids: &[Oid]) -> LiveResult<Ve
     Ok(relations)
 }
 
+/// What two rows of the catalog, or a row and what the server takes for granted, say differently of a table: the first such
+/// contradiction, as what is expected and what was found. SQL then misreads rows of the table, or refuses to read them,
+/// whatever they hold. Servers with pluggable TOAST name TOAST relations otherwise.
+pub(crate) async fn contradiction(
+    client: &Client,
+    table: Oid,
+) -> LiveResult<Option<(String, String)>> {
+    // `toast_open_indexes` takes the only valid index of the TOAST relation, and `relation_open` as many columns as
+    // pg_class says
+    const SQL: &str = "WITH c AS (SELECT * FROM pg_catalog.pg_class WHERE oid = $1), \
+         a AS (SELECT a.* FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = $1 AND a.attnum > 0), \
+         d AS (SELECT pg_catalog.min(d.objid) AS toast FROM pg_catalog.pg_depend AS d \
+               WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
+                 AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
+                 AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS t WHERE t.oid = d.objid AND t.relkind <> 't') \
+               HAVING pg_catalog.count(*) = 1) \
+         SELECT pg_catalog.format('reltoastrelid %s, which depends on the table', d.toast), c.reltoastrelid::pg_catalog.text \
+         FROM c, d WHERE d.toast <> c.reltoastrelid \
+         UNION ALL \
+         SELECT 'a valid index of the TOAST relation on chunk_id and chunk_seq', 'none' FROM c \
+         WHERE c.reltoastrelid <> 0 AND c.relkind <> 't' \
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
+             WHERE i.indrelid = c.reltoastrelid AND i.indisvalid AND i.indkey::pg_catalog.text = '1 2') \
+         UNION ALL \
+         SELECT pg_catalog.format('relnatts %s, as pg_attribute has columns', n.columns), c.relnatts::pg_catalog.text \
+         FROM c, (SELECT pg_catalog.count(*) AS columns FROM a) AS n WHERE n.columns <> c.relnatts \
+         UNION ALL \
+         SELECT pg_catalog.format('a type of column %s', pg_catalog.to_json(a.attname)), \
+           pg_catalog.format('OID %s, which no type has', a.atttypid) \
+         FROM a WHERE NOT a.attisdropped AND NOT EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.oid = a.atttypid) \
+         UNION ALL \
+         SELECT pg_catalog.format('attmissingval of column %s', pg_catalog.to_json(a.attname)), 'NULL' \
+         FROM a WHERE a.atthasmissing AND a.attmissingval IS NULL \
+         LIMIT 1";
+    let row = client.row(SQL, &[(&table.0, Type::OID)]).await?;
+    row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+}
+
 /// The SQL condition that a VACUUM or the like is at work on the relation of this database with this OID.
 pub(super) fn is_being_vacuumed(oid: &str) -> String {
     format!(

@@ -54,6 +54,17 @@ pub enum By {
     Scan,
 }
 
+/// The condition that the server can read `chunk_data` without leaving its page, although its length may be damaged: it is
+/// that of bytes with a header of 4 bytes or 1, or of compressed ones with more than their header of 8, and at most `most`
+/// with the header. Of a length below its own header, the server would copy a negative number of bytes, and crash.
+pub(super) fn is_readable(most: &str) -> String {
+    format!(
+        "pg_catalog.octet_length(chunk_data) >= 0 AND pg_catalog.pg_column_size(chunk_data) <= {most} \
+         AND (pg_catalog.pg_column_size(chunk_data) - pg_catalog.octet_length(chunk_data) IN (1, 4) \
+              OR pg_catalog.pg_column_size(chunk_data) > 8)"
+    )
+}
+
 /// The chunks of values that the current transaction sees; the value IDs are in ascending order. `relation` is quoted.
 pub async fn chunks(
     client: &Client,
@@ -62,13 +73,11 @@ pub async fn chunks(
     by: By,
     data: Option<WantedData>,
 ) -> LiveResult<ChunkRows> {
-    // A damaged length must not make the server read beyond the chunk.
     let wanted = data.map_or("NULL::pg_catalog.bytea".to_owned(), |data| {
         let most = data.page.toast_max_chunk_size();
+        let is_readable = is_readable(&(most + 4).to_string());
         format!(
-            "CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
-                   AND pg_catalog.pg_column_size(chunk_data) <= {} THEN chunk_data END",
-            most + 4
+            "CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} AND {is_readable} THEN chunk_data END"
         )
     });
     let sql = format!(

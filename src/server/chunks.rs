@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::about::Pageinspect;
+use super::chunk_rows::is_readable;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
 use super::{LiveError, LiveResult, Parameter, count_in, snapshot};
@@ -285,13 +286,8 @@ impl LiveChunks {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Chunk>, StoreError> {
         let (name, id_type) = self.name(relation).await?;
-        let sql = format!(
-            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data, \
-                    pg_catalog.pg_column_size(chunk_data) \
-             FROM {name} WHERE {}",
-            condition(id_type.name())
-        );
-
+        let sql =
+            format!("SELECT {} FROM {name} WHERE {}", chunk_columns(), condition(id_type.name()));
         self.savepoint().await?;
         match self.connection.query_again(&sql, parameters).await {
             Ok(rows) => Ok(rows.iter().map(chunk).collect::<LiveResult<_>>()?),
@@ -327,9 +323,8 @@ impl LiveChunks {
         let (name, _) = self.name(relation).await?;
         self.savepoint().await?;
         let sql = format!(
-            "SELECT ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, chunk_data, \
-                    pg_catalog.pg_column_size(chunk_data) \
-             FROM {name} WHERE chunk_id = '{value_id}' ORDER BY chunk_seq"
+            "SELECT {} FROM {name} WHERE chunk_id = '{value_id}' ORDER BY chunk_seq",
+            chunk_columns()
         );
         let connection = Arc::clone(&self.connection);
         let read = async {
@@ -400,8 +395,25 @@ fn names(row: &Row) -> LiveResult<(String, String, bool)> {
     Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 
+/// The condition that the server can read a chunk, whichever toaster has written it.
+pub(crate) fn readable_data() -> String {
+    is_readable("(SELECT pg_catalog.current_setting('block_size')::pg_catalog.int4)")
+}
+
+/// What [`chunk`] reads.
+fn chunk_columns() -> String {
+    format!(
+        "ctid::pg_catalog.text, chunk_id::pg_catalog.int8, chunk_seq, \
+         CASE WHEN {} THEN chunk_data END, pg_catalog.pg_column_size(chunk_data)",
+        readable_data()
+    )
+}
+
 fn chunk(row: &Row) -> LiveResult<Chunk> {
-    let data: Vec<u8> = row.try_get(3)?;
+    let Some(data): Option<Vec<u8>> = row.try_get(3)? else {
+        let ctid: String = row.try_get(0)?;
+        return Err(LiveError::Unexpected(format!("length of the chunk at {ctid}")));
+    };
     // of a compressed chunk, which the server returns decompressed, including its headers
     let stored = u64::from(row.try_get::<_, i32>(4)?.unsigned_abs());
     let raw = data.len() as u64;
@@ -507,8 +519,9 @@ pub async fn values(
     pointers: &[ToastPointer],
 ) -> LiveResult<HashMap<u64, Vec<u8>>> {
     let sql = format!(
-        "SELECT chunk_id::pg_catalog.int8, chunk_data FROM {} WHERE chunk_id = ANY ({}) \
-         ORDER BY chunk_id, chunk_seq",
+        "SELECT chunk_id::pg_catalog.int8, CASE WHEN {} THEN chunk_data ELSE '' END \
+         FROM {} WHERE chunk_id = ANY ({}) ORDER BY chunk_id, chunk_seq",
+        readable_data(),
         quote_qualified("pg_toast", toast_relation),
         id_list(pointers.iter().map(|pointer| pointer.value_id.0))
     );

@@ -841,3 +841,57 @@ fn a_relation_that_is_not_as_long_as_the_server_says_costs_only_its_table() {
     assert!(run.stdout.contains("public.sound: sound"), "{}", run.stdout);
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn a_catalog_that_contradicts_itself_is_damage_and_no_verb_writes() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_contradiction");
+    let kinds = [
+        ("invalid_index", "UPDATE pg_index SET indisvalid = false WHERE indrelid = TOAST"),
+        ("no_index", "DELETE FROM pg_index WHERE indrelid = TOAST"),
+        ("exchanged_keys", "UPDATE pg_index SET indkey = '2 1' WHERE indrelid = TOAST"),
+        ("fewer_columns", "UPDATE pg_class SET relnatts = relnatts - 1 WHERE oid = 'NAME'::regclass"),
+        (
+            "no_type",
+            "UPDATE pg_attribute SET atttypid = 99999 WHERE attrelid = 'NAME'::regclass AND attname = 'n'",
+        ),
+        (
+            "no_missing_value",
+            "UPDATE pg_attribute SET attmissingval = NULL WHERE attrelid = 'NAME'::regclass AND attname = 'late'",
+        ),
+        (
+            "others_toast",
+            "UPDATE pg_class SET reltoastrelid = (SELECT reltoastrelid FROM pg_class WHERE relname = 'sound')
+             WHERE oid = 'NAME'::regclass",
+        ),
+    ];
+    let create = |name: &str| {
+        database.psql(&format!(
+            "CREATE TABLE {name} (id int, v text, n int); ALTER TABLE {name} ALTER v SET STORAGE external;
+             INSERT INTO {name} SELECT i, repeat(md5(i::text), 300), i FROM generate_series(1, 20) AS i;
+             ALTER TABLE {name} ADD late text DEFAULT 'late';"
+        ));
+    };
+    database.psql("CREATE EXTENSION pageinspect");
+    create("sound");
+    for (name, change) in kinds {
+        create(name);
+        let toast = format!("(SELECT reltoastrelid FROM pg_class WHERE oid = '{name}'::regclass)");
+        let change = change.replace("TOAST", &toast).replace("NAME", name);
+        database.psql(&format!("SET allow_system_table_mods = on; {change}"));
+        let url = database.url();
+        let found = run(toastctl().args(["check", "-d", &url, name, "--format", "jsonl"]));
+        assert_eq!(found.code, Some(5), "{name}: {}{}", found.stdout, found.stderr);
+        let lines = found.lines::<Finding>();
+        assert!(lines.iter().any(|line| line.code == "TC009"), "{name}: {}", found.stdout);
+        assert!(lines.iter().all(|line| line.sql.is_none()), "{name}: {}", found.stdout);
+        let convert: &[&str] = &["retoast", name, "-c", "v", "--toaster", "lz4"];
+        for verb in [convert, &["compact", name]] {
+            let refused = run(toastctl().args(verb).args(["-d", &url]));
+            assert_eq!(refused.code, Some(1), "{verb:?}: {}{}", refused.stdout, refused.stderr);
+            let why = "the catalog contradicts itself: expected ";
+            assert!(refused.stderr.contains(why), "{verb:?}: {}", refused.stderr);
+        }
+    }
+    assert_eq!(run(toastctl().args(["check", "-d", &database.url(), "sound"])).code, Some(0));
+}

@@ -568,3 +568,37 @@ fn rows_are_saved_whole_where_one_thing_is_wrong() {
         assert_eq!(same, rows.to_string(), "{what}: {lines:?}");
     }
 }
+
+/// The server copies as many bytes as the chunk's header says, and crashes if that is fewer than the header has.
+#[test]
+fn a_chunk_whose_length_makes_no_sense_crashes_no_server() {
+    let no_length = |f: &mut Files| {
+        let [zero, other] = [1, 2].map(|seq| f.chunk(2, "ext", seq).tuple);
+        set_word(&mut f.toast, zero + 32, 0);
+        // so that it is not known whether all chunks of the value are there
+        let id = word(&f.toast, other + 24);
+        set_word(&mut f.toast, other + 24, id + 5000);
+    };
+    let (server, base, _) =
+        damaged(&Options::default(), create, &[("zeroed", damage_of(move |f, _| no_length(f)))]);
+    let database = server.database(&base);
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("left");
+    let salvage = format!("--salvage={}", dir.display());
+    let verbs: [&[&str]; 7] = [
+        &["check", "zeroed", &salvage],
+        &["value", "zeroed.ext@(0,2)"],
+        &["value", "zeroed", "--reassemble"],
+        &["inspect", "zeroed"],
+        &["keys", "zeroed", "-c", "js"],
+        &["advise-threshold", "zeroed"],
+        &["retoast", "zeroed", "-c", "ext", "--toaster", "lz4"],
+    ];
+    for verb in verbs {
+        let done = run(toastctl().args(verb).args(["-d", &database.url()]));
+        assert!(matches!(done.code, Some(0 | 1 | 5)), "{verb:?}: {}{}", done.stdout, done.stderr);
+        let crashes = server.logged(|line| line.contains("terminated by signal"));
+        assert!(crashes.is_empty(), "{verb:?}: {crashes:#?}");
+    }
+    assert!(!manifest(&dir).iter().any(|line| line.whole));
+}

@@ -591,8 +591,9 @@ impl Ranking {
         self.servers += 1;
     }
 
-    /// Judges the tables of which all parts have been added.
-    pub(crate) fn judge(&mut self) {
+    /// Judges the tables of which all parts have been added. `lead`: completes a finding's command with what connects to the
+    /// database.
+    pub(crate) fn judge(&mut self, lead: impl Fn(&mut String)) {
         for (table, mut parts) in std::mem::take(&mut self.wholes).into_values() {
             let mut found = whole::findings(&table, &mut parts);
             if !self.only_columns.is_empty() {
@@ -605,6 +606,7 @@ impl Ranking {
             {
                 line.figures.findings = Some(found.len() as u64);
             }
+            found.iter_mut().for_each(|finding| lead(&mut finding.command));
             self.findings.extend(found);
         }
         rank(&mut self.findings);
@@ -682,7 +684,7 @@ impl Ranking {
         let totals = self.totals();
         let left_out = std::mem::take(&mut self.left_out);
         let selected = std::mem::take(&mut self.selected);
-        self.judge();
+        self.judge(|_| {});
         let findings = std::mem::take(&mut self.findings);
         let spread = std::mem::take(&mut self.spread).into_iter();
         let mut spread: Vec<Spread> = spread.map(|(table, sizes)| sizes.spread(table)).collect();

@@ -20,6 +20,7 @@ pub mod shapes;
 
 use tokio_postgres::types::Type;
 
+use crate::command::table_words;
 use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{Result, RetoastError, refused, refused_table};
@@ -30,7 +31,7 @@ use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Ta
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::NEVER_TRUNCATES;
-use crate::server::catalog::{RelationKind, is_toastable};
+use crate::server::catalog::{self, RelationKind, is_toastable};
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
 use crate::server::holders::{self, Counted};
@@ -150,6 +151,18 @@ impl Preflight<'_> {
             return toast_relation(client, &relation).await;
         }
         may_change(server, &relation, shard_of.as_ref())?;
+        if !server.has_toasters
+            && let Some((expected, found)) = catalog::contradiction(client, oid).await?
+        {
+            return refused_table(
+                &relation.display_name(),
+                format!(
+                    "the catalog contradicts itself: expected {expected}, found {found}\n\
+                     HINT:  toastctl check {} tells what to do. Nothing was changed.",
+                    table_words(&relation.schema, &relation.name)
+                ),
+            );
+        }
         if task.updates() {
             may_update(client, &relation, table.privileges.as_ref()).await?;
         }
