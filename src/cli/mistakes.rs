@@ -48,8 +48,18 @@ const OTHER_VERBS: [(&[&str], &str); 9] = [
 
 /// Options that other tools or verbs have, and verbs that lack them; without verbs, all that do not have the option. VERB
 /// in a hint stands for the verb that was given.
-const OTHER_OPTIONS: [(&[&str], &[&str], &str); 49] = [
+const OTHER_OPTIONS: [(&[&str], &[&str], &str); 51] = [
     (&["--storage"], &["retoast"], "--toaster takes storages too, as in --toaster external."),
+    (
+        &["--toast_tuple_target", "--toast-tuple-target", "--tuple-target"],
+        &["retoast", "advise-threshold"],
+        "--target is the table's toast_tuple_target: --target 4080.",
+    ),
+    (
+        &["--limit", "--sort"],
+        &["value"],
+        "toastctl inspect ranks columns; --format csv lists all values for sort.",
+    ),
     (
         &["--compression"],
         &["retoast"],
@@ -346,6 +356,7 @@ fn missing(text: &str, verb: &str, words: &[String]) -> Option<String> {
     let of_files = OF_FILES_ONLY.iter().find(|(option, _)| words.iter().any(|word| word == option));
     if let Some((_, hint)) = of_files
         && text.contains("--relation-file")
+        && value_of("--relation-file", words).is_none()
     {
         return Some((*hint).to_owned());
     }

@@ -335,7 +335,7 @@ fn no_columns(args: &RetoastArgs) -> Failure {
     let lists = match &args.tables.tables[..] {
         [name] if !name.contains(['*', '?']) => "toastctl inspect TABLE lists the columns.",
         _ => {
-            "toastctl advise-threshold TABLE ... prints the command for each table and its columns."
+            "toastctl advise-threshold --toaster lz4 compares lz4 with the present settings for all columns, and prints the commands that pay."
         }
     };
     let failure = failure.hint(lists);

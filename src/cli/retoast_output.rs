@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::signal::unix::SignalKind;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::terminal::{self, ASCII_BAR, BarTerminal, Ui, is_utf8};
+use crate::cli::terminal::{self, BarTerminal, Ui};
 use crate::command::shell_quoted;
 use crate::message::Message;
 use crate::report::document::Format;
@@ -282,9 +282,9 @@ impl Progress {
             _ => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(None, target);
-        let template = "{prefix} {wide_bar} {percent:>3} %\n{wide_msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(if is_utf8() { style } else { style.progress_chars(ASCII_BAR) });
+        // one line: indicatif ends a line by filling the terminal's width, of which the target leaves room for "^C"
+        if let Ok(style) = ProgressStyle::with_template("{prefix}, {percent} %, {wide_msg}") {
+            bar.set_style(style);
         }
         let now = Instant::now();
         let last = (mode != ProgressArg::Json).then_some(now);

@@ -558,7 +558,7 @@ impl Write for PrintableStderr {
 }
 
 /// The parts of a bar where the locale is not one of UTF-8.
-pub(super) const ASCII_BAR: &str = "#>-";
+const ASCII_BAR: &str = "#>-";
 
 /// Standard error as a terminal for bars, which leave room at the right edge, where the terminal writes "^C".
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::units::{counted, size};
 use crate::value::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
 
 /// Chunks of one part that are listed; the rest is counted.
-const CHUNKS_SHOWN: usize = 100;
+const CHUNKS_SHOWN: usize = 8;
 /// Bytes of a pointer that are shown.
 const POINTER_SHOWN: usize = 256;
 
@@ -62,7 +62,11 @@ pub fn text(anatomy: &Anatomy, width: Option<usize>, out: &mut impl Write) -> io
             counted(cost.pages, "page")
         )?;
     }
-    writeln!(out, "  to read a key: {}", anatomy.cost_to_read)?;
+    let part = match anatomy.type_name.as_str() {
+        "text" | "bytea" | "character varying" | "xml" | "character" => "a part",
+        _ => "a key",
+    };
+    writeln!(out, "  to read {part}: {}", anatomy.cost_to_read)?;
     writeln!(out, "  to append: {}", anatomy.cost_to_append)?;
     let of_text = row.text_md5.as_ref().filter(|md5| row.md5.as_ref() != Some(*md5));
     for (name, md5) in [("md5", row.md5.as_ref()), ("text md5", of_text)] {
@@ -87,7 +91,7 @@ fn write_part(part: &PartAnatomy, width: Option<usize>, out: &mut impl Write) ->
         line.push_str(&format!(", value {id}"));
     }
     if let Some(relation) = part.toast_relation {
-        line.push_str(&format!(" in toast relation {relation}"));
+        line.push_str(&format!(" in TOAST relation {relation}"));
     }
     if let Some(raw) = part.raw_size {
         line.push_str(&format!(", {} raw", bytes(raw)));

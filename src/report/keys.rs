@@ -189,15 +189,15 @@ fn costs(report: &KeysReport) -> Grid {
             name("Key", indented),
             text("Type", 4, types),
             number("Present", 5, present),
-            number("Stored", 2, |key| size(key.sizes.stored_bytes.estimate)),
-            number("Share", 0, |key| percent(key.sizes.share.estimate)),
+            number("Stored", 3, |key| size(key.sizes.stored_bytes.estimate)),
+            number("Raw share", 0, |key| percent(key.sizes.share.estimate)),
             number("Chunk", 6, first_chunk),
             number("Buffers", 0, |key| plain(key.costs.buffers_now.estimate)),
             number("Own buffers", 0, |key| optional(&key.costs.buffers_extracted, plain)),
             number("CPU", 1, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
-            number("Own CPU", 1, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
-            number("WAL", 3, |key| size(key.costs.wal_now.estimate.round() as u64)),
-            number("Own WAL", 3, |key| {
+            number("Own CPU", 4, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
+            number("WAL", 1, |key| size(key.costs.wal_now.estimate.round() as u64)),
+            number("Own WAL", 2, |key| {
                 optional(&key.costs.wal_extracted, |wal| size(wal.round() as u64))
             }),
         ],

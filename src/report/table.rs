@@ -554,13 +554,13 @@ pub fn wrapped_statement(words: &str, sql: &str, width: Option<usize>, indent: u
         rest = behind;
     }
     text.push_str(rest);
-    wrapped(&text, width, indent).replace(KEPT_SPACE, " ")
+    wrapped(&text, width, indent)
 }
 
 /// Breaks a line of words so that it fits `width`; lines after the first are indented by `indent`.
 pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
-    let Some(width) = width else { return text.to_owned() };
-    let text = in_locale(text, ABOUT);
+    let Some(width) = width else { return text.replace(KEPT_SPACE, " ") };
+    let text = with_units(&in_locale(text, ABOUT));
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -574,7 +574,25 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
             None => lines.push(word.to_owned()),
         }
     }
-    lines.join("\n")
+    lines.join("\n").replace(KEPT_SPACE, " ")
+}
+
+/// Units that stay on the line of their number.
+const UNITS: [&str; 9] = ["%", "bytes", "kB", "MB", "GB", "TB", "s", "ms", "µs"];
+
+/// The text with spaces before units at which lines are not broken.
+fn with_units(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    for (number, word) in text.split(' ').enumerate() {
+        let unit = word.trim_end_matches([',', '.', ';', ':', ')']);
+        if UNITS.contains(&unit) && kept.ends_with(|last: char| last.is_ascii_digit()) {
+            kept.push(KEPT_SPACE);
+        } else if number > 0 {
+            kept.push(' ');
+        }
+        kept.push_str(word);
+    }
+    kept
 }
 
 /// The lines of a message, broken between words on a terminal of this width. A command at the end of a line, which no full
@@ -588,7 +606,7 @@ pub(crate) fn message_lines(text: &str, width: Option<usize>) -> String {
         let label = line.find(":  ").and_then(|at| line.get(..at));
         let label = label.filter(|label| label.bytes().all(|byte| byte.is_ascii_uppercase()));
         let indent = label.map_or(4, |label| label.len() + 3);
-        wrapped(&format!("{words}{kept}"), width, indent).replace(KEPT_SPACE, " ")
+        wrapped(&format!("{words}{kept}"), width, indent)
     });
     lines.collect::<Vec<_>>().join("\n")
 }
