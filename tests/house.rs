@@ -526,7 +526,7 @@ const HABITS: [(Habit, usize); 6] = [
     (Habit::MatchOnBool, 0),
     (Habit::FilterAsIf, 0),
     (Habit::TupleOfBindings, 2),
-    (Habit::BoundClosure, 143),
+    (Habit::BoundClosure, 141),
     (Habit::EmptyName, 17),
     (Habit::ShortDoc, 145),
 ];

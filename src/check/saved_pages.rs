@@ -7,9 +7,7 @@ use super::finding::{CheckError, Checked};
 use super::relation_run::{RelationRun, Tell};
 use super::subject::{Depth, PageOwner, Subject};
 use super::value::Toast;
-use crate::offline::saved::{
-    self, RowKind, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
-};
+use crate::offline::saved::{self, RowKind, SavedError, SavedRow, SavedSink};
 use toast_format::disk::type_kind::Types;
 use toast_format::disk::{CustomFlavor, PageSize, TupleDesc};
 use toast_format::model::HintBits;
@@ -58,20 +56,17 @@ impl SavedSink for SavedPagesCheck<'_> {
         }
     }
 
-    fn item(&mut self, _item: SavedItem) {}
-
-    fn attributes(&mut self, _row: SavedAttributes) {}
-
-    fn page(&mut self, page: SavedPage) {
-        if self.has_enough() {
+    fn row(&mut self, kind: RowKind, row: SavedRow) {
+        let Some(page) = row.page else { return };
+        if kind != RowKind::Pages || self.has_enough() {
             return;
         }
         let types = Types::default();
         let subject = Subject {
             source: self.name,
-            pages: if page.block.is_some() { PageOwner::Table } else { PageOwner::Unplaced },
+            pages: if row.block.is_some() { PageOwner::Table } else { PageOwner::Unplaced },
             desc: self.desc,
-            page_size: PageSize::new(page.bytes.len()).unwrap_or_default(),
+            page_size: PageSize::new(page.len()).unwrap_or_default(),
             flavor: CustomFlavor::Auto,
             toast: Toast::Unknown,
             xids: None,
@@ -86,8 +81,8 @@ impl SavedSink for SavedPagesCheck<'_> {
             types: &types,
         };
         let mut collector = Collector::new(&subject, None);
-        let block = page.block.unwrap_or_default();
-        subject.check_page(block, &page.bytes, &HintBits, &mut collector);
+        let block = row.block.unwrap_or_default();
+        subject.check_page(block, &page, &HintBits, &mut collector);
         let mut blocks = collector.blocks;
         blocks.looked.blocks = 1;
         blocks.looked.values += collector.externals.len() as u64;
@@ -95,7 +90,7 @@ impl SavedSink for SavedPagesCheck<'_> {
     }
 
     fn error(&mut self, error: SavedError) {
-        self.run.checked.leave_out(format!("line {}: {}", error.line.0, error.problem));
+        self.run.checked.leave_out(format!("line {}: {}", error.line, error.problem));
     }
 
     fn has_enough(&self) -> bool {

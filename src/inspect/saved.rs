@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::file_findings::{self, HeapPages};
 use super::result::{RelationRead, RelationReport, Source};
 use crate::findings::code::WORTH;
-use crate::offline::saved::{self, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink};
+use crate::offline::saved::{self, RowKind, SavedError, SavedRow, SavedSink};
 use crate::offline::toastfile::ToastFile;
 use crate::server::catalog::RelationName;
 use crate::value::contents::RowSink;
@@ -14,8 +14,7 @@ use crate::value::rows::RowWriter;
 use toast_format::disk::page::LinePointerState;
 use toast_format::disk::tuple::{infomask, infomask2};
 use toast_format::disk::{
-    BlockNumber, ByteOrder, CustomFlavor, HeapTuple, ItemPointer, PageSize, TransactionId,
-    TupleDesc, max_align,
+    BlockNumber, ByteOrder, CustomFlavor, HeapTuple, ItemPointer, PageSize, TupleDesc, max_align,
 };
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::heap::scan::{Scan, ScannedRelation, SplitTuple, Visitor};
@@ -105,38 +104,28 @@ struct SavedReader<'a, V> {
 }
 
 impl<V: Visitor> SavedSink for SavedReader<'_, V> {
-    fn item(&mut self, item: SavedItem) {
-        self.scan.block_known = item.block.is_some();
-        if self.blocks.take(&item) {
-            self.pages.end_page();
-        }
-        self.tuple(&item);
-    }
-
-    fn page(&mut self, page: SavedPage) {
-        self.scan.block_known = page.block.is_some();
-        let size = page.bytes.len();
-        self.first_page_size = self.first_page_size.or(Some(size as u64));
-        let block = page.block.unwrap_or_default();
-        self.pages.page(block, &page.bytes, &HintBits);
-        self.scan.relation.page_size = PageSize::new(size).unwrap_or_default();
-        self.scan.page(block, &page.bytes, &HintBits);
-        self.scan.relation.page_size = PageSize::DEFAULT;
-    }
-
-    fn attributes(&mut self, row: SavedAttributes) {
+    fn row(&mut self, kind: RowKind, row: SavedRow) {
         self.scan.block_known = row.block.is_some();
-        let ctid = ItemPointer { block: row.block.unwrap_or_default(), item: 0 };
-        let attributes = &row.attributes;
-        let split = SplitTuple { ctid, natts: None, attributes, order: self.order };
-        let seen = Visibility::Unknown { xid: None };
-        self.with_line(row.line.0, |scan| scan.take_attributes(&split, seen));
+        let block = row.block.unwrap_or_default();
+        match kind {
+            RowKind::Pages => self.page(block, &row.page.unwrap_or_default()),
+            RowKind::Attributes => {
+                let ctid = ItemPointer { block, item: 0 };
+                self.attributes(&row, ctid, None, Visibility::Unknown { xid: None });
+            }
+            RowKind::Items => {
+                if self.blocks.take(&row) {
+                    self.pages.end_page();
+                }
+                self.tuple(&row, ItemPointer { block, item: row.lp.unwrap_or(0) });
+            }
+        }
     }
 
     fn error(&mut self, error: SavedError) {
         let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let message = format!("{}{hint}", error.problem);
-        let line = Some(error.line.0);
+        let line = Some(error.line);
         let place = Place { line, column: error.column, ..Place::new(&*self.scan.relation.source) };
         self.scan.problem(Problem { place, message });
     }
@@ -147,8 +136,29 @@ impl<V: Visitor> SavedSink for SavedReader<'_, V> {
 }
 
 impl<V: Visitor> SavedReader<'_, V> {
-    fn problem(&mut self, line: usize, item: Option<u16>, message: &str) {
-        let place = Place { line: Some(line), item, ..Place::new(&*self.scan.relation.source) };
+    fn page(&mut self, block: BlockNumber, page: &[u8]) {
+        self.first_page_size = self.first_page_size.or(Some(page.len() as u64));
+        self.pages.page(block, page, &HintBits);
+        self.scan.relation.page_size = PageSize::new(page.len()).unwrap_or_default();
+        self.scan.page(block, page, &HintBits);
+        self.scan.relation.page_size = PageSize::DEFAULT;
+    }
+
+    fn attributes(
+        &mut self,
+        row: &SavedRow,
+        ctid: ItemPointer,
+        natts: Option<usize>,
+        seen: Visibility,
+    ) {
+        let Some(attributes) = &row.t_attrs else { return };
+        let split = SplitTuple { ctid, natts, attributes, order: self.order };
+        self.with_line(row.line, |scan| scan.take_attributes(&split, seen));
+    }
+
+    fn problem(&mut self, row: &SavedRow, message: &str) {
+        let source = &*self.scan.relation.source;
+        let place = Place { line: Some(row.line), item: row.lp, ..Place::new(source) };
         self.scan.problem(Problem { place, message: message.to_owned() });
     }
 
@@ -163,63 +173,49 @@ impl<V: Visitor> SavedReader<'_, V> {
         }
     }
 
-    fn tuple(&mut self, item: &SavedItem) {
-        let line = item.line.0;
+    fn tuple(&mut self, row: &SavedRow, ctid: ItemPointer) {
         let counts = &mut self.scan.stats.tuples;
-        match item.lp_flags.and_then(LinePointerState::from_flags) {
+        match row.lp_flags.and_then(LinePointerState::from_flags) {
             Some(LinePointerState::Unused) => return counts.line_pointers_unused += 1,
             Some(LinePointerState::Redirect) => return counts.line_pointers_redirect += 1,
             Some(LinePointerState::Dead) => return counts.line_pointers_dead += 1,
             Some(LinePointerState::Normal) | None => {}
         }
-        let ctid =
-            ItemPointer { block: item.block.unwrap_or(BlockNumber(0)), item: item.lp.unwrap_or(0) };
-        let Some(mask2) = item.t_infomask2 else {
+        let Some(mask2) = row.t_infomask2 else {
             let message = "t_infomask2 is missing: it holds the number of attributes";
-            return self.problem(line, item.lp, message);
+            return self.problem(row, message);
         };
-        let bits = item.t_bits.as_deref().map(null_bitmap);
-        let mask = item.t_infomask.unwrap_or(match bits {
-            Some(_) => infomask::HASNULL,
-            None => 0,
-        });
+        let bits = row.t_bits.as_deref().map(null_bitmap);
+        let nulls = if bits.is_some() { infomask::HASNULL } else { 0 };
         let mut tuple = HeapTuple {
-            xmin: item.t_xmin.unwrap_or(TransactionId(0)),
-            xmax: item.t_xmax.unwrap_or(TransactionId(0)),
-            ctid: item.t_ctid.unwrap_or_default(),
-            infomask: mask,
+            xmin: row.t_xmin.unwrap_or_default(),
+            xmax: row.t_xmax.unwrap_or_default(),
+            ctid: row.t_ctid.unwrap_or_default(),
+            infomask: row.t_infomask.unwrap_or(nulls),
             infomask2: mask2,
             null_bitmap: bits.as_deref(),
             data: &[],
-            data_offset: usize::from(item.t_hoff.unwrap_or(0)),
+            data_offset: usize::from(row.t_hoff.unwrap_or(0)),
             order: self.order,
         };
-        let seen = if item.t_infomask.is_some() {
-            visibility(&tuple, &HintBits)
+        let mut seen = Visibility::Unknown { xid: None };
+        if row.t_infomask.is_some() {
+            seen = visibility(&tuple, &HintBits);
+        }
+        if let Some(data) = &row.t_data {
+            if tuple.infomask & infomask::HASNULL != 0 && bits.is_none() {
+                return self.problem(row, "t_bits is missing: the tuple has nulls");
+            }
+            tuple.data = data;
+            self.pages.tuple(&tuple, row.lp_len.unwrap_or(0), seen);
+            self.with_line(row.line, |scan| scan.take_tuple(ctid, &tuple, seen));
+        } else if row.t_attrs.is_some() {
+            self.scan.stats.tuples.hot_updated += u64::from(tuple.hot_updated());
+            self.scan.stats.tuples.heap_only += u64::from(tuple.heap_only());
+            let natts = usize::from(mask2 & infomask2::NATTS_MASK);
+            self.attributes(row, ctid, Some(natts), seen);
         } else {
-            Visibility::Unknown { xid: None }
-        };
-        match (&item.t_data, &item.t_attrs) {
-            (Some(data), _) => {
-                if mask & infomask::HASNULL != 0 && bits.is_none() {
-                    let message = "t_bits is missing: the tuple has nulls";
-                    return self.problem(line, item.lp, message);
-                }
-                tuple.data = data;
-                self.pages.tuple(&tuple, item.lp_len.unwrap_or(0), seen);
-                self.with_line(line, |scan| scan.take_tuple(ctid, &tuple, seen));
-            }
-            (None, Some(attributes)) => {
-                self.scan.stats.tuples.hot_updated += u64::from(tuple.hot_updated());
-                self.scan.stats.tuples.heap_only += u64::from(tuple.heap_only());
-                let natts = Some(usize::from(mask2 & infomask2::NATTS_MASK));
-                let split = SplitTuple { ctid, natts, attributes, order: self.order };
-                self.with_line(line, |scan| scan.take_attributes(&split, seen));
-            }
-            (None, None) => {
-                let message = "neither t_data nor t_attrs is given";
-                self.problem(line, item.lp, message);
-            }
+            self.problem(row, "neither t_data nor t_attrs is given");
         }
     }
 }
@@ -246,25 +242,25 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Records a row. Returns whether a page ended before it.
-    pub(super) fn take(&mut self, item: &SavedItem) -> bool {
-        let other_block = item.block != self.block;
-        let begins = self.lp.is_none_or(|last| other_block || item.lp.is_none_or(|lp| lp <= last));
+    pub(super) fn take(&mut self, row: &SavedRow) -> bool {
+        let other_block = row.block != self.block;
+        let begins = self.lp.is_none_or(|last| other_block || row.lp.is_none_or(|lp| lp <= last));
         let expected = if begins { 1 } else { self.lp.map_or(1, |last| last.saturating_add(1)) };
-        self.in_part |= item.lp != Some(expected);
-        if item.lp_flags.and_then(LinePointerState::from_flags) == Some(LinePointerState::Normal) {
-            match (item.lp_off, item.lp_len, &item.t_data) {
+        self.in_part |= row.lp != Some(expected);
+        if row.lp_flags.and_then(LinePointerState::from_flags) == Some(LinePointerState::Normal) {
+            match (row.lp_off, row.lp_len, &row.t_data) {
                 (Some(offset), Some(length), Some(_)) => {
                     self.end = self.end.max(usize::from(offset) + max_align(usize::from(length)));
                 }
                 _ => self.in_part = true,
             }
         } else {
-            self.in_part |= item.lp_flags.is_none();
+            self.in_part |= row.lp_flags.is_none();
         }
         let ends = begins && self.pages > 0;
         self.pages += u64::from(begins);
-        self.block = item.block;
-        self.lp = item.lp;
+        self.block = row.block;
+        self.lp = row.lp;
         ends
     }
 
@@ -283,7 +279,6 @@ impl Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offline::saved::LineNumber;
 
     #[test]
     fn bitmaps_as_heap_page_items_prints_them() {
@@ -291,16 +286,16 @@ mod tests {
         assert_eq!(null_bitmap(""), [0u8; 0]);
     }
 
-    fn item(block: Option<u32>, lp: u16, lp_len: Option<u16>) -> SavedItem {
-        SavedItem {
+    fn item(block: Option<u32>, lp: u16, lp_len: Option<u16>) -> SavedRow {
+        SavedRow {
             block: block.map(BlockNumber),
             lp: Some(lp),
             lp_off: Some(8192 - lp * 128),
             lp_flags: Some(1),
             lp_len,
             t_data: Some(Vec::new()),
-            line: LineNumber(1),
-            ..SavedItem::default()
+            line: 1,
+            ..SavedRow::default()
         }
     }
 
@@ -342,7 +337,7 @@ mod tests {
     fn pages_of_another_size_are_known_by_where_tuples_end() {
         let mut small = Blocks::default();
         for page in 0..300 {
-            small.take(&SavedItem { lp_off: Some(3968), ..item(Some(page), 1, Some(128)) });
+            small.take(&SavedRow { lp_off: Some(3968), ..item(Some(page), 1, Some(128)) });
         }
         assert!(!small.are_whole(PageSize::DEFAULT));
     }

@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use derive_more::Add;
 use tokio_postgres::types::Type;
 
 use crate::server::{Client, LiveError, Relation, single_row};
@@ -64,7 +65,7 @@ pub(crate) struct Counters {
 }
 
 /// The counters of a TOAST relation.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Add)]
 pub(crate) struct ChunkCounters {
     /// Read, those too that were read to be deleted.
     pub(crate) fetched: f64,
@@ -182,12 +183,7 @@ impl Counters {
     /// The same with the chunks of both, for parts of one table.
     pub(crate) fn plus_with_chunks(&self, more: &Counters) -> Counters {
         let chunks = match (self.chunks, more.chunks) {
-            (Some(sum), Some(more)) => Some(ChunkCounters {
-                fetched: sum.fetched + more.fetched,
-                inserted: sum.inserted + more.inserted,
-                deleted: sum.deleted + more.deleted,
-                live: sum.live + more.live,
-            }),
+            (Some(sum), Some(more)) => Some(sum + more),
             (sum, more) => sum.or(more),
         };
         let age = self.age.or(more.age);

@@ -9,88 +9,31 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::error::SavedProblem;
-use super::table::{CellValue, Header, SavedTable};
-use super::{LineNumber, MOST, Next, SavedOutput, TextLine, text};
+use super::reader::{MOST, Reader};
+use super::table::{Header, SavedTable};
+use super::text;
 
-/// Whether JSON with rows begins on a line.
-pub(crate) fn begins(line: &str) -> bool {
-    let line = line.trim_matches([' ', '+']);
-    let is_row = |text: &str| {
-        let name = text.strip_prefix('{').and_then(|inner| inner.trim_start().strip_prefix('"'));
-        name.is_some_and(|name| name.starts_with(|c: char| c.is_alphabetic() || "_?".contains(c)))
-    };
-    let is_array =
-        |text: &str| text.strip_prefix('[').is_some_and(|a| a.trim_start().starts_with('{'));
-    line == "[" || line == "{" || is_row(line) || is_array(line)
-}
-
-/// Consecutive values, and the table to which their rows belong.
+/// Where in the JSON values the text is.
 #[derive(Default)]
-pub(crate) struct JsonRows {
-    table: Option<SavedTable>,
-    /// The number of values begun: arrays, and rows outside of arrays.
-    values: u64,
+struct JsonPosition {
     /// The line where the array begins that is not closed.
-    array: Option<LineNumber>,
+    array: Option<usize>,
     /// The number of brackets of the row that are not closed.
     depth: usize,
     in_string: bool,
     is_escaped: bool,
     /// The row that is being read, and the line where it begins.
     row: Vec<u8>,
-    row_line: LineNumber,
+    row_line: usize,
 }
 
-impl JsonRows {
-    /// Whether the next piece of text is inside a value.
-    pub(crate) fn is_within(&self) -> bool {
+impl JsonPosition {
+    fn is_within(&self) -> bool {
         self.depth > 0 || self.array.is_some()
     }
 
-    pub(crate) fn take(&mut self, line: &TextLine<'_>, out: &mut SavedOutput<'_>) -> Next {
-        if !self.is_within() && line.begins {
-            if let Some(expected) = text::footer(line.text) {
-                if expected != self.values {
-                    let problem = SavedProblem::RowCount { expected, got: self.values };
-                    out.error(problem.at(line.number));
-                }
-                return Next::Ended;
-            }
-            if !begins(line.text) {
-                return Next::Again;
-            }
-        }
-        for &byte in line.text.as_bytes() {
-            if self.depth > 0 {
-                self.take_byte_of_row(byte, out);
-                continue;
-            }
-            match byte {
-                b'[' if self.array.is_none() => {
-                    self.array = Some(line.number);
-                    self.values += 1;
-                }
-                b']' if self.array.is_some() => self.array = None,
-                b'{' => {
-                    self.values += u64::from(self.array.is_none());
-                    self.depth = 1;
-                    self.row_line = line.number;
-                    self.row.push(byte);
-                }
-                // psql marks the end of a line within a value with a plus sign.
-                b',' | b'+' => {}
-                _ if byte.is_ascii_whitespace() => {}
-                _ => {
-                    let problem = SavedProblem::Json("expected a row such as {\"lp\":1, …}".into());
-                    out.error(problem.at(line.number));
-                    return Next::Skip;
-                }
-            }
-        }
-        Next::More
-    }
-
-    fn take_byte_of_row(&mut self, byte: u8, out: &mut SavedOutput<'_>) {
+    /// Takes a byte of a row; true at the row's end.
+    fn ends_row(&mut self, byte: u8) -> bool {
         if self.in_string {
             self.in_string = byte != b'"' || self.is_escaped;
             self.is_escaped = byte == b'\\' && !self.is_escaped;
@@ -99,7 +42,8 @@ impl JsonRows {
                 b'"' => self.in_string = true,
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => self.depth -= 1,
-                b'+' => return,
+                // psql marks the end of a line within a value with a plus sign.
+                b'+' => return false,
                 _ => {}
             }
         }
@@ -107,61 +51,102 @@ impl JsonRows {
         if self.row.len() <= MOST {
             self.row.push(byte);
         }
-        if self.depth == 0 {
-            let row = std::mem::take(&mut self.row);
-            if row.len() > MOST {
-                out.error(SavedProblem::TooLong(MOST).at(self.row_line));
-            } else {
-                read_row(&row, self.row_line, &mut self.table, out);
+        self.depth == 0
+    }
+}
+
+impl Reader<'_> {
+    /// Reads consecutive JSON values: arrays, and rows outside of arrays.
+    pub(super) fn json(&mut self) {
+        let mut table = None;
+        let mut at = JsonPosition::default();
+        let mut values = 0;
+        while let Some(line) = self.piece() {
+            if !at.is_within() && line.begins {
+                if let Some(expected) = text::footer(&line.text) {
+                    return self.check_footer(line.number, expected, values);
+                }
+                if !text::begins_json(&line.text) {
+                    return self.put_back(line);
+                }
+            }
+            for byte in line.text.bytes() {
+                if at.depth > 0 {
+                    if at.ends_row(byte) {
+                        self.json_row(&mut table, at.row_line, &at.row);
+                        at.row.clear();
+                    }
+                    continue;
+                }
+                match byte {
+                    b'[' if at.array.is_none() => {
+                        at.array = Some(line.number);
+                        values += 1;
+                    }
+                    b']' if at.array.is_some() => at.array = None,
+                    b'{' => {
+                        values += u64::from(at.array.is_none());
+                        at.row_line = line.number;
+                        at.ends_row(byte);
+                    }
+                    b',' | b'+' => {}
+                    _ if byte.is_ascii_whitespace() => {}
+                    _ => {
+                        let what = "invalid JSON: expected a row such as {\"lp\":1, …}";
+                        self.error(SavedProblem::Other(what.into()).at(line.number));
+                        return self.skip();
+                    }
+                }
             }
         }
-    }
-
-    pub(crate) fn end(&mut self, out: &mut SavedOutput<'_>) {
-        if self.is_within() {
-            let begin = self.array.unwrap_or(self.row_line);
+        if at.is_within() {
+            let begin = at.array.unwrap_or(at.row_line);
             let what = format!("the JSON value that begins at line {begin} is not closed");
-            out.error(SavedProblem::Cut(what.into()).at(out.line));
+            self.error(SavedProblem::cut(&what).at(self.line));
         }
     }
-}
 
-fn read_row(
-    row: &[u8],
-    line: LineNumber,
-    table: &mut Option<SavedTable>,
-    out: &mut SavedOutput<'_>,
-) {
-    let cells: BTreeMap<String, Json> = match serde_json::from_slice(row) {
-        Ok(cells) => cells,
-        Err(error) => {
-            let message = error.to_string();
-            // The position is relative to the row, so it is not useful together with the line.
-            let what = message.split(" at line ").next().unwrap_or_default();
-            return out.error(SavedProblem::Json(what.to_owned()).at(line));
+    fn json_row(&mut self, last: &mut Option<SavedTable>, line: usize, row: &[u8]) {
+        if row.len() > MOST {
+            return self.too_long(line);
         }
-    };
-    let names = || cells.keys().map(String::as_str);
-    if !table.as_ref().is_some_and(|table| table.header.has_names(names())) {
-        let Some(header) = Header::by_names(names()) else {
-            return out.error(SavedProblem::NoHeader.at(line));
+        let cells: BTreeMap<String, Json> = match serde_json::from_slice(row) {
+            Ok(cells) => cells,
+            Err(error) => {
+                let message = error.to_string();
+                // The position is relative to the row, so it is not useful together with the line.
+                let what = message.split(" at line ").next().unwrap_or_default();
+                let what = format!("invalid JSON: {what}");
+                return self.error(SavedProblem::Other(what).at(line));
+            }
         };
-        *table = Some(SavedTable::begin(header, out));
-    }
-    let Some(table) = table else { return };
-    let values: Vec<CellValue<'_>> = cells.values().map(cell).collect();
-    if let Err(error) = table.push(line, &values, true, out) {
-        out.error(error);
+        let names = || cells.keys().map(String::as_str);
+        let table = match last {
+            Some(table) if table.header.has_names(names()) => table,
+            _ => match Header::by_names(names()) {
+                Some(header) => last.insert(self.begin(header)),
+                None => return self.error(SavedProblem::OtherFormat.at(line)),
+            },
+        };
+        let values: Vec<Cow<'_, str>> = cells.values().map(printed).collect();
+        if let Err(error) = self.push(table, line, &values, true) {
+            self.error(error);
+        }
     }
 }
 
-fn cell(json: &Json) -> CellValue<'_> {
+/// A value as psql prints it; an empty text is NULL.
+fn printed(json: &Json) -> Cow<'_, str> {
     match json {
-        Json::Null => CellValue::Null,
-        Json::String(text) => CellValue::Text(Cow::Borrowed(text)),
+        Json::Null => "".into(),
+        Json::String(text) => text.into(),
         Json::Array(elements) if elements.iter().all(|e| e.is_string() || e.is_null()) => {
-            CellValue::Array(elements.iter().map(Json::as_str).collect())
+            let elements = elements.iter().map(|element| match element.as_str() {
+                Some(bytea) => format!("\"\\{bytea}\""),
+                None => "NULL".to_owned(),
+            });
+            format!("{{{}}}", elements.collect::<Vec<_>>().join(",")).into()
         }
-        other => CellValue::Text(Cow::Owned(other.to_string())),
+        other => other.to_string().into(),
     }
 }

@@ -3,102 +3,40 @@
 use std::borrow::Cow;
 
 use super::error::SavedProblem;
-use super::table::{
-    CellValue, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, SavedTable, is_null, may_be_name, own_column,
-};
-use super::{LineNumber, Next, SavedOutput, TextLine, text};
+use super::reader::{Reader, TextLine};
+use super::table::{Header, ITEM_COLUMNS, SavedTable, is_null, may_be_name, own_column};
+use super::text;
 
 /// A line with names of columns; the next line shows whether a result begins.
-pub(crate) struct HeaderLine {
-    line: LineNumber,
-    names: Vec<String>,
+#[derive(Debug, PartialEq)]
+pub(super) struct HeaderLine<'a> {
+    names: Vec<&'a str>,
     /// Empty if there is a single name.
-    separator: String,
+    separator: &'a str,
     /// Whether it begins with a margin.
     is_aligned: bool,
 }
 
-impl HeaderLine {
-    pub(crate) fn parse(line: &TextLine<'_>) -> Option<HeaderLine> {
-        let is_aligned = line.text.starts_with(' ');
-        let (separator, names) =
-            if is_aligned { aligned_names(line.text)? } else { delimited_names(line.text)? };
-        Some(HeaderLine {
-            line: line.number,
-            names: names.into_iter().map(str::to_owned).collect(),
-            separator: separator.to_owned(),
-            is_aligned,
-        })
-    }
-
-    /// The result that begins with this header and the next line. If there is none, the header may be part of a query.
-    pub(crate) fn begin(
-        &self,
-        next: &TextLine<'_>,
-        out: &mut SavedOutput<'_>,
-    ) -> Result<Option<DelimitedRows>, SavedProblem> {
-        let text = next.text;
-        if self.is_aligned && !text::is_rule(text) {
-            let is_query = self.separator.is_empty();
-            return if is_query {
-                Ok(None)
-            } else {
-                Err(SavedProblem::OtherFormat("format wrapped"))
-            };
-        }
-        if !self.is_aligned {
-            if text::is_rule(text) || text::other_format(text) == Some("border 0") {
-                return Err(SavedProblem::OtherFormat("border 0"));
-            }
-            let is_query =
-                text.trim().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
-            let is_row = !self.separator.is_empty()
-                || is_single_cell(text.trim())
-                || text::footer(text).is_some();
-            if is_query || !is_row {
-                return Ok(None);
-            }
-        }
-        Ok(self.rows(out))
-    }
-
-    /// The text ends after the header.
-    pub(crate) fn end(&self, ended: bool, out: &mut SavedOutput<'_>) {
-        if self.is_aligned || !ended {
-            out.error(SavedProblem::cut("the text ends within a header").at(self.line));
-        } else {
-            self.rows(out);
-        }
-    }
-
-    fn rows(&self, out: &mut SavedOutput<'_>) -> Option<DelimitedRows> {
-        let header = Header::by_names(self.names.iter().map(String::as_str))?;
-        Some(DelimitedRows {
-            table: SavedTable::begin(header, out),
-            separator: self.separator.clone(),
-            is_aligned: self.is_aligned,
-            last: None,
-            null_rows: 0,
-        })
+impl HeaderLine<'_> {
+    pub(super) fn parse(line: &str) -> Option<HeaderLine<'_>> {
+        if line.starts_with(' ') { aligned_header(line) } else { delimited_header(line) }
     }
 }
 
-fn aligned_names(line: &str) -> Option<(&str, Vec<&str>)> {
+fn aligned_header(line: &str) -> Option<HeaderLine<'_>> {
     let separator = if line.contains('|') { "|" } else { "" };
-    let names: Vec<&str> = line.split('|').map(str::trim).take(MAX_COLUMNS + 1).collect();
-    let is_header = names.len() <= MAX_COLUMNS
-        && names.iter().all(|name| may_be_name(name))
+    let names: Vec<&str> = line.split('|').map(str::trim).collect();
+    let is_header = names.iter().all(|name| may_be_name(name))
         && names.iter().any(|name| own_column(name).is_some());
-    is_header.then_some((separator, names))
+    is_header.then_some(HeaderLine { names, separator, is_aligned: true })
 }
 
-/// The separator and the names of an unaligned header.
-fn delimited_names(line: &str) -> Option<(&str, Vec<&str>)> {
+fn delimited_header(line: &str) -> Option<HeaderLine<'_>> {
     if line.trim() != line {
         return None;
     }
     if own_column(line).is_some() {
-        return Some(("", vec![line]));
+        return Some(HeaderLine { names: vec![line], separator: "", is_aligned: false });
     }
     // Whatever the separator, the first cell of a row shows that the line is not a header.
     if !may_be_name(line.get(..40).unwrap_or(line).trim_start_matches('"')) {
@@ -111,15 +49,15 @@ fn delimited_names(line: &str) -> Option<(&str, Vec<&str>)> {
             continue;
         }
         let names = line.split(separator).map(|name| name.trim_matches('"'));
-        let names: Vec<&str> = names.take(MAX_COLUMNS + 1).collect();
+        let names: Vec<&str> = names.collect();
         let own = names.iter().filter(|name| own_column(name).is_some()).count();
         // Words that happen to be column names are not a header.
         let has_own = if separator == " " { own == names.len() } else { own > 0 };
         if has_own
-            && (2..=MAX_COLUMNS).contains(&names.len())
+            && names.len() > 1
             && names.iter().all(|name| may_be_name(name) && name.trim() == *name)
         {
-            return Some((separator, names));
+            return Some(HeaderLine { names, separator, is_aligned: false });
         }
     }
     None
@@ -149,137 +87,225 @@ fn separator_of_row(row: &str) -> Option<&str> {
 }
 
 /// The rows of a result.
-pub(crate) struct DelimitedRows {
+struct DelimitedRows {
     table: SavedTable,
     /// Empty if there is a single column.
     separator: String,
     is_aligned: bool,
-    /// The last row and its line: in an aligned result, the next line shows whether the row is whole.
-    last: Option<(LineNumber, String)>,
-    /// The number of empty lines in a result with one column: rows of NULL, if further rows follow.
-    null_rows: u64,
 }
 
 impl DelimitedRows {
-    /// Begins a result without a header; an error if the line is a row of unknown columns.
-    pub(crate) fn begin_without_header(
-        line: &TextLine<'_>,
-        out: &mut SavedOutput<'_>,
-    ) -> Result<Option<DelimitedRows>, SavedProblem> {
+    /// Whether a line can be one of them.
+    fn may_hold(&self, text: &str) -> bool {
+        if self.separator.is_empty() {
+            return is_single_cell(text.trim());
+        }
+        text.contains(&self.separator) || !self.is_aligned && text::looks_like_data(text)
+    }
+
+    /// Whether a line that is not empty shows that they ended before it.
+    fn end_before(&self, line: &TextLine) -> bool {
+        let text = &*line.text;
+        if !self.may_hold(text) && line.ended {
+            return true;
+        }
+        !self.is_aligned
+            && (delimited_header(text).is_some()
+                || text::is_record_line(text)
+                || text::is_timing(text)
+                || text::server_error(text).is_some())
+    }
+
+    /// Whether a line continues the row above it, as in psql's wrapped format.
+    fn go_on_in(&self, line: &TextLine) -> bool {
+        let text = &*line.text;
+        let is_blank = text.trim().is_empty() || text::footer(text).is_some();
+        self.is_aligned
+            && text.starts_with([' ', '.'])
+            && line.ended
+            && !is_blank
+            && !self.may_hold(text)
+    }
+}
+
+/// Whether no result goes beyond a line.
+pub(super) fn is_end(text: &str) -> bool {
+    text.trim().is_empty() || text::footer(text).is_some()
+}
+
+impl Reader<'_> {
+    /// Reports that a result cannot be read, and skips it.
+    pub(super) fn refuse(&mut self, line: usize) {
+        self.error(SavedProblem::OtherFormat.at(line));
+        self.skip();
+    }
+
+    /// Skips a result that is not pageinspect's or cannot be read, up to an empty line or footer.
+    pub(super) fn skip(&mut self) {
+        while let Some(line) = self.next() {
+            let text = &*line.text;
+            if is_end(text) {
+                return;
+            }
+            if text::begins_json(text)
+                || text::is_record_line(text)
+                || text::server_error(text).is_some()
+                || HeaderLine::parse(text).is_some()
+            {
+                return self.put_back(line);
+            }
+            // Rows of numbers may be those of another table.
+            if text.contains(r"\x") && text::looks_like_data(text) {
+                self.error(SavedProblem::OtherFormat.at(line.number));
+            }
+        }
+    }
+
+    /// Reads the result that begins with this header. If there is none, the header may be part of a query.
+    pub(super) fn rows_below(&mut self, header: &HeaderLine<'_>, line: &TextLine) {
+        let is_single = header.separator.is_empty();
+        let errors = self.errors;
+        let next = self.next();
+        if self.errors > errors {
+            // the line below was too long
+            if let Some(next) = next {
+                self.put_back(next);
+            }
+            return;
+        }
+        if let Some(next) = next {
+            let text = &*next.text;
+            if header.is_aligned {
+                let is_rule = text::is_rule(text);
+                if !is_rule && !is_single {
+                    return self.refuse(next.number);
+                }
+                if !is_rule {
+                    return self.put_back(next);
+                }
+            } else {
+                // Such a rule is below a header with border 0.
+                if text.starts_with("--") {
+                    return self.refuse(next.number);
+                }
+                let text = text.trim();
+                let is_query = text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
+                let is_row = !is_single || is_single_cell(text) || text::footer(text).is_some();
+                self.put_back(next);
+                if is_query || !is_row {
+                    return;
+                }
+            }
+        } else if header.is_aligned || !line.ended {
+            let problem = SavedProblem::cut("the text ends within a header");
+            return self.error(problem.at(line.number));
+        }
+        if let Some(columns) = Header::by_names(header.names.iter().copied()) {
+            let table = self.begin(columns);
+            let HeaderLine { separator, is_aligned, .. } = *header;
+            self.rows(DelimitedRows { table, separator: separator.to_owned(), is_aligned });
+        }
+    }
+
+    /// Reads a result without a header, if a line is a row.
+    pub(super) fn rows_without_header(&mut self, line: TextLine) {
         let row = line.text.trim();
         let separator = if row.starts_with(|c: char| c.is_ascii_digit()) {
             separator_of_row(row)
         } else {
             (is_single_cell(row) && !is_null(row)).then_some("")
         };
-        let Some(separator) = separator else { return Ok(None) };
-        let cells = cells(row, separator)?;
-        let Some(header) = Header::by_shape(&cells) else {
-            let is_data = text::looks_like_data(row) || cells.len() + 2 >= ITEM_COLUMN_COUNT;
-            return if is_data { Err(SavedProblem::NoHeader) } else { Ok(None) };
-        };
-        Ok(Some(DelimitedRows {
-            table: SavedTable::begin(header, out),
-            separator: separator.to_owned(),
-            is_aligned: false,
-            last: None,
-            null_rows: 0,
-        }))
+        let mut is_data = text::looks_like_data(row);
+        if let Some(separator) = separator {
+            let cells = match cells(row, separator) {
+                Ok(cells) => cells,
+                Err(problem) => {
+                    self.error(problem.at(line.number));
+                    return self.skip();
+                }
+            };
+            if let Some(header) = Header::by_shape(&cells) {
+                let table = self.begin(header);
+                let separator = separator.to_owned();
+                self.put_back(line);
+                return self.rows(DelimitedRows { table, separator, is_aligned: false });
+            }
+            is_data |= cells.len() + 2 >= ITEM_COLUMNS.len();
+        }
+        if is_data {
+            self.refuse(line.number);
+        }
     }
 
-    pub(crate) fn take(&mut self, line: &TextLine<'_>, out: &mut SavedOutput<'_>) -> Next {
-        let text = line.text;
-        let is_single = self.separator.is_empty();
-        if let Some(rows) = text::footer(text) {
-            self.read_last(true, out);
-            self.table.rows += std::mem::take(&mut self.null_rows);
-            self.table.check_footer(line.number, rows, out);
-            return Next::Ended;
+    fn rows(&mut self, mut rows: DelimitedRows) {
+        // In an aligned result, the next line shows whether a row is whole.
+        let mut last: Option<TextLine> = None;
+        // Empty lines in a result with one column are rows of NULL, if further rows follow.
+        let mut nulls = 0;
+        loop {
+            let line = self.next();
+            if let Some(line) = &line
+                && rows.go_on_in(line)
+            {
+                return self.refuse(line.number);
+            }
+            let errors = self.errors;
+            if let Some(row) = last.take()
+                && !self.row(&mut rows, &row)
+            {
+                return self.refuse(row.number);
+            }
+            let Some(line) = line else {
+                return self.rows_end(&rows, errors);
+            };
+            let text = &*line.text;
+            if let Some(expected) = text::footer(text) {
+                return self.check_footer(line.number, expected, rows.table.rows + nulls);
+            }
+            if text.trim().is_empty() {
+                let is_null = rows.separator.is_empty() && !(rows.is_aligned && text.is_empty());
+                if !is_null && (line.ended || !rows.is_aligned) {
+                    return;
+                }
+                nulls += u64::from(is_null);
+                continue;
+            }
+            if rows.end_before(&line) {
+                self.rows_end(&rows, errors);
+                return self.put_back(line);
+            }
+            rows.table.rows += std::mem::take(&mut nulls);
+            last = Some(line);
         }
-        if self.is_aligned {
-            if self.table.rows == 0 && self.last.is_none() && text::is_rule(text) {
-                return Next::More;
-            }
-            if text.is_empty() || !is_single && text.trim().is_empty() {
-                self.read_last(true, out);
-                return if line.ended { Next::Ended } else { Next::More };
-            }
-            let is_row = if is_single { is_single_cell(text.trim()) } else { text.contains('|') };
-            if !is_row && text.starts_with([' ', '.']) && line.ended {
-                out.error(SavedProblem::OtherFormat("format wrapped").at(line.number));
-                return Next::Skip;
-            }
-            if !is_row && line.ended {
-                self.end(true, out);
-                return Next::Again;
-            }
-        } else if text.trim().is_empty() {
-            if !is_single {
-                self.read_last(true, out);
-                return Next::Ended;
-            }
-            self.null_rows += 1;
-            return Next::More;
-        } else if self.is_ended_by(line) {
-            self.read_last(true, out);
-            return Next::Again;
-        }
-        if !self.read_last(true, out) {
-            return Next::Skip;
-        }
-        self.table.rows += std::mem::take(&mut self.null_rows);
-        self.last = Some((line.number, text.to_owned()));
-        Next::More
     }
 
-    /// Whether a line shows that an unaligned result has ended before it.
-    fn is_ended_by(&self, line: &TextLine<'_>) -> bool {
-        let text = line.text;
-        let is_row = if self.separator.is_empty() {
-            is_single_cell(text.trim())
-        } else {
-            text.contains(self.separator.as_str()) || text::looks_like_data(text)
-        };
-        !is_row && line.ended
-            || delimited_names(text).is_some()
-            || text::is_record_line(text)
-            || text::is_timing(text)
-            || text::server_error(text).is_some()
-    }
-
-    pub(crate) fn end(&mut self, ended: bool, out: &mut SavedOutput<'_>) {
-        let errors = out.errors;
-        self.read_last(ended, out);
-        if self.is_aligned && out.errors == errors {
+    /// The result ends without a line that shows its end. Its last row had an error if there were fewer `errors`.
+    fn rows_end(&mut self, rows: &DelimitedRows, errors: u64) {
+        if rows.is_aligned && self.errors == errors {
             let problem = "the result ends without its number of rows or an empty line";
-            out.error(SavedProblem::cut(problem).at(out.line));
+            self.error(SavedProblem::cut(problem).at(self.line));
         }
     }
 
-    /// Reads the last row; false if the result has a format that is not read. `ended`: its line has a line break.
-    fn read_last(&mut self, ended: bool, out: &mut SavedOutput<'_>) -> bool {
-        let Some((line, row)) = self.last.take() else { return true };
-        if self.is_aligned && row.split('|').any(|cell| cell.ends_with(['.', '+'])) {
-            out.error(SavedProblem::OtherFormat("format wrapped").at(line));
+    /// Reads a row; false if it has further lines.
+    fn row(&mut self, rows: &mut DelimitedRows, line: &TextLine) -> bool {
+        let row = &*line.text;
+        if rows.is_aligned && row.split('|').any(|cell| cell.ends_with(['.', '+'])) {
             return false;
         }
-        match cells(&row, &self.separator) {
-            Ok(cells) => {
-                let columns = self.table.header.columns.len();
-                if !ended && (cells.len() < columns || text::is_cut_footer(&row)) {
-                    self.table.malformed(
-                        line,
-                        SavedProblem::cut("the text ends within a row"),
-                        out,
-                    );
-                    return true;
-                }
-                let values: Vec<CellValue<'_>> = cells.into_iter().map(CellValue::Text).collect();
-                if let Err(error) = self.table.push(line, &values, ended, out) {
-                    out.error(error);
-                }
+        let cells = match cells(row, &rows.separator) {
+            Ok(cells) => cells,
+            Err(problem) => {
+                self.malformed(&mut rows.table, line.number, problem);
+                return true;
             }
-            Err(problem) => self.table.malformed(line, problem, out),
+        };
+        let is_short = cells.len() < rows.table.header.columns.len();
+        if !line.ended && (is_short || text::is_cut_footer(row)) {
+            let problem = SavedProblem::cut("the text ends within a row");
+            self.malformed(&mut rows.table, line.number, problem);
+        } else if let Err(error) = self.push(&mut rows.table, line.number, &cells, line.ended) {
+            self.error(error);
         }
         true
     }
@@ -298,9 +324,6 @@ fn cells<'a>(row: &'a str, separator: &str) -> Result<Vec<Cow<'a, str>>, SavedPr
             }
         };
         cells.push(cell);
-        if cells.len() > MAX_COLUMNS {
-            return Err(SavedProblem::expected(format!("at most {MAX_COLUMNS} columns"), row));
-        }
         if behind.is_empty() {
             return Ok(cells);
         }
@@ -370,13 +393,18 @@ mod tests {
 
     #[test]
     fn headers_and_their_separators() {
-        assert_eq!(delimited_names("lp|lp_off"), Some(("|", vec!["lp", "lp_off"])));
-        assert_eq!(delimited_names("?column?,lp"), Some((",", vec!["?column?", "lp"])));
-        assert_eq!(delimited_names("my name\tlp"), Some(("\t", vec!["my name", "lp"])));
-        assert_eq!(delimited_names("lp<>t_data"), Some(("<>", vec!["lp", "t_data"])));
-        assert_eq!(delimited_names("t_data"), Some(("", vec!["t_data"])));
+        for (line, separator, names) in [
+            ("lp|lp_off", "|", vec!["lp", "lp_off"]),
+            ("?column?,lp", ",", vec!["?column?", "lp"]),
+            ("my name\tlp", "\t", vec!["my name", "lp"]),
+            ("lp<>t_data", "<>", vec!["lp", "t_data"]),
+            ("t_data", "", vec!["t_data"]),
+        ] {
+            let header = HeaderLine { names, separator, is_aligned: false };
+            assert_eq!(delimited_header(line), Some(header));
+        }
         for other in ["lp, t_data", "a|b", "lp,", " lp|t_data", "SELECT lp", "the lp of t_data"] {
-            assert_eq!(delimited_names(other), None, "{other}");
+            assert_eq!(delimited_header(other), None, "{other}");
         }
     }
 

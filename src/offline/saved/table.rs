@@ -1,253 +1,162 @@
 //! From names to columns, and from cells to values and rows.
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
-use serde::de::value::StrDeserializer;
-
 use super::error::{SavedError, SavedProblem};
-use super::{LineNumber, RowKind, SavedAttributes, SavedItem, SavedOutput, SavedPage};
+use super::reader::Reader;
+use super::{RowKind, SavedRow};
 use toast_format::disk::hex::decode_digits;
-use toast_format::disk::{BlockNumber, ItemPointer, TransactionId};
-
-/// The value of one cell.
-pub(crate) enum CellValue<'a> {
-    /// As printed by psql, possibly for NULL.
-    Text(Cow<'a, str>),
-    Null,
-    /// A JSON array of strings and nulls.
-    Array(Vec<Option<&'a str>>),
-}
+use toast_format::disk::{BlockNumber, ItemPointer, PageSize, TransactionId};
 
 /// A result that is being read.
-pub(crate) struct SavedTable {
-    pub(crate) header: Header,
+pub(super) struct SavedTable {
+    pub(super) header: Header,
     /// The number of rows printed, including those that could not be read.
-    pub(crate) rows: u64,
-    last_malformed: Option<LineNumber>,
-    /// Whether the session's `bytea_output` was wrong, which is reported only once.
-    is_escaped: bool,
+    pub(super) rows: u64,
+    last_malformed: Option<usize>,
 }
 
-impl SavedTable {
-    pub(crate) fn begin(header: Header, out: &mut SavedOutput<'_>) -> SavedTable {
-        out.begin(header.kind);
-        SavedTable { header, rows: 0, last_malformed: None, is_escaped: false }
+impl Reader<'_> {
+    pub(super) fn begin(&mut self, header: Header) -> SavedTable {
+        self.results += 1;
+        self.sink.begin(header.kind);
+        SavedTable { header, rows: 0, last_malformed: None }
     }
 
     /// Counts a row that cannot be parsed. Only the first of several consecutive ones is reported.
-    pub(crate) fn malformed(
-        &mut self,
-        line: LineNumber,
-        problem: SavedProblem,
-        out: &mut SavedOutput<'_>,
-    ) {
-        self.rows += 1;
-        let follows = self.last_malformed.is_some_and(|last| last.0 + 1 == line.0);
-        self.last_malformed = Some(line);
+    pub(super) fn malformed(&mut self, table: &mut SavedTable, line: usize, problem: SavedProblem) {
+        table.rows += 1;
+        let follows = table.last_malformed.is_some_and(|last| last + 1 == line);
+        table.last_malformed = Some(line);
         if !follows {
-            out.error(problem.at(line));
+            self.error(problem.at(line));
         }
     }
 
     /// Compares the number of rows with psql's `(N rows)`.
-    pub(crate) fn check_footer(&self, line: LineNumber, rows: u64, out: &mut SavedOutput<'_>) {
-        if rows != self.rows {
-            out.error(SavedProblem::RowCount { expected: rows, got: self.rows }.at(line));
+    pub(super) fn check_footer(&mut self, line: usize, expected: u64, got: u64) {
+        if expected != got {
+            let what = format!("expected {expected} rows according to the footer, got {got}");
+            self.error(SavedProblem::Other(what).at(line));
         }
     }
 
     /// Reads a row from its cells. If the text ends within or directly after the last cell, the row is not `ended`.
-    pub(crate) fn push(
+    pub(super) fn push(
         &mut self,
-        line: LineNumber,
-        cells: &[CellValue<'_>],
+        table: &mut SavedTable,
+        line: usize,
+        cells: &[impl AsRef<str>],
         ended: bool,
-        out: &mut SavedOutput<'_>,
     ) -> Result<(), SavedError> {
-        if cells.len() != self.header.columns.len() {
-            let expected = self.header.columns.len();
-            let problem = SavedProblem::ColumnCount { expected, got: cells.len() };
-            self.malformed(line, problem, out);
+        let columns = &table.header.columns;
+        if cells.len() != columns.len() {
+            let what = format!("expected {} columns, got {}", columns.len(), cells.len());
+            self.malformed(table, line, SavedProblem::Other(what));
             return Ok(());
         }
-        self.rows += 1;
-        let Err(error) = self.read(line, cells, ended, out) else { return Ok(()) };
-        if error.problem.is_escape_format() && std::mem::replace(&mut self.is_escaped, true) {
-            return Ok(());
+        table.rows += 1;
+        let mut row = SavedRow { line, ..SavedRow::default() };
+        for ((name, column), cell) in columns.iter().zip(cells) {
+            let cell = cell.as_ref();
+            if let Some(column) = column
+                && !is_null(cell)
+            {
+                set(&mut row, column, cell).map_err(|problem| problem.in_column(line, name))?;
+            }
         }
-        Err(error)
-    }
-
-    fn read(
-        &self,
-        line: LineNumber,
-        cells: &[CellValue<'_>],
-        ended: bool,
-        out: &mut SavedOutput<'_>,
-    ) -> Result<(), SavedError> {
-        let item = SavedItem { line, ..SavedItem::default() };
-        let mut fields = Fields { item, page: None };
-        for ((name, column), cell) in self.header.columns.iter().zip(cells) {
-            let Some(column) = *column else { continue };
-            let set = match cell {
-                CellValue::Null => Ok(()),
-                CellValue::Text(text) if is_null(text) => Ok(()),
-                CellValue::Text(text) => fields.set(column, text),
-                CellValue::Array(elements) => fields.set_array(column, elements),
-            };
-            set.map_err(|problem| problem.in_column(line, name))?;
-        }
-        let is_whole = fields.check_lengths(line)?;
-        let is_last_whole = match self.header.columns.last() {
-            Some((_, Some(SavedColumn::TData | SavedColumn::RawPage))) => is_whole,
+        let is_whole = check_lengths(&row)?;
+        let is_last_whole = match columns.last() {
+            Some((_, Some("get_raw_page"))) => is_whole,
+            Some((_, Some("t_data"))) if row.t_data.is_some() => is_whole,
             // The closing brace of the array was found.
-            Some((_, Some(SavedColumn::TAttrs))) => fields.item.t_attrs.is_some(),
-            Some((_, Some(SavedColumn::TDataOrAttrs))) => is_whole || fields.item.t_attrs.is_some(),
+            Some((_, Some("t_data" | "t_attrs"))) => row.t_attrs.is_some(),
             _ => false,
         };
         if !ended && !is_last_whole {
             return Err(SavedProblem::Unterminated.at(line));
         }
-        let Fields { item, page } = fields;
-        let block = item.block;
-        match (self.header.kind, page, item.t_attrs) {
-            (RowKind::Items, _, t_attrs) => out.sink.item(SavedItem { t_attrs, ..item }),
-            (RowKind::Pages, Some(bytes), _) => out.sink.page(SavedPage { line, block, bytes }),
-            (RowKind::Attributes, _, Some(attributes)) => {
-                out.sink.attributes(SavedAttributes { line, block, attributes });
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-/// The values of one row.
-struct Fields {
-    item: SavedItem,
-    page: Option<Vec<u8>>,
-}
-
-impl Fields {
-    fn set(&mut self, column: SavedColumn, text: &str) -> Result<(), SavedProblem> {
-        let item = &mut self.item;
-        // The limits make these conversions exact.
-        let short = |max: u16| number(text, u32::from(max)).map(|v| v as u16);
-        let long = || number(text, u32::MAX);
-        match column {
-            SavedColumn::Block => item.block = Some(BlockNumber(long()?)),
-            SavedColumn::Lp => item.lp = Some(short(u16::MAX)?),
-            SavedColumn::LpOff => item.lp_off = Some(short(0x7fff)?),
-            SavedColumn::LpFlags => item.lp_flags = Some(short(3)? as u8),
-            SavedColumn::LpLen => item.lp_len = Some(short(0x7fff)?),
-            SavedColumn::TXmin => item.t_xmin = Some(TransactionId(long()?)),
-            SavedColumn::TXmax => item.t_xmax = Some(TransactionId(long()?)),
-            SavedColumn::TCtid => item.t_ctid = Some(tid(text)?),
-            SavedColumn::TInfomask2 => item.t_infomask2 = Some(short(u16::MAX)?),
-            SavedColumn::TInfomask => item.t_infomask = Some(short(u16::MAX)?),
-            SavedColumn::THoff => item.t_hoff = Some(short(u16::from(u8::MAX))? as u8),
-            SavedColumn::TBits => item.t_bits = Some(bits(text)?),
-            // Nothing depends on these.
-            SavedColumn::TField3 | SavedColumn::TOid => {}
-            SavedColumn::TDataOrAttrs if text.starts_with('{') => {
-                item.t_attrs = Some(bytea_array(text)?);
-            }
-            SavedColumn::TData | SavedColumn::TDataOrAttrs => item.t_data = Some(bytea(text)?),
-            SavedColumn::TAttrs => item.t_attrs = Some(bytea_array(text)?),
-            SavedColumn::RawPage => self.page = Some(bytea(text)?),
-        }
-        Ok(())
-    }
-
-    fn set_array(
-        &mut self,
-        column: SavedColumn,
-        elements: &[Option<&str>],
-    ) -> Result<(), SavedProblem> {
-        if column != SavedColumn::TAttrs {
-            return Err(SavedProblem::expected("a single value", "an array"));
-        }
-        let mut attributes = Vec::with_capacity(elements.len());
-        for (at, element) in elements.iter().enumerate() {
-            let attribute = element.map(bytea).transpose();
-            attributes.push(attribute.map_err(|problem| in_attribute(at + 1, problem))?);
-        }
-        self.item.t_attrs = Some(attributes);
-        Ok(())
-    }
-
-    /// Compares the bytes with the lengths in the row. Returns whether they prove that the bytes are complete.
-    fn check_lengths(&self, line: LineNumber) -> Result<bool, SavedError> {
-        if let Some(page) = &self.page {
-            return page_is_whole(page).map_err(|p| p.in_column(line, "get_raw_page"));
-        }
-        let (Some(data), Some(length), Some(header)) =
-            (&self.item.t_data, self.item.lp_len, self.item.t_hoff)
-        else {
-            return Ok(false);
+        let kind = table.header.kind;
+        let is_some = match kind {
+            RowKind::Items => true,
+            RowKind::Pages => row.page.is_some(),
+            RowKind::Attributes => row.t_attrs.is_some(),
         };
-        let expected = usize::from(length).saturating_sub(usize::from(header));
-        if data.len() == expected {
-            return Ok(true);
+        if is_some {
+            self.sink.row(kind, row);
         }
-        Err(SavedProblem::DataLength { expected, got: data.len() }.in_column(line, "t_data"))
+        Ok(())
     }
+}
+
+fn set(row: &mut SavedRow, column: &str, text: &str) -> Result<(), SavedProblem> {
+    match column {
+        BLOCK => row.block = Some(BlockNumber(number(text, u32::MAX)?)),
+        "lp" => row.lp = Some(number(text, 0xffff)?),
+        "lp_off" => row.lp_off = Some(number(text, 0x7fff)?),
+        "lp_flags" => row.lp_flags = Some(number(text, 3)?),
+        "lp_len" => row.lp_len = Some(number(text, 0x7fff)?),
+        "t_xmin" => row.t_xmin = Some(TransactionId(number(text, u32::MAX)?)),
+        "t_xmax" => row.t_xmax = Some(TransactionId(number(text, u32::MAX)?)),
+        "t_ctid" => row.t_ctid = Some(tid(text)?),
+        "t_infomask2" => row.t_infomask2 = Some(number(text, 0xffff)?),
+        "t_infomask" => row.t_infomask = Some(number(text, 0xffff)?),
+        "t_hoff" => row.t_hoff = Some(number(text, 0xff)?),
+        "t_bits" => row.t_bits = Some(bits(text)?),
+        // The last column of a result without a header is one of both.
+        "t_data" if !text.starts_with('{') => row.t_data = Some(bytea(text)?),
+        "t_data" | "t_attrs" => row.t_attrs = Some(bytea_array(text)?),
+        "get_raw_page" => row.page = Some(bytea(text)?),
+        // Nothing depends on the others.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Compares the bytes with the lengths in the row. Returns whether they prove that the bytes are complete.
+fn check_lengths(row: &SavedRow) -> Result<bool, SavedError> {
+    if let Some(page) = &row.page {
+        return page_is_whole(page).map_err(|problem| problem.in_column(row.line, "get_raw_page"));
+    }
+    let (Some(data), Some(length), Some(header)) = (&row.t_data, row.lp_len, row.t_hoff) else {
+        return Ok(false);
+    };
+    let expected = length.saturating_sub(u16::from(header));
+    if data.len() == usize::from(expected) {
+        return Ok(true);
+    }
+    let what = format!("expected {expected} bytes (lp_len - t_hoff), got {}", data.len());
+    Err(SavedProblem::Other(what).in_column(row.line, "t_data"))
 }
 
 /// Whether the page's header confirms its size (`pd_pagesize_version`, `bufpage.h`); an error if a page cannot have
 /// this size. A page of zeros or with a damaged header confirms nothing.
 fn page_is_whole(page: &[u8]) -> Result<bool, SavedProblem> {
-    if !page_size_exists(page.len()) {
-        let expected = "1024, 2048, 4096, 8192, 16384 or 32768".into();
-        return Err(SavedProblem::PageSize { expected, got: page.len() });
+    let size = page.len();
+    let wrong = |expected: &str| {
+        SavedProblem::Other(format!("expected a page of {expected} bytes, got {size}"))
+    };
+    if PageSize::new(size).is_none() {
+        return Err(wrong("1024, 2048, 4096, 8192, 16384 or 32768"));
     }
     // Size and layout version share one number; the byte order determines which half comes first.
-    let halves = [(page[19], page[18]), (page[18], page[19])].into_iter();
-    let stated: Vec<usize> = halves
-        .filter(|(_, version)| (1..=4).contains(version))
-        .map(|(size, _)| usize::from(size) << 8)
-        .filter(|&size| page_size_exists(size))
-        .collect();
-    match stated.first() {
-        Some(size) if !stated.contains(&page.len()) => {
-            Err(SavedProblem::PageSize { expected: size.to_string().into(), got: page.len() })
+    let mut stated = None;
+    for (high, version) in [(page[19], page[18]), (page[18], page[19])] {
+        let other = PageSize::new(usize::from(high) << 8);
+        if !(1..=4).contains(&version) || other.is_none() {
+            continue;
         }
-        stated => Ok(stated.is_some()),
+        if other.is_some_and(|other| other.bytes() == size) {
+            return Ok(true);
+        }
+        stated = stated.or(other);
     }
-}
-
-/// A column that is read, by its lower-case name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum SavedColumn {
-    #[serde(skip)]
-    Block,
-    Lp,
-    LpOff,
-    LpFlags,
-    LpLen,
-    TXmin,
-    TXmax,
-    TField3,
-    TCtid,
-    TInfomask2,
-    TInfomask,
-    THoff,
-    TBits,
-    TOid,
-    TData,
-    #[serde(alias = "tuple_data_split")]
-    TAttrs,
-    /// `t_data` or `t_attrs`, depending on the value: the last column of a result without a header.
-    #[serde(skip)]
-    TDataOrAttrs,
-    #[serde(alias = "get_raw_page")]
-    RawPage,
+    match stated {
+        Some(other) => Err(wrong(&other.bytes().to_string())),
+        None => Ok(false),
+    }
 }
 
 /// The columns of `heap_page_items`; in `heap_page_item_attrs`, the last one differs.
-const ITEM_COLUMNS: [&str; 14] = [
+pub(super) const ITEM_COLUMNS: [&str; 14] = [
     "lp",
     "lp_off",
     "lp_flags",
@@ -264,41 +173,41 @@ const ITEM_COLUMNS: [&str; 14] = [
     "t_data",
 ];
 
+/// The column of a block number, whatever its name.
+const BLOCK: &str = "block";
+
 /// Common names for a block number added by the user, the clearest first. `page` is one if it occurs together with
 /// pageinspect's columns.
 const BLOCK_NAMES: &str = "blkno block blk blockno blknum block_no blk_no block_number blocknumber pageno page_no \
                            page_number page p b n i g generate_series";
 
-/// The column with this name, if it is a column name of pageinspect.
-pub(crate) fn own_column(name: &str) -> Option<SavedColumn> {
-    let name = name.to_ascii_lowercase();
-    SavedColumn::deserialize(StrDeserializer::<serde::de::value::Error>::new(&name)).ok()
+/// The column of pageinspect with this name.
+pub(super) fn own_column(name: &str) -> Option<&'static str> {
+    match name.to_ascii_lowercase().as_str() {
+        "t_attrs" | "tuple_data_split" => Some("t_attrs"),
+        "raw_page" | "get_raw_page" => Some("get_raw_page"),
+        name => ITEM_COLUMNS.into_iter().find(|column| *column == name),
+    }
 }
 
 /// Whether a text may be a column name; a value in its place shows that there is no header.
-pub(crate) fn may_be_name(text: &str) -> bool {
+pub(super) fn may_be_name(text: &str) -> bool {
     !is_null(text)
         && !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\\' | '{' | '(' | '['))
 }
 
-/// The maximum number of columns of a query (`MaxTupleAttributeNumber`, `htup_details.h`).
-pub(crate) const MAX_COLUMNS: usize = 1664;
-
-/// The number of columns of `heap_page_items` and of `heap_page_item_attrs`.
-pub(crate) const ITEM_COLUMN_COUNT: usize = ITEM_COLUMNS.len();
-
 /// The columns of a result.
-pub(crate) struct Header {
-    pub(crate) kind: RowKind,
+pub(super) struct Header {
+    pub(super) kind: RowKind,
     /// The printed name of each column, and which column it is if it is read.
-    pub(crate) columns: Vec<(String, Option<SavedColumn>)>,
+    pub(super) columns: Vec<(String, Option<&'static str>)>,
 }
 
 impl Header {
     /// The header with these names; `None` if none of them belongs to pageinspect.
     ///
     /// If two columns have the same name, the first one is read.
-    pub(crate) fn by_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<Header> {
+    pub(super) fn by_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<Header> {
         let mut found = Vec::new();
         let mut columns = Vec::new();
         for name in names {
@@ -306,12 +215,11 @@ impl Header {
             found.extend(column);
             columns.push((name.to_owned(), column));
         }
-        let kind = if found.iter().any(|c| !matches!(c, SavedColumn::TAttrs | SavedColumn::RawPage))
-        {
+        let kind = if found.iter().any(|column| ITEM_COLUMNS.contains(column)) {
             RowKind::Items
-        } else if found.contains(&SavedColumn::RawPage) {
+        } else if found.contains(&"get_raw_page") {
             RowKind::Pages
-        } else if found.contains(&SavedColumn::TAttrs) {
+        } else if found.contains(&"t_attrs") {
             RowKind::Attributes
         } else {
             return None;
@@ -319,56 +227,49 @@ impl Header {
         let block = BLOCK_NAMES.split(' ').find_map(|block| {
             columns.iter().position(|(name, _)| name.eq_ignore_ascii_case(block))
         });
-        if let Some((_, column)) = block.and_then(|at| columns.get_mut(at)) {
-            *column = Some(SavedColumn::Block);
+        if let Some(block) = block {
+            columns[block].1 = Some(BLOCK);
         }
         Some(Header { kind, columns })
     }
 
     /// The header of a result without one, derived from its first row; `None` if its columns are not exactly those of
     /// a function of pageinspect, or a block number and a page.
-    pub(crate) fn by_shape(cells: &[Cow<'_, str>]) -> Option<Header> {
+    pub(super) fn by_shape(cells: &[impl AsRef<str>]) -> Option<Header> {
         match cells {
-            [cell] if cell.starts_with('{') => Header::by_names(["tuple_data_split"]),
-            [cell] if page_like(cell) => Header::by_names(["get_raw_page"]),
-            [block, cell] if page_like(cell) && number(block, u32::MAX).is_ok() => {
-                Header::by_names(["blkno", "get_raw_page"])
+            [cell] if cell.as_ref().starts_with('{') => Header::by_names(["t_attrs"]),
+            [cell] if page_like(cell.as_ref()) => Header::by_names(["get_raw_page"]),
+            [block, cell] if page_like(cell.as_ref()) => {
+                number::<u32>(block.as_ref(), u32::MAX).ok()?;
+                Header::by_names([BLOCK, "get_raw_page"])
             }
-            _ if cells.len() == ITEM_COLUMN_COUNT => {
-                let mut header = Header::by_names(ITEM_COLUMNS)?;
-                header.columns.last_mut()?.1 = Some(SavedColumn::TDataOrAttrs);
-                Some(header)
-            }
+            _ if cells.len() == ITEM_COLUMNS.len() => Header::by_names(ITEM_COLUMNS),
             _ => None,
         }
     }
 
     /// Whether these are all columns of a function, so that no others are missing.
-    pub(crate) fn is_complete(&self) -> bool {
-        let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != SavedColumn::Block));
-        self.kind != RowKind::Items || read.count() >= ITEM_COLUMN_COUNT
+    pub(super) fn is_complete(&self) -> bool {
+        let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != BLOCK));
+        self.kind != RowKind::Items || read.count() >= ITEM_COLUMNS.len()
     }
 
     /// Whether the columns have these names, in this order.
-    pub(crate) fn has_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> bool {
+    pub(super) fn has_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> bool {
         names.eq(self.columns.iter().map(|(name, _)| name.as_str()))
     }
 }
 
 /// Whether a cell is a `bytea` with a valid page size.
 fn page_like(cell: &str) -> bool {
-    cell.strip_prefix(r"\x").is_some_and(|digits| page_size_exists(digits.len() / 2))
-}
-
-/// Whether the size is a valid `BLCKSZ`: a power of 2 from 1 kB to 32 kB.
-pub(crate) fn page_size_exists(size: usize) -> bool {
-    size.is_power_of_two() && (1024..=32768).contains(&size)
+    let digits = cell.strip_prefix(r"\x").unwrap_or_default();
+    PageSize::new(digits.len() / 2).is_some()
 }
 
 /// Whether a cell displays NULL: psql's default, or a common choice for `\pset null`.
 ///
 /// None of these texts is a valid value of a column that is read.
-pub(crate) fn is_null(cell: &str) -> bool {
+pub(super) fn is_null(cell: &str) -> bool {
     let inner = cell
         .trim_matches(|c| matches!(c, '(' | ')' | '[' | ']' | '<' | '>' | '«' | '»' | '*'))
         .trim();
@@ -381,30 +282,28 @@ pub(crate) fn is_null(cell: &str) -> bool {
 }
 
 /// Parses an integer from 0 to `max`.
-pub(crate) fn number(cell: &str, max: u32) -> Result<u32, SavedProblem> {
-    let digits = !cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit());
-    match cell.parse::<u32>() {
-        Ok(value) if digits && value <= max => Ok(value),
-        _ => Err(SavedProblem::expected(format!("a whole number of 0 to {max}"), cell)),
-    }
+fn number<T: TryFrom<u32>>(cell: &str, max: u32) -> Result<T, SavedProblem> {
+    let is_digits = cell.bytes().all(|b| b.is_ascii_digit());
+    let value = cell.parse().ok().filter(|value| is_digits && *value <= max);
+    value
+        .and_then(|value| T::try_from(value).ok())
+        .ok_or_else(|| SavedProblem::expected(&format!("a whole number of 0 to {max}"), cell))
 }
 
 /// Parses a `tid`: `(block,item)`.
-pub(crate) fn tid(cell: &str) -> Result<ItemPointer, SavedProblem> {
+fn tid(cell: &str) -> Result<ItemPointer, SavedProblem> {
     let inner = cell.strip_prefix('(').and_then(|cell| cell.strip_suffix(')'));
-    let parts = inner.and_then(|inner| inner.split_once(',')).and_then(|(block, item)| {
-        let block = number(block.trim(), u32::MAX).ok()?;
-        Some((block, number(item.trim(), u32::from(u16::MAX)).ok()?))
-    });
-    let Some((block, item)) = parts else {
-        return Err(SavedProblem::expected("a tuple address such as (0,1)", cell));
-    };
-    // The limit makes this conversion exact.
-    Ok(ItemPointer { block: BlockNumber(block), item: item as u16 })
+    if let Some((block, item)) = inner.and_then(|inner| inner.split_once(','))
+        && let Ok(block) = number(block.trim(), u32::MAX)
+        && let Ok(item) = number(item.trim(), 0xffff)
+    {
+        return Ok(ItemPointer { block: BlockNumber(block), item });
+    }
+    Err(SavedProblem::expected("a tuple address such as (0,1)", cell))
 }
 
 /// Parses the null bitmap as printed by `heap_page_items`: whole bytes of `0` and `1`.
-pub(crate) fn bits(cell: &str) -> Result<String, SavedProblem> {
+fn bits(cell: &str) -> Result<String, SavedProblem> {
     let whole = cell.len().is_multiple_of(8) && cell.bytes().all(|b| matches!(b, b'0' | b'1'));
     if whole {
         Ok(cell.to_owned())
@@ -414,7 +313,7 @@ pub(crate) fn bits(cell: &str) -> Result<String, SavedProblem> {
 }
 
 /// Parses a `bytea` in hexadecimal format.
-pub(crate) fn bytea(cell: &str) -> Result<Vec<u8>, SavedProblem> {
+fn bytea(cell: &str) -> Result<Vec<u8>, SavedProblem> {
     match cell.strip_prefix(r"\x") {
         Some(digits) => decode_digits(digits).map_err(SavedProblem::Hex),
         None if looks_escaped(cell) => Err(SavedProblem::EscapeFormat),
@@ -432,7 +331,7 @@ fn looks_escaped(cell: &str) -> bool {
 }
 
 /// Parses a `bytea[]` in the text format of arrays: `{"\\x0102",NULL}`.
-pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, SavedProblem> {
+fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, SavedProblem> {
     let Some(rest) = cell.strip_prefix('{') else {
         return Err(SavedProblem::expected("an array of bytea such as {\"\\\\x0102\",NULL}", cell));
     };
@@ -454,13 +353,10 @@ pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, SavedProbl
             }
             None => Err(SavedProblem::EscapeFormat),
         };
-        attributes.push(attribute.map_err(|problem| in_attribute(at + 1, problem))?);
+        attributes
+            .push(attribute.map_err(|problem| SavedProblem::Attribute(at + 1, Box::new(problem)))?);
     }
     Ok(attributes)
-}
-
-fn in_attribute(number: usize, problem: SavedProblem) -> SavedProblem {
-    SavedProblem::Attribute { number, problem: Box::new(problem) }
 }
 
 #[cfg(test)]
@@ -486,32 +382,31 @@ mod tests {
         assert!(page_is_whole(&[]).is_err());
     }
 
-    fn read_columns(names: &[&str]) -> Option<(RowKind, Vec<Option<SavedColumn>>)> {
+    fn read_columns(names: &[&str]) -> Option<(RowKind, Vec<Option<&'static str>>)> {
         let header = Header::by_names(names.iter().copied())?;
         Some((header.kind, header.columns.iter().map(|(_, c)| *c).collect()))
     }
 
     #[test]
     fn columns_by_name() {
-        use SavedColumn::{Block, Lp, RawPage, TAttrs, TData};
         assert_eq!(
             read_columns(&["relname", "BLKNO", "lp", "t_data"]),
-            Some((RowKind::Items, vec![None, Some(Block), Some(Lp), Some(TData)]))
+            Some((RowKind::Items, vec![None, Some(BLOCK), Some("lp"), Some("t_data")]))
         );
         assert_eq!(
             read_columns(&["p", "page", "lp"]),
-            Some((RowKind::Items, vec![None, Some(Block), Some(Lp)])),
+            Some((RowKind::Items, vec![None, Some(BLOCK), Some("lp")])),
             "the clearer name is the block's"
         );
         assert_eq!(
             read_columns(&["lp", "lp", "tuple_data_split"]),
-            Some((RowKind::Items, vec![Some(Lp), None, Some(TAttrs)]))
+            Some((RowKind::Items, vec![Some("lp"), None, Some("t_attrs")]))
         );
         assert_eq!(
             read_columns(&["p", "get_raw_page"]),
-            Some((RowKind::Pages, vec![Some(Block), Some(RawPage)]))
+            Some((RowKind::Pages, vec![Some(BLOCK), Some("get_raw_page")]))
         );
-        assert_eq!(read_columns(&["t_attrs"]), Some((RowKind::Attributes, vec![Some(TAttrs)])));
+        assert_eq!(read_columns(&["t_attrs"]), Some((RowKind::Attributes, vec![Some("t_attrs")])));
         assert_eq!(read_columns(&["id", "page"]), None);
     }
 
@@ -528,10 +423,10 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_range() {
-        assert_eq!(number("65535", 65535), Ok(65535));
-        assert!(number("65536", 65535).is_err());
-        assert!(number("+1", 65535).is_err());
-        assert!(number("", 65535).is_err());
+        assert_eq!(number::<u16>("65535", 65535), Ok(65535));
+        assert!(number::<u32>("65536", 65535).is_err());
+        assert!(number::<u32>("+1", 65535).is_err());
+        assert!(number::<u32>("", 65535).is_err());
         assert_eq!(
             tid("(4294967295,65535)"),
             Ok(ItemPointer { block: BlockNumber(u32::MAX), item: u16::MAX })
@@ -575,7 +470,7 @@ mod tests {
     fn the_escape_format_is_told_apart() {
         assert_eq!(bytea(r"\000\001abc"), Err(SavedProblem::EscapeFormat));
         assert_eq!(bytea(r"a\\b"), Err(SavedProblem::EscapeFormat));
-        assert!(matches!(bytea("abc"), Err(SavedProblem::Expected { .. })));
+        assert!(matches!(bytea("abc"), Err(SavedProblem::Other(_))));
         assert_eq!(bytea(r"\x"), Ok(vec![]));
     }
 }

@@ -6,64 +6,36 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
-use std::io::Read;
+use std::io::{self, Read};
 
+use super::reader::MOST;
 use super::*;
 
 /// Everything found in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ParseOutcome {
-    results: Vec<SavedResult>,
+    results: Vec<(RowKind, Vec<SavedRow>)>,
     errors: Vec<SavedError>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct SavedResult {
-    rows: SavedRows,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum SavedRows {
-    Items(Vec<SavedItem>),
-    Pages(Vec<SavedPage>),
-    Attributes(Vec<SavedAttributes>),
 }
 
 impl SavedSink for ParseOutcome {
     fn begin(&mut self, kind: RowKind) {
-        let rows = match kind {
-            RowKind::Items => SavedRows::Items(Vec::new()),
-            RowKind::Pages => SavedRows::Pages(Vec::new()),
-            RowKind::Attributes => SavedRows::Attributes(Vec::new()),
-        };
-        self.results.push(SavedResult { rows });
+        self.results.push((kind, Vec::new()));
     }
 
-    fn item(&mut self, item: SavedItem) {
-        match self.results.last_mut().map(|result| &mut result.rows) {
-            Some(SavedRows::Items(rows)) => rows.push(item),
-            other => panic!("an item among {other:?}"),
-        }
-    }
-
-    fn page(&mut self, page: SavedPage) {
-        match self.results.last_mut().map(|result| &mut result.rows) {
-            Some(SavedRows::Pages(rows)) => rows.push(page),
-            other => panic!("a page among {other:?}"),
-        }
-    }
-
-    fn attributes(&mut self, row: SavedAttributes) {
-        match self.results.last_mut().map(|result| &mut result.rows) {
-            Some(SavedRows::Attributes(rows)) => rows.push(row),
-            other => panic!("attributes among {other:?}"),
-        }
+    fn row(&mut self, kind: RowKind, row: SavedRow) {
+        let (begun, rows) = self.results.last_mut().expect("a result has begun");
+        assert_eq!(kind, *begun);
+        rows.push(row);
     }
 
     fn error(&mut self, error: SavedError) {
         self.errors.push(error);
     }
 }
+
+const OTHER_FORMAT: &str =
+    "rows without a header that names columns of pageinspect, or in a format that is not read";
 
 fn parse(text: &[u8]) -> ParseOutcome {
     let mut outcome = ParseOutcome::default();
@@ -132,25 +104,27 @@ fn fixture(name: &str) -> String {
 /// All rows of an outcome without their locations, so that formats can be compared.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Rows {
-    items: Vec<SavedItem>,
-    pages: Vec<SavedPage>,
-    attributes: Vec<SavedAttributes>,
+    items: Vec<SavedRow>,
+    pages: Vec<SavedRow>,
+    attributes: Vec<SavedRow>,
 }
 
 impl Rows {
     fn of(outcome: &ParseOutcome) -> Rows {
         let mut rows = Rows::default();
-        for result in &outcome.results {
-            match result.rows.clone() {
-                SavedRows::Items(items) => rows.items.extend(items),
-                SavedRows::Pages(pages) => rows.pages.extend(pages),
-                SavedRows::Attributes(attributes) => rows.attributes.extend(attributes),
+        for (kind, found) in &outcome.results {
+            let found = found.iter().map(|row| SavedRow { line: 0, ..row.clone() });
+            match kind {
+                RowKind::Items => rows.items.extend(found),
+                RowKind::Pages => rows.pages.extend(found),
+                RowKind::Attributes => rows.attributes.extend(found),
             }
         }
-        rows.items.iter_mut().for_each(|row| row.line = LineNumber(0));
-        rows.pages.iter_mut().for_each(|row| row.line = LineNumber(0));
-        rows.attributes.iter_mut().for_each(|row| row.line = LineNumber(0));
         rows
+    }
+
+    fn count(&self) -> usize {
+        self.items.len() + self.pages.len() + self.attributes.len()
     }
 
     fn is_prefix_of(&self, whole: &Rows) -> bool {
@@ -188,9 +162,7 @@ fn truth() -> BTreeMap<&'static str, Rows> {
         Json::String(text) => Some(text.parse::<i64>().unwrap()),
         other => Some(other.as_i64().unwrap()),
     };
-    let item = |row: &Json| SavedItem {
-        line: LineNumber(0),
-        block: None,
+    let item = |row: &Json| SavedRow {
         lp: number(&row["lp"]).map(|n| n as u16),
         lp_off: number(&row["lp_off"]).map(|n| n as u16),
         lp_flags: number(&row["lp_flags"]).map(|n| n as u8),
@@ -207,16 +179,12 @@ fn truth() -> BTreeMap<&'static str, Rows> {
         t_bits: row["t_bits"].as_str().map(str::to_owned),
         t_data: row.get("t_data").and_then(bytes),
         t_attrs: row.get("t_attrs").and_then(array),
+        ..SavedRow::default()
     };
     let items = |name| truth[name].as_array().unwrap().iter().map(item).collect::<Vec<_>>();
-    let attributes = |row: &Json| SavedAttributes {
-        line: LineNumber(0),
-        block: None,
-        attributes: array(row).unwrap(),
-    };
+    let attributes = |row: &Json| SavedRow { t_attrs: array(row), ..SavedRow::default() };
     let attributes = truth["split"].as_array().unwrap().iter().map(attributes).collect();
-    let page =
-        SavedPage { line: LineNumber(0), block: None, bytes: bytes(&truth["page"]).unwrap() };
+    let page = SavedRow { page: bytes(&truth["page"]), ..SavedRow::default() };
     BTreeMap::from([
         ("items", Rows { items: items("items"), ..Rows::default() }),
         ("attrs", Rows { items: items("attrs"), ..Rows::default() }),
@@ -233,14 +201,13 @@ fn the_recorded_page_has_what_matters() {
     for state in [1, 2, 3] {
         assert!(flags.contains(&state), "line pointers of state {state}: {flags:?}");
     }
-    let attributes = &truth["split"].attributes;
-    assert!(attributes.iter().any(|row| row.attributes[1].is_some()), "a dropped column's value");
-    assert!(attributes.iter().any(|row| row.attributes.contains(&None)));
-    assert!(
-        attributes.iter().any(|row| row.attributes[4].as_ref().is_some_and(|v| v[0] == 1)),
-        "a TOAST pointer"
-    );
-    assert_eq!(truth["page"].pages[0].bytes.len(), 8192);
+    let rows = truth["split"].attributes.iter().flat_map(|row| &row.t_attrs);
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.iter().any(|row| row[1].is_some()), "a dropped column's value");
+    assert!(rows.iter().any(|row| row.contains(&None)));
+    let has_pointer = rows.iter().any(|row| row[4].as_ref().is_some_and(|v| v[0] == 1));
+    assert!(has_pointer, "a TOAST pointer");
+    assert_eq!(truth["page"].pages[0].page.as_ref().unwrap().len(), 8192);
 }
 
 #[test]
@@ -284,7 +251,7 @@ fn other_formats_are_refused() {
         refused += 1;
         let outcome = parse(text.as_bytes());
         let rows = Rows::of(&outcome);
-        let block_or_none = |item: &SavedItem| SavedItem { block: None, ..item.clone() };
+        let block_or_none = |item: &SavedRow| SavedRow { block: None, ..item.clone() };
         let wrong = rows.items.iter().find(|item| !truth.items.contains(&block_or_none(item)));
         assert_eq!(wrong, None, "{name}");
         let wrong = rows.attributes.iter().find(|row| !truth.attributes.contains(row));
@@ -300,7 +267,7 @@ fn other_formats_are_refused() {
     assert!(refused > 80, "{refused}");
     let utf16: Vec<u8> = fixture("items.csv").encode_utf16().flat_map(u16::to_le_bytes).collect();
     let outcome = parse(&[&[0xff, 0xfe], utf16.as_slice()].concat());
-    assert_eq!(outcome.errors[0].to_string(), "line 1: UTF-16 is not read");
+    assert_eq!(outcome.errors[0].to_string(), format!("line 1: {OTHER_FORMAT}"));
     assert!(outcome.results.is_empty());
 }
 
@@ -365,8 +332,7 @@ fn json_in_one_long_line() {
         assert_eq!(got.len(), (count + 1) * once.items.len());
         assert!(got.chunks(once.items.len()).all(|some| some == once.items));
         let last = outcome.results.last().unwrap();
-        let SavedRows::Items(rows) = &last.rows else { panic!("{last:?}") };
-        assert_eq!(rows.last().unwrap().line.0, text.lines().count());
+        assert_eq!(last.1.last().unwrap().line, text.lines().count());
         let cut = parse(&text.as_bytes()[..text.len() - array.len() - width / 2]);
         assert!(!cut.errors.is_empty());
     }
@@ -397,7 +363,7 @@ fn a_row_continued_in_old_ascii_is_not_read() {
     let text = " lp | t_data \n----+--------\n  1 | \\x0102\n    ; 0304\n  2 | \\x01\n(2 rows)\n\n";
     let outcome = parse(text.as_bytes());
     assert_eq!(Rows::of(&outcome).items, []);
-    assert_eq!(outcome.errors[0].to_string(), "line 4: format wrapped is not read");
+    assert_eq!(outcome.errors[0].to_string(), format!("line 4: {OTHER_FORMAT}"));
 }
 
 #[test]
@@ -427,10 +393,8 @@ fn a_session_with_everything() {
     assert_eq!(outcome.errors, []);
     assert_eq!(outcome.results.len(), 5);
     let few = truth["items"].items.iter().map(|item| {
-        let mut row = Fields::empty();
-        row.lp = item.lp;
-        row.t_data.clone_from(&item.t_data);
-        row
+        let t_data = item.t_data.clone();
+        SavedRow { lp: item.lp, t_data, ..SavedRow::default() }
     });
     let mut items = truth["items"].items.clone();
     items.extend(truth["attrs"].items.clone());
@@ -439,18 +403,6 @@ fn a_session_with_everything() {
     let rows = Rows::of(&outcome);
     assert_eq!(rows.items, items);
     assert_eq!(rows.attributes, truth["split"].attributes);
-}
-
-struct Fields;
-
-impl Fields {
-    fn empty() -> SavedItem {
-        let text = "lp|t_data\n[null]|\n(1 row)\n";
-        let SavedRows::Items(rows) = parse(text.as_bytes()).results.remove(0).rows else {
-            panic!("no items")
-        };
-        SavedItem { line: LineNumber(0), ..rows[0].clone() }
-    }
 }
 
 #[test]
@@ -488,7 +440,7 @@ fn a_cut_anywhere_gives_the_first_rows() {
             continue;
         }
         let expected = whole(&text);
-        let count = expected.items.len() + expected.pages.len() + expected.attributes.len();
+        let count = expected.count();
         // Both ends are cut byte by byte in the simplest formats; elsewhere larger steps save time.
         let every_byte = EVERY_BYTE.contains(&name.as_str());
         let is_cut = |&end: &usize| {
@@ -506,7 +458,7 @@ fn a_cut_anywhere_gives_the_first_rows() {
         for end in (0..text.len()).filter(is_cut) {
             let outcome = parse(&text[..end]);
             let rows = Rows::of(&outcome);
-            let got = rows.items.len() + rows.pages.len() + rows.attributes.len();
+            let got = rows.count();
             let silent = says_nothing && got < count && outcome.errors.is_empty();
             if !rows.is_prefix_of(&expected) || silent {
                 let tail = String::from_utf8_lossy(&text[end.saturating_sub(60)..end]).into_owned();
@@ -527,7 +479,7 @@ fn errors(text: &str) -> String {
         lines.extend(error.hint().map(|hint| format!("    hint: {hint}")));
     }
     let rows = Rows::of(&outcome);
-    let count = rows.items.len() + rows.pages.len() + rows.attributes.len();
+    let count = rows.count();
     lines.push(format!("rows read: {count}"));
     lines.join("\n")
 }
@@ -681,16 +633,19 @@ fn what_is_no_result_or_not_enough() {
     rows read: 2
     "##);
     assert_snapshot!(errors(&fixture("row-value")), @r##"
-    line 3: the row is one composite value
-        hint: write SELECT * FROM heap_page_items(…) to get columns
+    line 5: rows without a header that names columns of pageinspect, or in a format that is not read
+        hint: write SELECT * FROM heap_page_items(…), keep the header and psql's default format, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
     rows read: 0
     "##);
     let nothing = r"this is not output of pageinspect
     hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split, or these as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
 rows read: 0";
-    let no_header = r"rows without a header that names columns of pageinspect
-    hint: keep the header and the names lp, t_data, get_raw_page, …, or save the result as CSV: \copy (SELECT …) TO 'FILE' CSV HEADER
-rows read: 0";
+    let no_header = format!(
+        "{OTHER_FORMAT}
+    hint: write SELECT * FROM heap_page_items(…), keep the header and psql's default format, or save the result as CSV: \\copy (SELECT …) TO 'FILE' CSV HEADER
+rows read: 0"
+    );
+    let no_header = no_header.as_str();
     let block = fixture("items.block-csv");
     for (text, line, expected) in [
         ("", 1, nothing),
@@ -735,7 +690,7 @@ proptest! {
         let text = pieces.concat();
         let outcome = parse(text.as_bytes());
         prop_assert!(!outcome.results.is_empty() || !outcome.errors.is_empty());
-        let last = LineNumber(text.lines().count().max(1));
+        let last = text.lines().count().max(1);
         prop_assert!(outcome.errors.iter().all(|error| error.line <= last));
     }
 

@@ -16,7 +16,7 @@ use super::varlena::{VARLENA_HEADER_SIZE, Varlena};
 /// Bytes of the varlena header, which the content lacks.
 const HEADER: usize = VARLENA_HEADER_SIZE as usize;
 /// `sizeof(ArrayType)` in bytes (`array.h`).
-pub(super) const ARRAY_HEADER: usize = 16;
+const ARRAY_HEADER: usize = 16;
 /// `MAXDIM`: the most dimensions of an array.
 pub(super) const MOST_DIMENSIONS: usize = 6;
 /// `SizeofHeapTupleHeader` of `htup_details.h`.
@@ -85,10 +85,6 @@ impl<'a> ElementReader<'a> {
         Some(byte & (1 << (number % 8)) != 0)
     }
 
-    fn header_word(&self, at: usize) -> Result<u32, ContentError> {
-        self.u32(at).ok_or(self.error("array header is cut off"))
-    }
-
     /// Reads the next value with the padding before it (`att_align_pointer`).
     fn part(
         &mut self,
@@ -126,6 +122,69 @@ impl<'a> ElementReader<'a> {
     }
 }
 
+/// An array, of which elements are read one after the other.
+pub(super) struct StoredArray<'a> {
+    /// The type of the elements.
+    pub(super) element: Oid,
+    /// The length and the lower bound of each dimension.
+    pub(super) dimensions: Vec<(u32, i32)>,
+    items: usize,
+    /// Where the null bitmap begins.
+    bitmap: Option<usize>,
+    /// The number of elements that were read.
+    number: usize,
+    reader: ElementReader<'a>,
+}
+
+impl<'a> StoredArray<'a> {
+    /// Reads the header, up to the first element.
+    pub(super) fn parse(content: &'a [u8], order: ByteOrder) -> Result<Self, ContentError> {
+        let mut reader = ElementReader { content, order, at: HEADER };
+        let cut = reader.error("array header is cut off");
+        let count = reader.u32(4).ok_or(cut)? as usize;
+        let data = reader.u32(8).ok_or(cut)? as usize;
+        let element = Oid(reader.u32(12).ok_or(cut)?);
+        if count > MOST_DIMENSIONS {
+            return Err(reader.error("array of more than 6 dimensions"));
+        }
+        let mut dimensions = Vec::with_capacity(count);
+        let mut items = u64::from(count > 0);
+        for number in 0..count {
+            let length = reader.u32(ARRAY_HEADER + 4 * number).ok_or(cut)?;
+            let bound = reader.u32(ARRAY_HEADER + 4 * (count + number)).ok_or(cut)?;
+            dimensions.push((length, bound as i32));
+            items = items.saturating_mul(u64::from(length));
+        }
+        // each takes at least a bit
+        let items = usize::try_from(items).ok().filter(|&items| items <= content.len() * 8);
+        let items = items.ok_or(reader.error("array has more elements than bytes"))?;
+        let bitmap = ARRAY_HEADER + 8 * count;
+        let behind = max_align(bitmap + if data == 0 { 0 } else { items.div_ceil(8) });
+        if data != 0 && data != behind {
+            return Err(reader.error("array's data begin elsewhere"));
+        }
+        reader.at = behind;
+        let bitmap = (data != 0).then_some(bitmap);
+        Ok(StoredArray { element, dimensions, items, bitmap, number: 0, reader })
+    }
+
+    /// The next element; `None` is NULL.
+    pub(super) fn element(
+        &mut self,
+        shape: ElementShape,
+    ) -> Result<Option<VisitedPart<'a>>, ContentError> {
+        let number = self.number;
+        self.number += 1;
+        if let Some(bitmap) = self.bitmap {
+            let bit = self.reader.bit(bitmap, number);
+            if !bit.ok_or(self.reader.error("null bitmap is cut off"))? {
+                return Ok(None);
+            }
+        }
+        self.reader.part(PartStep::Element, shape).map(Some)
+    }
+}
+
 /// Gives all elements of an array that are not NULL. Returns the bytes that belong to none: header, dimensions, null
 /// bitmap, padding at the end.
 ///
@@ -138,46 +197,18 @@ pub fn walk_array<V: Visit>(
     document: V::At,
     visit: &mut V,
 ) -> Result<u64, ContentError> {
-    let mut reader = ElementReader { content, order, at: HEADER };
-    let all = content.len() as u64;
-    let dimensions = reader.header_word(4)? as usize;
-    let data = reader.header_word(8)? as usize;
-    let element = reader.header_word(12)?;
-    if dimensions > MOST_DIMENSIONS {
-        return Err(reader.error("array of more than 6 dimensions"));
+    let mut array = StoredArray::parse(content, order)?;
+    if shape.type_oid.0 != 0 && array.element != shape.type_oid {
+        return Err(array.reader.error("array of another element type"));
     }
-    if shape.type_oid.0 != 0 && element != shape.type_oid.0 {
-        return Err(reader.error("array of another element type"));
-    }
-    if dimensions == 0 {
-        return Ok(all);
-    }
-    let mut items = 1u64;
-    for dimension in 0..dimensions {
-        let length = u64::from(reader.header_word(ARRAY_HEADER + 4 * dimension)?);
-        items = items.saturating_mul(length);
-    }
-    // each takes at least a bit
-    let items = usize::try_from(items).ok().filter(|&items| items <= content.len() * 8);
-    let items = items.ok_or(reader.error("array has more elements than bytes"))?;
-    let bitmap = ARRAY_HEADER + 8 * dimensions;
-    let behind = max_align(bitmap + if data == 0 { 0 } else { items.div_ceil(8) });
-    if data != 0 && data != behind {
-        return Err(reader.error("array's data begin elsewhere"));
-    }
-    reader.at = behind;
-    let mut sum = 0;
-    for number in 0..items {
-        let there = data == 0 || {
-            reader.bit(bitmap, number).ok_or(reader.error("null bitmap is cut off"))?
-        };
-        if there {
-            let part = reader.part(PartStep::Element, shape)?;
-            sum += part.bytes;
+    let mut own = content.len() as u64;
+    for _ in 0..array.items {
+        if let Some(part) = array.element(shape)? {
+            own = own.saturating_sub(part.bytes);
             visit.part(document, &part);
         }
     }
-    Ok(all.saturating_sub(sum))
+    Ok(own)
 }
 
 /// Gives all attributes of a composite value that are not NULL. Returns the bytes that belong to none: the tuple's

@@ -11,7 +11,16 @@ use super::error::ContentError;
 use super::hex::decode_digits;
 use super::jsonb_of_text::{jsonb, numeric_content};
 use super::types::is_text_like;
-use super::{ByteOrder, max_align};
+use super::{ByteOrder, Oid, max_align};
+
+const BOOL: u32 = 16;
+const BYTEA: u32 = 17;
+const INT8: u32 = 20;
+const INT2: u32 = 21;
+const INT4: u32 = 23;
+const OID: u32 = 26;
+const NUMERIC: u32 = 1700;
+const JSONB: u32 = 3802;
 
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: usize = 126;
@@ -73,23 +82,43 @@ pub fn row(text: &[u8], fields: &[CompositeField]) -> Result<Vec<u8>, ContentErr
     Ok(out.split_off(HEADER))
 }
 
+/// A value from its text form. Floats are not supported, because they may be rounded (`extra_float_digits`), nor are
+/// dates, whose format depends on the session (`DateStyle`, `TimeZone`).
+pub(super) fn by_text(type_oid: Oid, bytes: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    match type_oid.0 {
+        _ if is_text_like(type_oid) => return Some(bytes.to_vec()),
+        // These values are built only in little-endian order.
+        JSONB if order == ByteOrder::Little => return jsonb(bytes).ok(),
+        NUMERIC if order == ByteOrder::Little => return numeric_content(bytes),
+        _ => {}
+    }
+    let text = std::str::from_utf8(bytes).ok()?;
+    let big_endian = match type_oid.0 {
+        BYTEA => return decode_digits(text.strip_prefix("\\x")?).ok(),
+        BOOL => vec![u8::from(text == "t")],
+        INT2 => text.parse::<i16>().ok()?.to_be_bytes().to_vec(),
+        INT4 => text.parse::<i32>().ok()?.to_be_bytes().to_vec(),
+        INT8 => text.parse::<i64>().ok()?.to_be_bytes().to_vec(),
+        OID => text.parse::<u32>().ok()?.to_be_bytes().to_vec(),
+        _ => return None,
+    };
+    Some(in_order(big_endian, order))
+}
+
+pub(super) fn in_order(mut big_endian: Vec<u8>, order: ByteOrder) -> Vec<u8> {
+    if order == ByteOrder::Little {
+        big_endian.reverse();
+    }
+    big_endian
+}
+
 /// A value inside another, with a 1-byte header if `may_be_short` and it is short enough.
 fn stored(shape: ElementShape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ContentError> {
     if let Length::Fixed(length) = shape.length {
         return Ok(fixed(text, usize::from(length)));
     }
-    let unknown = ContentError::ElementType(shape.type_oid.0);
-    let content = match shape.type_oid.0 {
-        _ if is_text_like(shape.type_oid) => text.to_vec(),
-        // bytea, as hexadecimal digits
-        17 => {
-            let digits = text.strip_prefix(b"\\x").and_then(|digits| str::from_utf8(digits).ok());
-            digits.and_then(|digits| decode_digits(digits).ok()).ok_or(unknown)?
-        }
-        1700 => numeric_content(text).ok_or(unknown)?,
-        3802 => jsonb(text).map_err(|_| unknown)?,
-        _ => return Err(unknown),
-    };
+    let content = by_text(shape.type_oid, text, ByteOrder::Little)
+        .ok_or(ContentError::ElementType(shape.type_oid.0))?;
     let mut value = if may_be_short && content.len() <= LONGEST_SHORT {
         // lossless: at most 127
         vec![((content.len() as u8 + 1) << 1) | 1]
@@ -117,16 +146,16 @@ fn fixed(text: &[u8], length: usize) -> Vec<u8> {
 
 /// An array's text, taken apart.
 #[derive(Debug, Default)]
-struct PrintedElements {
+pub(super) struct PrintedElements {
     /// Elements of each dimension.
-    lengths: Vec<usize>,
+    pub(super) lengths: Vec<usize>,
     /// In order; `None` is NULL.
-    elements: Vec<Option<Vec<u8>>>,
+    pub(super) elements: Vec<Option<Vec<u8>>>,
 }
 
 impl PrintedElements {
     /// Reads `{1,NULL,"a b"}`, `{{1,2},{3,4}}`, `[0:1]={1,2}`.
-    fn read(text: &[u8]) -> Result<PrintedElements, ContentError> {
+    pub(super) fn read(text: &[u8]) -> Result<PrintedElements, ContentError> {
         let mut at = 0;
         if text.first() == Some(&b'[') {
             let bounds = text.iter().position(|&byte| byte == b'=');
@@ -231,7 +260,6 @@ fn value(text: &[u8], mut at: usize, ends: &[u8]) -> Result<(Vec<u8>, bool, usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Oid;
     use crate::disk::desc::Align;
     use crate::disk::element_parts::{walk_array, walk_row};
     use crate::disk::jsonb_parts::{PartStep, Visit, VisitedPart};

@@ -43,59 +43,51 @@ impl HexError {
 /// Parses one value: `\x0112`, `0x0112`, `0112`, `'\x0112'`, `E'\\x0112'`, `X'0112'`, each optionally followed by
 /// `::bytea` and `;`, and with white space between the digits.
 pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
-    let mut input = Input { text, at: 0 };
-    input.skip_blanks();
-    let escaped = input.eat_letter_before_quote('e');
-    let bits = !escaped && input.eat_letter_before_quote('x');
-    let quote = input.at;
-    let quoted = input.eat("'");
-    input.skip_blanks();
-    let marked = !bits && input.eat_marker(escaped);
-
-    let mut bytes = Vec::with_capacity((text.len() - input.at) / 2);
-    let mut high = None;
-    let mut digits = 0usize;
-    while let Some(c) = input.peek() {
-        if !c.is_whitespace() {
-            let Some(digit) = c.to_digit(16) else { break };
-            digits += 1;
-            // A hexadecimal digit is less than 16.
-            let digit = digit as u8;
-            match high.take() {
-                None => high = Some(digit),
-                Some(first) => bytes.push(first << 4 | digit),
-            }
-        }
-        input.at += c.len_utf8();
+    let position = |rest: &str| text[..text.len() - rest.len()].chars().count() + 1;
+    let bad_digit = |rest: &str| {
+        let found = rest.chars().next();
+        found.map(|found| HexError::BadDigit { position: position(rest), found })
+    };
+    let begin = text.trim_start();
+    let letter = begin.find('\'').map_or("", |quote| &begin[..quote]);
+    let is_escaped = letter.eq_ignore_ascii_case("e");
+    let is_bits = letter.eq_ignore_ascii_case("x");
+    let quote = if is_escaped || is_bits { &begin[1..] } else { begin };
+    let is_quoted = quote.starts_with('\'');
+    let inside = quote.strip_prefix('\'').unwrap_or(quote).trim_start();
+    // A double backslash is accepted outside E'…' too, because shells, JSON and array literals turn a single one into
+    // it.
+    let markers: &[&str] = match (is_escaped, is_bits) {
+        (true, _) => &[r"\\x"],
+        (_, true) => &[],
+        _ => &[r"\\x", r"\x", "0x"],
+    };
+    let behind_marker = markers.iter().find_map(|marker| without_prefix(inside, marker));
+    let digits = behind_marker.unwrap_or(inside);
+    let end = digits.find(|c: char| !c.is_whitespace() && !c.is_ascii_hexdigit());
+    let (digits, mut rest) = digits.split_at(end.unwrap_or(digits.len()));
+    let digits: String = digits.split_whitespace().collect();
+    if is_quoted {
+        let Some(behind) = rest.strip_prefix('\'') else {
+            return Err(bad_digit(rest).unwrap_or(HexError::OpenQuote(position(quote))));
+        };
+        rest = behind.trim_start();
     }
-    if quoted {
-        if input.peek().is_none() {
-            return Err(HexError::OpenQuote(input.position(quote)));
-        }
-        if !input.eat("'") {
-            return Err(input.bad_digit());
-        }
-        input.skip_blanks();
+    rest = without_prefix(rest, "::bytea").unwrap_or(rest).trim_start();
+    rest = rest.strip_prefix(';').unwrap_or(rest).trim_start();
+    if let Some(bad) = bad_digit(rest) {
+        return Err(if is_quoted { HexError::Trailing(position(rest)) } else { bad });
     }
-    if input.eat_ignoring_case("::bytea") {
-        input.skip_blanks();
-    }
-    input.eat(";");
-    input.skip_blanks();
-    if input.peek().is_some() {
-        return Err(if quoted {
-            HexError::Trailing(input.position(input.at))
-        } else {
-            input.bad_digit()
-        });
-    }
-    if high.is_some() {
-        return Err(HexError::OddDigits(digits));
-    }
-    if digits == 0 && !marked && !quoted {
+    if digits.is_empty() && behind_marker.is_none() && !is_quoted {
         return Err(HexError::Empty);
     }
-    Ok(bytes)
+    decode_digits(&digits)
+}
+
+/// The text behind a prefix in ASCII, in capitals or not.
+fn without_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let (head, rest) = text.split_at_checked(prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
 /// Decodes digits without anything between them.
@@ -139,71 +131,6 @@ fn first_bad_digit(digits: &str) -> HexError {
         }
     }
     HexError::OddDigits(digits.len())
-}
-
-/// A position in the text; `at` is always at the first byte of a character.
-struct Input<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Input<'_> {
-    fn peek(&self) -> Option<char> {
-        self.text[self.at..].chars().next()
-    }
-
-    fn skip_blanks(&mut self) {
-        while let Some(c) = self.peek().filter(|c| c.is_whitespace()) {
-            self.at += c.len_utf8();
-        }
-    }
-
-    fn eat(&mut self, wanted: &str) -> bool {
-        let found = self.text[self.at..].starts_with(wanted);
-        if found {
-            self.at += wanted.len();
-        }
-        found
-    }
-
-    fn eat_ignoring_case(&mut self, wanted: &str) -> bool {
-        let found = self.text[self.at..]
-            .get(..wanted.len())
-            .is_some_and(|head| head.eq_ignore_ascii_case(wanted));
-        if found {
-            self.at += wanted.len();
-        }
-        found
-    }
-
-    fn eat_letter_before_quote(&mut self, letter: char) -> bool {
-        let mut chars = self.text[self.at..].chars();
-        let found = chars.next().is_some_and(|c| c.eq_ignore_ascii_case(&letter))
-            && chars.next() == Some('\'');
-        if found {
-            self.at += letter.len_utf8();
-        }
-        found
-    }
-
-    /// Skips the prefix before the digits. A double backslash is accepted outside `E'…'` too, because shells, JSON and
-    /// array literals turn a single one into it.
-    fn eat_marker(&mut self, escaped: bool) -> bool {
-        self.eat_ignoring_case(r"\\x")
-            || (!escaped && (self.eat_ignoring_case(r"\x") || self.eat_ignoring_case("0x")))
-    }
-
-    fn position(&self, byte: usize) -> usize {
-        self.text[..byte].chars().count() + 1
-    }
-
-    fn bad_digit(&self) -> HexError {
-        let position = self.position(self.at);
-        match self.peek() {
-            Some(found) => HexError::BadDigit { position, found },
-            None => HexError::Trailing(position),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ impl ContainerKind {
     }
 }
 
-const COUNT_MASK: u32 = 0x0FFF_FFFF;
-const HAS_OFFSET: u32 = 0x8000_0000;
+pub(super) const COUNT_MASK: u32 = 0x0FFF_FFFF;
+pub(super) const HAS_OFFSET: u32 = 0x8000_0000;
 
 /// A container whose header and counts were checked.
 #[derive(Debug, Clone, Copy)]

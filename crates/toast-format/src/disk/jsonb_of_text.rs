@@ -1,14 +1,14 @@
 //! `jsonb` as the server stores it, made of the text that the server prints (`jsonb_out`): for documents of which
 //! nothing but the text is to be had. Keys come in their stored order, each once (`convertToJsonb`, jsonb_util.c).
 
+use super::ByteOrder;
 use super::error::{ContentError, MOST_DATA};
-use super::jsonb::MAX_DEPTH;
+use super::jsonb::{COUNT_MASK, HAS_OFFSET, MAX_DEPTH};
 use super::varlena::VARLENA_HEADER_SIZE;
 
 /// One entry in this many contains an offset instead of a length (`JB_OFFSET_STRIDE`).
 const OFFSET_STRIDE: usize = 32;
-const HAS_OFFSET: u32 = 0x8000_0000;
-const OBJECT: u32 = 0x2000_0000;
+pub(super) const OBJECT: u32 = 0x2000_0000;
 const ARRAY: u32 = 0x4000_0000;
 const SCALAR: u32 = 0x5000_0000;
 /// Types of entries (`JENTRY_TYPEMASK`, `jsonb.h`).
@@ -65,63 +65,65 @@ pub fn jsonb(text: &[u8]) -> Result<Vec<u8>, ContentError> {
     }
 }
 
-/// A container whose end was not read yet.
+/// A container to which values are still added.
 #[derive(Debug, Default)]
-struct OpenContainer {
-    kind: u32,
-    keys: Vec<u8>,
+pub(super) struct OpenContainer {
+    pub(super) kind: u32,
+    pub(super) keys: Vec<u8>,
     /// Where each key ends.
-    key_ends: Vec<usize>,
+    pub(super) key_ends: Vec<usize>,
     /// The values so far, without padding.
-    data: Vec<u8>,
+    pub(super) data: Vec<u8>,
     /// Type, and where it ends, of each.
-    values: Vec<(u32, usize)>,
+    pub(super) values: Vec<(u32, usize)>,
 }
 
 impl OpenContainer {
     /// Enters the value whose bytes were appended to the data.
-    fn value(&mut self, entry: u32) {
+    pub(super) fn value(&mut self, entry: u32) {
         self.values.push((entry, self.data.len()));
     }
 
-    /// The container as it is stored.
-    fn stored(&self) -> Result<Vec<u8>, ContentError> {
-        let count = u32::try_from(self.values.len()).map_err(|_| ContentError::TooLong)?;
-        let entries = self.key_ends.len() + self.values.len();
-        let mut out = Vec::with_capacity(4 + entries * 4 + self.keys.len() + self.data.len());
-        out.extend_from_slice(&(self.kind | count).to_le_bytes());
-        out.resize(4 + entries * 4, 0);
-        let first = out.len();
-        let mut entry = 0;
-        let mut from = 0;
+    /// The container as it is stored (`convertJsonbObject`, `convertJsonbArray`).
+    pub(super) fn stored(&self, order: ByteOrder) -> Vec<u8> {
+        let words = 1 + self.key_ends.len() + self.values.len();
+        let mut entries = Vec::with_capacity(words);
+        entries.push(self.kind | (self.values.len() as u32 & COUNT_MASK));
+        let mut data = Vec::with_capacity(self.keys.len() + self.data.len());
+        data.extend_from_slice(&self.keys);
+        let mut before = 0;
         for &end in &self.key_ends {
-            out.extend_from_slice(self.keys.get(from..end).unwrap_or(&[]));
-            let total = out.len() - first;
-            put_entry(&mut out, entry, STRING, end - from, total)?;
-            entry += 1;
-            from = end;
+            entries.push(entry(entries.len() - 1, STRING, before, end));
+            before = end;
         }
-        from = 0;
+        let mut from = 0;
         for &(kind, end) in &self.values {
-            let before = out.len();
             if matches!(kind, NUMERIC | CONTAINER) {
-                out.resize(before.next_multiple_of(4), 0);
+                data.resize(data.len().next_multiple_of(4), 0);
             }
-            out.extend_from_slice(self.data.get(from..end).unwrap_or(&[]));
-            let length = out.len() - before;
-            let total = out.len() - first;
-            put_entry(&mut out, entry, kind, length, total)?;
-            entry += 1;
+            data.extend_from_slice(self.data.get(from..end).unwrap_or(&[]));
+            entries.push(entry(entries.len() - 1, kind, before, data.len()));
+            before = data.len();
             from = end;
         }
-        Ok(out)
+        let mut out = Vec::with_capacity(4 * words + data.len());
+        out.extend(entries.into_iter().flat_map(|word| order.bytes(word)));
+        out.append(&mut data);
+        out
+    }
+
+    /// The container as it is stored, if a server can store as much.
+    fn checked(&self) -> Result<Vec<u8>, ContentError> {
+        let stored = self.stored(ByteOrder::Little);
+        let entries = self.key_ends.len() + self.values.len();
+        if stored.len() > MOST_DATA + 4 * entries { Err(ContentError::TooLong) } else { Ok(stored) }
     }
 
     /// The document in the array around a scalar.
     fn outermost(self) -> Result<Vec<u8>, ContentError> {
         match self.values.first() {
             Some((CONTAINER, _)) => Ok(self.data),
-            _ => self.stored(),
+            _ => self.checked(),
         }
     }
 }
@@ -175,7 +177,7 @@ impl JsonbTextReader<'_> {
     ) -> Result<(), ContentError> {
         let outer = open.pop().ok_or(self.unexpected())?;
         let inner = std::mem::replace(frame, outer);
-        let stored = inner.stored()?;
+        let stored = inner.checked()?;
         if frame.data.is_empty() {
             frame.data = stored;
         } else {
@@ -356,25 +358,13 @@ fn digit(whole: &[u8], fraction: &[u8], index: i64) -> u16 {
     byte.map_or(0, |byte| u16::from(byte - b'0'))
 }
 
-/// Writes the entry with this number (`JEntry`, `jsonb.h`), for a value of `length` bytes that ends at `total`.
-fn put_entry(
-    out: &mut [u8],
-    number: usize,
-    kind: u32,
-    length: usize,
-    total: usize,
-) -> Result<(), ContentError> {
-    if total > MOST_DATA {
-        return Err(ContentError::TooLong);
+/// The entry with this number (`JEntry`, `jsonb.h`), for a value that ends at `end` behind one that ends at `before`.
+fn entry(number: usize, kind: u32, before: usize, end: usize) -> u32 {
+    if number.is_multiple_of(OFFSET_STRIDE) {
+        kind | HAS_OFFSET | end as u32
+    } else {
+        kind | (end - before) as u32
     }
-    let has_offset = number.is_multiple_of(OFFSET_STRIDE);
-    // both are below MOST_DATA
-    let word = kind | if has_offset { HAS_OFFSET | total as u32 } else { length as u32 };
-    let at = 4 + number * 4;
-    if let Some(place) = out.get_mut(at..at + 4) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,19 +2,17 @@
 //! follows from their bytes.
 
 use super::desc::Length;
-use super::element_parts::{ARRAY_HEADER, MOST_DIMENSIONS};
+use super::element_parts::{ElementShape, StoredArray};
 use super::jsonb_text;
 use super::numeric::Numeric;
 use super::types::{self, TypeLayout, is_text_like};
-use super::varlena::{VARLENA_HEADER_SIZE, Varlena};
-use super::{ByteOrder, Oid, max_align};
+use super::varlena::Varlena;
+use super::{ByteOrder, Oid};
 
 /// Days from 0000-03-01, where the algorithm's years begin, to 2000-01-01, where PostgreSQL's days do.
 const DAYS_TO_2000: i64 = 730_425;
 const SECONDS_OF_DAY: i64 = 86_400;
 const MICROSECONDS: i64 = 1_000_000;
-/// Bytes of the varlena header, which contents do not have.
-const HEADER: usize = VARLENA_HEADER_SIZE as usize;
 
 /// The text of a value of this type; `None` if it is not known here. `content` has no varlena header.
 pub fn text(type_oid: Oid, content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
@@ -113,92 +111,54 @@ fn timestamp(microseconds: i64, zone: &str) -> String {
 
 /// The text of an array (`array_out`); `None` if it is damaged, or the text of its elements is not known here.
 pub fn array(content: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
-    let word = |at: usize| order.u32(content, at.checked_sub(HEADER)?);
-    let count = usize::try_from(word(4)?).ok().filter(|&count| count <= MOST_DIMENSIONS)?;
-    let bitmap_until = usize::try_from(word(8)?).ok()?;
-    let element = types::by_oid(Oid(word(12)?))?;
-    let mut bounds = Vec::with_capacity(count);
-    for number in 0..count {
-        let length = word(ARRAY_HEADER + number * 4)?;
-        let lower = word(ARRAY_HEADER + (count + number) * 4)? as i32;
-        bounds.push((usize::try_from(length).ok().filter(|&length| length > 0)?, lower));
+    let mut array = StoredArray::parse(content, order).ok()?;
+    let TypeLayout { oid, length, align, .. } = types::by_oid(array.element)?;
+    let dimensions = std::mem::take(&mut array.dimensions);
+    if dimensions.is_empty() {
+        return Some(b"{}".to_vec());
     }
-    let all = bounds.iter().try_fold(1usize, |all, (length, _)| all.checked_mul(*length))?;
-    // each takes a bit at the least
-    if count == 0 || all > content.len().saturating_mul(8) {
-        return (count == 0).then(|| b"{}".to_vec());
+    if dimensions.iter().any(|(length, _)| *length == 0) {
+        return None;
     }
-    let bitmap = ARRAY_HEADER + 8 * count;
-    let mut elements = StoredElements {
-        content,
-        order,
-        element,
-        bitmap: (bitmap_until != 0).then_some(bitmap),
-        at: if bitmap_until != 0 { bitmap_until } else { max_align(bitmap) },
-        number: 0,
-    };
     let mut out = Vec::new();
-    if bounds.iter().any(|(_, lower)| *lower != 1) {
-        for (length, lower) in &bounds {
-            let upper = i64::from(*lower) + i64::try_from(*length).ok()? - 1;
+    if dimensions.iter().any(|(_, lower)| *lower != 1) {
+        for (length, lower) in &dimensions {
+            let upper = i64::from(*lower) + i64::from(*length) - 1;
             out.extend(format!("[{lower}:{upper}]").bytes());
         }
         out.push(b'=');
     }
-    elements.nested(&bounds, &mut out)?;
+    let shape = ElementShape { type_oid: oid, length, align };
+    nested(&mut array, shape, order, &dimensions, &mut out)?;
     Some(out)
 }
 
-/// The elements of an array, one after the other.
-struct StoredElements<'a> {
-    content: &'a [u8],
+fn nested(
+    array: &mut StoredArray<'_>,
+    shape: ElementShape,
     order: ByteOrder,
-    element: TypeLayout,
-    /// Offset of the null bitmap. Offsets include the varlena header.
-    bitmap: Option<usize>,
-    /// Offset of the end of the previous element.
-    at: usize,
-    number: usize,
-}
-
-impl StoredElements<'_> {
-    fn nested(&mut self, bounds: &[(usize, i32)], out: &mut Vec<u8>) -> Option<()> {
-        let ((length, _), inner) = bounds.split_first()?;
-        for number in 0..*length {
-            out.push(if number == 0 { b'{' } else { b',' });
-            match inner {
-                [] => self.next(out)?,
-                inner => self.nested(inner, out)?,
-            }
+    dimensions: &[(u32, i32)],
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let ((length, _), inner) = dimensions.split_first()?;
+    for number in 0..*length {
+        out.push(if number == 0 { b'{' } else { b',' });
+        if !inner.is_empty() {
+            nested(array, shape, order, inner, out)?;
+            continue;
         }
-        out.push(b'}');
-        Some(())
-    }
-
-    fn next(&mut self, out: &mut Vec<u8>) -> Option<()> {
-        let number = self.number;
-        self.number += 1;
-        if let Some(bitmap) = self.bitmap {
-            let byte = self.content.get((bitmap + number / 8).checked_sub(HEADER)?)?;
-            if byte & (1 << (number % 8)) == 0 {
-                out.extend_from_slice(b"NULL");
-                return Some(());
-            }
-        }
-        let start = self.element.align.align(self.at).checked_sub(HEADER)?;
-        let rest = self.content.get(start..)?;
-        let (value, length) = match self.element.length {
-            Length::Fixed(length) => (rest.get(..usize::from(length))?, usize::from(length)),
-            Length::Varlena => match Varlena::parse(rest, self.order).ok()? {
-                (Varlena::Plain { content }, length) => (content, length),
-                _ => return None,
-            },
-            Length::CString => return None,
+        let Some(part) = array.element(shape).ok()? else {
+            out.extend_from_slice(b"NULL");
+            continue;
         };
-        self.at = start + HEADER + length;
-        quote(&text(self.element.oid, value, self.order)?, out);
-        Some(())
+        let value = match shape.length {
+            Length::Varlena => Varlena::parse(part.value, order).ok()?.0.inline_content()?,
+            _ => part.value,
+        };
+        quote(&text(shape.type_oid, value, order)?, out);
     }
+    out.push(b'}');
+    Some(())
 }
 
 fn needs_quotes(byte: &u8) -> bool {

@@ -24,17 +24,24 @@ pub struct Room {
     blocks: u32,
     /// The number of blocks that each kept block represents.
     per_kept: u32,
-    /// Bytes occupied in each kept block.
-    kept: Vec<u16>,
-    /// Bytes occupied in all blocks that it represents.
-    sums: Vec<u32>,
-    /// By how many bytes their tuples become longer when they are moved.
-    longer: Vec<u32>,
+    /// The blocks that each kept block represents.
+    groups: Vec<BlockGroup>,
     /// The number of blocks up to the last one with something live.
     last: u32,
     tuples: Sample,
     /// The same with all tuples as short as they can be, if their lengths are not known.
     at_least: Option<Box<Room>>,
+}
+
+/// Blocks that follow each other, of which one is kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct BlockGroup {
+    /// Bytes occupied in the kept block.
+    kept: u16,
+    /// Bytes occupied in all of them.
+    sum: u32,
+    /// By how many bytes their tuples become longer when they are moved.
+    longer: u32,
 }
 
 /// The blocks that a relation has, and those that it needs if what is behind the end is moved to the front.
@@ -88,9 +95,7 @@ impl Room {
             fillfactor: u8::try_from(fillfactor).unwrap_or(100),
             blocks,
             per_kept,
-            kept: vec![0; blocks.div_ceil(per_kept) as usize],
-            sums: vec![0; blocks.div_ceil(per_kept) as usize],
-            longer: vec![0; blocks.div_ceil(per_kept) as usize],
+            groups: vec![BlockGroup::default(); blocks.div_ceil(per_kept) as usize],
             last: 0,
             tuples: Sample::default(),
             at_least: None,
@@ -112,51 +117,43 @@ impl Room {
         }
         self.last = self.last.max(number + 1);
         let is_kept = self.is_kept(number);
-        let at = (number / self.per_kept) as usize;
-        if let Some(sum) = self.sums.get_mut(at) {
-            *sum = sum.saturating_add(taken);
-        }
-        if is_kept && let Some(kept) = self.kept.get_mut(at) {
-            *kept = u16::try_from(taken).unwrap_or(u16::MAX);
+        let at = self.group(number);
+        let Some(group) = self.groups.get_mut(at) else { return };
+        group.sum = group.sum.saturating_add(taken);
+        if is_kept {
+            group.kept = u16::try_from(taken).unwrap_or(u16::MAX);
         }
     }
 
     /// Records by how many bytes a block's tuples become longer when they are moved.
     pub fn grow(&mut self, number: u32, longer: u32) {
-        let at = (number / self.per_kept) as usize;
+        let at = self.group(number);
         if number < self.blocks
-            && let Some(sum) = self.longer.get_mut(at)
+            && let Some(group) = self.groups.get_mut(at)
         {
-            *sum = sum.saturating_add(longer);
+            group.longer = group.longer.saturating_add(longer);
         }
     }
 
     /// Adds the figures of other blocks of the same relation.
     pub(crate) fn merge(&mut self, other: &Room) {
         self.last = self.last.max(other.last);
-        for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
-            *ours = ours.saturating_add(*theirs);
-        }
-        for (ours, theirs) in self.longer.iter_mut().zip(&other.longer) {
-            *ours = ours.saturating_add(*theirs);
-        }
-        for (ours, theirs) in self.kept.iter_mut().zip(&other.kept) {
-            *ours = (*ours).max(*theirs);
+        for (ours, theirs) in self.groups.iter_mut().zip(&other.groups) {
+            ours.sum = ours.sum.saturating_add(theirs.sum);
+            ours.longer = ours.longer.saturating_add(theirs.longer);
+            ours.kept = ours.kept.max(theirs.kept);
         }
     }
 
     /// Keeps only the first blocks, if fewer were recorded than expected.
     pub(super) fn cut(&mut self, blocks: u32) {
         self.blocks = blocks;
-        let groups = blocks.div_ceil(self.per_kept) as usize;
-        self.kept.truncate(groups);
-        self.sums.truncate(groups);
-        self.longer.truncate(groups);
+        self.groups.truncate(blocks.div_ceil(self.per_kept) as usize);
     }
 
     /// The number of groups of blocks, in each of which one block is kept.
     pub(crate) fn groups(&self) -> usize {
-        self.kept.len()
+        self.groups.len()
     }
 
     /// The group of a block.
@@ -176,20 +173,19 @@ impl Room {
 
     /// Bytes of live tuples behind an end.
     pub fn behind(&self, end: u32) -> u64 {
-        let behind = self.sums.get(self.groups_up_to(end)..).unwrap_or_default();
-        behind.iter().map(|&sum| u64::from(sum)).sum()
+        let behind = self.groups.iter().skip(self.groups_up_to(end));
+        behind.map(|group| u64::from(group.sum)).sum()
     }
 
     /// The blocks in front of an end that have room for `least` bytes.
     pub fn front(&self, end: u32, least: u32) -> Front {
         let usable = u32::try_from(self.page.bytes() - PAGE_HEADER_SIZE).unwrap_or(u32::MAX);
-        let groups = self.kept.iter().zip(&self.sums).take(self.groups_up_to(end));
         let mut front = Front::default();
-        for (_, &sum) in
-            groups.filter(|(kept, _)| usable.saturating_sub(u32::from(**kept)) >= least)
-        {
-            front.blocks += u64::from(self.per_kept);
-            front.taken += u64::from(sum);
+        for group in self.groups.iter().take(self.groups_up_to(end)) {
+            if usable.saturating_sub(u32::from(group.kept)) >= least {
+                front.blocks += u64::from(self.per_kept);
+                front.taken += u64::from(group.sum);
+            }
         }
         front
     }
@@ -206,7 +202,7 @@ impl Room {
 
     /// Bytes of live tuples.
     pub fn live(&self) -> u64 {
-        self.sums.iter().map(|&sum| u64::from(sum)).sum()
+        self.groups.iter().map(|group| u64::from(group.sum)).sum()
     }
 
     /// This many blocks, evenly spread over what is live.
@@ -215,8 +211,8 @@ impl Room {
         let mut next = step / 2;
         let mut sum = 0;
         let mut spread = Vec::new();
-        for (at, &of) in (0..).zip(&self.sums) {
-            sum += u64::from(of);
+        for (at, group) in (0..).zip(&self.groups) {
+            sum += u64::from(group.sum);
             if sum > next {
                 spread.push(self.per_kept.saturating_mul(at));
                 next += (sum - next).div_ceil(step) * step;
@@ -234,7 +230,7 @@ impl Room {
 
     /// The smallest end for which everything behind it fits into the room in front.
     fn end(&self) -> u32 {
-        let mut fits = self.kept.len();
+        let mut fits = self.groups.len();
         let mut fails = 0;
         let mut at = 0;
         while fails < fits {
@@ -250,15 +246,12 @@ impl Room {
 
     /// Whether everything behind the first `kept` kept blocks fits into them.
     fn fits(&self, kept: usize) -> bool {
-        let (Some(front), Some(behind), Some(longer)) =
-            (self.kept.get(..kept), self.sums.get(kept..), self.longer.get(kept..))
-        else {
-            return true;
-        };
-        let behind = behind.iter().chain(longer).map(|&sum| f64::from(sum)).sum::<f64>();
+        let Some((front, behind)) = self.groups.split_at_checked(kept) else { return true };
+        let moved = behind.iter().map(|group| f64::from(group.sum) + f64::from(group.longer));
+        let behind: f64 = moved.sum();
         let bytes = behind / f64::from(self.per_kept) / USED;
         let usable = u16::try_from(self.page.bytes() - PAGE_HEADER_SIZE).unwrap_or(u16::MAX);
-        let free = front.iter().map(|&taken| usable.saturating_sub(taken)).collect();
+        let free = front.iter().map(|group| usable.saturating_sub(group.kept)).collect();
         let block = u32::try_from(kept).unwrap_or(u32::MAX).saturating_mul(self.per_kept);
         self.tuples.fits(self.page, self.fillfactor, free, block, bytes)
     }
@@ -378,7 +371,7 @@ mod tests {
     fn of_large_relations_some_blocks_stand_for_all() {
         let blocks = 7 * MOST_KEPT;
         let mut large = room(blocks, 100, CHUNK, |_| 0);
-        assert_eq!((large.per_kept, large.kept.len()), (7, MOST_KEPT as usize));
+        assert_eq!((large.per_kept, large.groups.len()), (7, MOST_KEPT as usize));
         large.set(blocks - 1, CHUNK);
         assert_eq!((large.layout().last, large.live()), (blocks, u64::from(CHUNK)));
         let end =

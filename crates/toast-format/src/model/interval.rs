@@ -123,22 +123,8 @@ impl Interval<u64> {
 
     /// The sum with a figure from another sample, whose error is independent: the squares of the errors add up.
     pub fn plus_independent(self, more: Interval<u64>) -> Interval<u64> {
-        let estimate = self.estimate.saturating_add(more.estimate);
-        let below = self.error_below().hypot(more.error_below()).ceil();
-        let above = self.error_above().hypot(more.error_above()).ceil();
-        Interval {
-            estimate,
-            low: estimate.saturating_sub(below as u64),
-            high: estimate.saturating_add(above as u64),
-        }
-    }
-
-    fn error_below(&self) -> f64 {
-        self.estimate.saturating_sub(self.low) as f64
-    }
-
-    fn error_above(&self) -> f64 {
-        self.high.saturating_sub(self.estimate) as f64
+        let sum = self.real().plus_independent(more.real()).whole();
+        Interval { estimate: self.estimate.saturating_add(more.estimate), ..sum }
     }
 
     /// Whether it was counted, not estimated.
@@ -179,15 +165,9 @@ impl Reported for u64 {
     }
 }
 
-impl Reported for Option<f64> {
+impl<T: Reported> Reported for Option<T> {
     fn reported(self) -> impl Serialize {
-        self.map(four_digits)
-    }
-}
-
-impl Reported for Option<u64> {
-    fn reported(self) -> impl Serialize {
-        self
+        self.map(T::reported)
     }
 }
 

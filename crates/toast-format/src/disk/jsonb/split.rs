@@ -1,14 +1,12 @@
 //! A document without some of the keys of its root, as `doc - keys` makes it, and what these keys hold
 //! (`jsonb_delete_array`, `jsonb_object_field`, `convertJsonbObject`, `JsonbValueToJsonb`).
 
-use super::{COUNT_MASK, Container, ContainerKind, HAS_OFFSET, JsonbError};
+use super::{Container, ContainerKind, HAS_OFFSET, JsonbError};
 use crate::disk::ByteOrder;
+use crate::disk::jsonb_of_text::{OBJECT, OpenContainer};
 
-/// One entry in this many contains an offset instead of a length (`JB_OFFSET_STRIDE`).
-const OFFSET_STRIDE: usize = 32;
 /// An entry's type, in place.
 const TYPE_MASK: u32 = 0x7000_0000;
-const OBJECT: u32 = 0x2000_0000;
 /// `JB_FARRAY | JB_FSCALAR` and one element.
 const SCALAR_OF_ONE: u32 = 0x5000_0001;
 
@@ -139,43 +137,16 @@ pub fn without<'a>(
     Ok(Some(Split { rest: object(&left, order), values }))
 }
 
-/// The container of an object of these pairs (`convertJsonbObject`).
+/// The object with these pairs.
 fn object(pairs: &[RootPair<'_>], order: ByteOrder) -> Vec<u8> {
-    let bytes = pairs.iter().map(|pair| 8 + pair.key.len() + 3 + pair.value.bytes.len());
-    let mut out = Vec::with_capacity(4 + bytes.sum::<usize>());
-    put(&mut out, OBJECT | (pairs.len() as u32 & COUNT_MASK), order);
-    let data = 4 + pairs.len() * 8;
-    out.resize(data, 0);
-    for pair in pairs {
-        out.extend_from_slice(pair.key);
+    let mut object = OpenContainer { kind: OBJECT, ..OpenContainer::default() };
+    for RootPair { key, value } in pairs {
+        object.keys.extend_from_slice(key);
+        object.key_ends.push(object.keys.len());
+        object.data.extend_from_slice(value.bytes);
+        object.value(value.class);
     }
-    let mut ends = 0;
-    let mut entries = Vec::with_capacity(pairs.len() * 8);
-    let mut entry = |index: usize, class: u32, end: usize| {
-        let word = if index.is_multiple_of(OFFSET_STRIDE) {
-            HAS_OFFSET | end as u32
-        } else {
-            (end - ends) as u32
-        };
-        ends = end;
-        put(&mut entries, class | word, order);
-    };
-    let mut end = 0;
-    for (index, pair) in pairs.iter().enumerate() {
-        end += pair.key.len();
-        entry(index, 0, end);
-    }
-    for (index, RootPair { value, .. }) in pairs.iter().enumerate() {
-        if matches!(value.kind, ValueKind::Number | ValueKind::Container) {
-            out.resize(out.len().next_multiple_of(4), 0);
-        }
-        out.extend_from_slice(value.bytes);
-        entry(pairs.len() + index, value.class, out.len() - data);
-    }
-    if let Some(place) = out.get_mut(4..data) {
-        place.copy_from_slice(&entries);
-    }
-    out
+    object.stored(order)
 }
 
 fn put(out: &mut Vec<u8>, word: u32, order: ByteOrder) {
