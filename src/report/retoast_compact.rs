@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(text(&unread).trim_end(), "compact: TOAST: 491 MB, not examined");
         // it waited for others before it moved anything
         let waited = FileReport { after: 491 << 20, rows_moved: 0, ..file(FileEnd::Stopped) };
-        assert!(text(&waited).starts_with("compact: TOAST: 491 MB, no row was moved\n"));
+        assert!(text(&waited).starts_with("compact: TOAST: 491 MB, nothing was moved\n"));
     }
 
     #[test]
