@@ -185,11 +185,7 @@ pub const EXIT_CODES: Topic = Topic {
             "4",
             "Stopped by a signal, --max-time or the setting max-wait. Run the command again to continue.",
         ),
-        (
-            "5",
-            "check found damage. Without damage: 0, or 1 if not all was checked. Tables with another access method than heap that are \
-              not named do not count: they are left out, and a notice names them.",
-        ),
+        ("5", "check found damage. Without damage: 0, or 1 if not all was checked."),
         (
             "6",
             "All rows are done, but compaction could not return all free space, because other sessions hold \
