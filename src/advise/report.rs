@@ -782,7 +782,8 @@ fn notes(sample: ColumnSample<'_>, candidates: &[Candidate<'_>]) -> Vec<String> 
     notes.push(
         if server.has_toasters {
             "Settings apply to new values; toastctl retoast rewrites the stored ones. On a server with pluggable TOAST, \
-             files keep their free space: only dumping and restoring the table makes them smaller."
+             files keep their free space: only dumping and restoring the table makes them smaller, which is safe once \
+             toastctl check TABLE ends with exit code 0 (a dump holds what the server reads, and it misreads some values)."
         } else {
             "Settings apply to new values; toastctl retoast rewrites the stored ones."
         }

@@ -137,7 +137,8 @@ const CATALOG: &str = "The catalog is damaged, not the table's rows: what pg_cla
 const CTID: &str = "Chunks were exchanged. REINDEX the TOAST relation's index only where that statement is printed below or in \
      repair.sql (--salvage), and check again; heap_force_freeze of the extension pg_surgery then gives the chunk its address.";
 const LSN: &str = "The end of the WAL was lost, or reset by pg_resetwal: the server cannot write such a page, and others may be \
-     older than it. Dump the database with pg_dump, and restore the dump into a new cluster.";
+     older than it. Dump the database with pg_dump, and restore the dump into a new cluster; what else a check finds, mend \
+     first: a dump holds what the server reads.";
 const MAP: &str = "Index-only scans may return rows that are gone, and VACUUM skips the page: \
      VACUUM (DISABLE_PAGE_SKIPPING) the table corrects the map.";
 const SHARED: &str = "One of the rows has lost its value, or is an older version of the other that came back. UPDATE and \
@@ -168,12 +169,13 @@ const INDEX: &str = "Change no row: UPDATE and DELETE follow the index, and may 
      that can be read now. Then check again.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
 const MISREAD: &str = "The value is there: toastctl value TABLE --reassemble=DIR saves it, and an UPDATE of the row with the saved \
-     value stores it again. Do not convert or copy the row by SQL: that would store what the server reads.";
+     value stores it again. Do not convert, copy or dump the row before: that would store what the server reads.";
 const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied recently deleted rows left these chunks. If rows \
      may have been lost, save the chunks first. The next VACUUM FULL removes them.";
 /// Servers with pluggable TOAST were crashed by VACUUM FULL.
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
-     rewritten, which damages values; dump it and load it again to be rid of them.";
+     rewritten, which damages values. Only a dump and restore removes them, which is safe once this check ends with \
+     exit code 0: a dump holds what the server reads, and it misreads some values.";
 
 const TABLE: [CodeEntry; 64] = [
     entry(PageHeader, "TC001", Error, "page header is invalid", PAGE),

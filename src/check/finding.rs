@@ -286,7 +286,7 @@ impl Checked {
             ));
         }
         if let Some((count, values, were, first)) = remarks.unread.words() {
-            self.note(format!(
+            self.leave_out(format!(
                 "{count} {values} of pluggable toasters {were} not compared with what the server reads, because a query \
                  could run code of other roles, or no text form of the type is known; the first is at {first}"
             ));

@@ -209,6 +209,11 @@ impl<'f> Remedies<'f> {
     /// The way to repair a value of a row.
     pub(super) fn remedy(&self, row: &DamagedRow, value: &DamagedValue) -> Remedy<'f> {
         let facts = self.facts;
+        if value.code == Code::CustomMisread {
+            return none(
+                "it is not damaged: an UPDATE of the row with the value that is saved stores it anew.",
+            );
+        }
         if value.is_custom {
             return none("its toaster would follow the damaged pointer.");
         }
@@ -477,7 +482,8 @@ fn why_none(code: Code) -> &'static str {
              the catalog; until then change no row of the table."
         }
         Code::PageLsn => {
-            "the WAL is damaged, not the rows. Dump the database, and restore the dump into a new cluster."
+            "the WAL is damaged, not the rows. Mend what else was found, dump the database, and restore the dump into a new \
+             cluster."
         }
         Code::MapBit => "VACUUM (DISABLE_PAGE_SKIPPING) corrects the map, and changes no row.",
         Code::Redirect | Code::Overlap | Code::Chain | Code::Ctid => {

@@ -416,10 +416,15 @@ impl Saving<'_> {
             let code = code.map(|(_, code)| *code);
             // an assumption about a row is reported with each of its values
             let code = code.or(row.guess.map(|(code, _)| code));
-            if let (Some(code), Some(Cell::Inline(saved))) = (code, cell) {
+            let misread = match (code, cell) {
+                (Some(Code::CustomMisread), Some(Cell::Text(text))) => Some(whole_text(text)),
+                _ => None,
+            };
+            if let (Some(code), Some(Cell::Inline(saved))) = (code, misread.as_ref().or(cell)) {
                 let ctid = found.ctid;
                 let place = ValuePlace { relation: &relation.name, ctid, column: &column.name };
-                let own = if !is_text_like(column.type_oid) { text.as_deref() } else { None };
+                let is_text = is_text_like(column.type_oid) || misread.is_some();
+                let own = if is_text { None } else { text.as_deref() };
                 let mut saved = saved.clone();
                 saved.is_whole &= !is_of_content(code);
                 saved.guesses.extend(row.guess.map(|(_, guess)| guess.to_owned()));
@@ -460,6 +465,17 @@ impl Saving<'_> {
     pub(super) fn end(self) -> io::Result<()> {
         if self.has_begun { self.dir.rows.append(b"\\.\n") } else { Ok(()) }
     }
+}
+
+/// A value that is not damaged, as its text.
+fn whole_text(text: &[u8]) -> Cell {
+    Cell::inline(SalvagedValue {
+        shape: StoredShape { raw_size: Some(text.len() as u64), ..StoredShape::default() },
+        content: vec![(0, text.to_vec())],
+        is_whole: true,
+        note: Some("the value is not damaged, and the server misreads it: this is its text"),
+        ..SalvagedValue::default()
+    })
 }
 
 /// As COPY reads text.

@@ -14,13 +14,17 @@ use super::salvage_custom::{ChunkPlace, CustomValue};
 use super::salvage_dir::{SalvageDir, SavedRelation};
 use super::subject::{SeenPage, Which};
 use super::value::{ChunkForm, ChunkSeen};
+use crate::offline::toastfile::chunk_on_page;
 use crate::server::chunks::in_parts_of;
+use crate::value::contents::write_text;
 use toast_format::disk::{
-    BlockNumber, ByteOrder, ItemPointer, PageSize, ToastPointer, TransactionId, ValueId,
+    Attribute, BlockNumber, ByteOrder, ItemPointer, PageSize, ToastPointer, TransactionId, ValueId,
+    Varlena,
 };
 use toast_format::heap::scan::Visible;
-use toast_format::model::HintBits;
-use toast_format::model::toaster::chunks::Fate;
+use toast_format::model::toaster::chunks::{Chunk, ChunkStore, Fate, FetchedChunks, WantedChunks};
+use toast_format::model::toaster::reassemble::Reassembler;
+use toast_format::model::{HintBits, Toasters};
 
 /// Chunks that values together have at the most whose places are kept at a time: 48 bytes each.
 const CHUNKS_AT_A_TIME: u64 = 2_000_000;
@@ -237,6 +241,13 @@ impl<E: Evidence> Salvage<'_, E> {
         let order = row.order;
         for (index, cell) in &mut row.cells {
             let Some(column) = relation.desc.attributes.get(*index) else { continue };
+            // the server may misread it, or crash on it
+            if let Cell::Custom(value) = &*cell
+                && let Some(text) = self.custom_text(value, column, chunks, order).await?
+            {
+                *cell = Cell::Text(text);
+                continue;
+            }
             // the server's functions may crash on a damaged value
             let has_text = match &*cell {
                 Cell::Null | Cell::Text(_) | Cell::External(_) => false,
@@ -302,6 +313,64 @@ impl<E: Evidence> Salvage<'_, E> {
         Ok(saved)
     }
 
+    /// The text of a value of a pluggable toaster, if all of it can be put together here.
+    async fn custom_text(
+        &mut self,
+        value: &CustomValue,
+        column: &Attribute,
+        chunks: &FoundChunks,
+        order: ByteOrder,
+    ) -> Result<Option<Vec<u8>>, CheckError> {
+        let toasters = Toasters::by_bytes();
+        let page = self.page_size;
+        let mut store = FetchedChunks::default();
+        loop {
+            let mut reassembler =
+                Reassembler { store: &mut store, toasters: &toasters, page, order };
+            let text = text_of_custom(&value.datum, column, &mut reassembler);
+            let wanted = store.take_wanted();
+            if wanted.is_empty() {
+                return Ok(text);
+            }
+            for wanted in wanted {
+                match wanted {
+                    WantedChunks::Value(relation, id) => {
+                        let own = chunks.by_value.get(&id.0).map_or(&[][..], Vec::as_slice);
+                        let places = own.iter().map(|chunk| (chunk.seen.tid, chunk.seen.fate));
+                        let read = self.stored_chunks(places.collect()).await?;
+                        store.add_value(relation, id, read);
+                    }
+                    WantedChunks::At(relation, tid) => {
+                        let places = BTreeMap::from([(tid, Fate::Committed)]);
+                        let read = self.stored_chunks(places).await?;
+                        store.add_at(relation, tid, read.into_iter().next());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The chunks at these addresses as they are stored. `places`: whether the insertion of each committed.
+    async fn stored_chunks(
+        &mut self,
+        places: BTreeMap<ItemPointer, Fate>,
+    ) -> Result<Vec<Chunk>, CheckError> {
+        let id_type = self.relation.desc.id_type;
+        let blocks = places.keys().map(|tid| tid.block).collect();
+        let mut chunks = Vec::new();
+        self.evidence
+            .each_page(Which::Toast, Some(blocks), |page| {
+                let own = places.iter().filter(|(tid, _)| tid.block == page.block);
+                for (tid, inserted) in own {
+                    if let Ok(Some(chunk)) = chunk_on_page(page.bytes, *tid, id_type, &HintBits) {
+                        chunks.push(Chunk { inserted: *inserted, ..chunk });
+                    }
+                }
+            })
+            .await?;
+        Ok(chunks)
+    }
+
     async fn salvage_custom(
         &mut self,
         value: &CustomValue,
@@ -355,6 +424,19 @@ impl<E: Evidence> Salvage<'_, E> {
             .await?;
         Ok(saved)
     }
+}
+
+/// The text of a value of a pluggable toaster; `None` if it cannot be put together, or its type's text is not known here.
+fn text_of_custom<S: ChunkStore>(
+    datum: &[u8],
+    column: &Attribute,
+    reassembler: &mut Reassembler<'_, S>,
+) -> Option<Vec<u8>> {
+    let (value, _) = Varlena::parse(datum, reassembler.order).ok()?;
+    let logical = reassembler.value(&value).ok()?;
+    let mut text = Vec::new();
+    write_text(&logical, column.type_oid, reassembler, &mut text).ok()??;
+    Some(text)
 }
 
 /// Chunks at these addresses, numbered in this order, as they are to be looked for.

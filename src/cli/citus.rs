@@ -237,8 +237,10 @@ impl ShardResult for OverviewResult {
                 let whole = (!shard.one_by_one).then(|| shard.placement.table_name.clone());
                 line.place(shard.line.clone(), shard.names(), whole);
             }
-            (OverviewResult::LeftOut(left_out), _) => {
+            (OverviewResult::LeftOut(left_out), shard) => {
                 left_out.relation = format!("{} on {}", left_out.relation, node.name);
+                let shard = shard.filter(|shard| !shard.one_by_one);
+                left_out.whole = shard.map(|shard| shard.placement.table.clone());
             }
             (OverviewResult::Begun(_) | OverviewResult::Relation(_), _) => {}
         }
@@ -247,7 +249,9 @@ impl ShardResult for OverviewResult {
     fn missing(shard: &Placement, node: &Node) -> Option<OverviewResult> {
         let relation = format!("{} on {}", shard.relation, node.name);
         let reason = "its node failed".into();
-        Some(OverviewResult::LeftOut(LeftOut { relation, bytes: None, reason }))
+        let left_out = LeftOut::new(relation, None, reason);
+        let whole = Some(shard.table.clone());
+        Some(OverviewResult::LeftOut(LeftOut { whole, ..left_out }))
     }
 }
 

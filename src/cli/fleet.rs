@@ -607,27 +607,13 @@ impl<'a> Fleet<'a> {
         if self.args.all {
             connection.of_fleet.defaults.push(("dbname", "postgres"));
         }
-        self.resolved(connection, None).map_err(|failure| match line {
+        resolved(connection, None).map_err(|failure| match line {
             // parts of the line would be parts of a password if it is not what it seems to be
             Some(line) if line.contains('@') || line.contains("pass") => {
                 Failure::usage("this is not a URI, connection string or service name")
             }
             _ => failure,
         })
-    }
-
-    fn resolved(
-        &self,
-        mut connection: ConnectionArgs,
-        identity: Option<String>,
-    ) -> Result<(String, FleetTarget), Failure> {
-        let resolved =
-            connection.resolve(&ThisProcess::default()).map_err(|error| Failure::from(&error))?;
-        let options = resolved.options().into_iter();
-        connection.of_fleet.place =
-            options.flat_map(|(option, value)| [option.to_owned(), value]).collect();
-        let target = FleetTarget { name: resolved.name(), connection, identity };
-        Ok((resolved.servers(), target))
     }
 
     /// A server with its version, and its databases with a key that is the same under every name of the server.
@@ -664,11 +650,29 @@ impl<'a> Fleet<'a> {
                 of_fleet: OfFleet { database, ..target.connection.of_fleet.clone() },
                 ..target.connection.clone()
             };
-            let (_, target) = self.resolved(connection, Some(identity))?;
+            let (_, target) = resolved(connection, Some(identity))?;
             found.push(Pending { server_key: server.clone(), target });
         }
         Ok((shown, found))
     }
+}
+
+/// The servers that a connection leads to, and the target with the options that lead there again.
+fn resolved(
+    mut connection: ConnectionArgs,
+    identity: Option<String>,
+) -> Result<(String, FleetTarget), Failure> {
+    let process = ThisProcess::default();
+    let resolved = connection.resolve(&process).map_err(|error| Failure::from(&error))?;
+    // the line, or its service, may name a user that commands would not find
+    let usual = ConnectionArgs::default().resolve(&process).map(|usual| usual.user);
+    let is_usual = usual.is_ok_and(|usual| usual == resolved.user);
+    let user = (!is_usual).then(|| ("-U", resolved.user.clone()));
+    let options = resolved.options().into_iter().chain(user);
+    connection.of_fleet.place =
+        options.flat_map(|(option, value)| [option.to_owned(), value]).collect();
+    let target = FleetTarget { name: resolved.name(), connection, identity };
+    Ok((resolved.servers(), target))
 }
 
 impl DatabaseOutcome {
@@ -811,6 +815,19 @@ mod tests {
         assert_eq!(error(&vec![b'\n'; (16 << 20) + 1]), "it is longer than 16 MB");
         assert_eq!(error(&b"a\n".repeat(100_001)), "it names more than 100000 databases");
         assert!(lines(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn commands_name_the_user_of_a_line() {
+        for (line, user) in [
+            ("host=db port=5432 user=not_of_this_system dbname=app", " -U not_of_this_system"),
+            ("host=db port=5432 dbname=app", ""),
+        ] {
+            let dbname = Some(line.to_owned());
+            let connection = ConnectionArgs { dbname, ..ConnectionArgs::default() };
+            let place = resolved(connection, None).unwrap().1.connection.of_fleet.place;
+            assert_eq!(place.join(" "), format!("-h db -p 5432 -d app{user}"));
+        }
     }
 
     #[test]

@@ -64,7 +64,8 @@ pub struct ValueArgs {
     /// Fetch each value; with DIR, write it to a file
     ///
     /// Adds md5 (of the content) and text_md5 (of the text form, for text types, json, jsonb and numeric). With DIR,
-    /// each value is written to its own file in this directory.
+    /// each value, or the one that is named, is written to its own file in this directory. Values are put together from
+    /// their chunks by toastctl, not read by SQL.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
           conflicts_with = "pageinspect", help_heading = "Output")]
     reassemble: Option<Option<PathBuf>>,
@@ -112,11 +113,6 @@ impl ValueArgs {
                 "one value has no --format csv, markdown or html: use table, json or jsonl",
             ));
         }
-        if self.reassemble.is_some() {
-            let text = "--reassemble is for all values of a table, file or saved output";
-            return Err(Failure::usage(text)
-                .hint("psql prints the content of one: SELECT column FROM table WHERE ..."));
-        }
         Ok(Asked::One(spec))
     }
 
@@ -150,15 +146,16 @@ pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
     let asked = args.asked()?;
     let tables: &[String] = if matches!(asked, Asked::One(_)) { &[] } else { &args.of };
     if let Some(file) = args.file.file(tables, args.saved.is_given())? {
+        let contents = args.reassemble.as_ref();
+        let contents = contents.map(|dir| ContentFiles { output_dir: dir.as_deref() });
         return match asked {
             Asked::One(ValueSpec { table: None, column, row: ValueRowPlace::Address(ctid) }) => {
-                let value = offline::value(&file.target(None), &column, ctid);
+                let files = contents.unwrap_or_default();
+                let value = offline::value(&file.target(None), &column, ctid, files);
                 print_anatomy(ui, &value.map_err(|error| Failure::usage(error.to_string()))?)
             }
             Asked::One(_) => Err(Failure::usage("a value of a file is named column@(block,item)")),
             Asked::All => {
-                let contents = args.reassemble.as_ref();
-                let contents = contents.map(|dir| ContentFiles { output_dir: dir.as_deref() });
                 let rows = Some(args.rows(ui));
                 InspectOutput::of_values(ui).read_file(&file.target(None), contents, rows)
             }

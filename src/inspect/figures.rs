@@ -271,6 +271,7 @@ impl RelationReport {
         if let Some(toast) = &mut self.toast {
             toast.values = estimator.count(values, &blocks.out_of_line);
             toast.chunks = estimator.count(chunks, &blocks.chunks);
+            toast.uncounted_values = uncounted(scan);
             let unplaced = scan.unplaced.iter().sum();
             toast.unplaced_values = (by_functions && unplaced > 0).then_some(unplaced);
         }
@@ -304,6 +305,12 @@ fn add_unknown(
     }
 }
 
+/// Values whose pointers do not show how many chunks they have; `None` if there are none.
+fn uncounted<V>(scan: &Scan<V>) -> Option<u64> {
+    let forms = scan.stats.columns.iter().flat_map(ColumnStats::forms);
+    Some(forms.map(|(_, sums)| sums.uncounted).sum()).filter(|&uncounted| uncounted > 0)
+}
+
 /// Values of all columns that are out of line in the blocks read, and their chunks.
 fn out_of_line<V>(scan: &Scan<V>) -> (u64, u64) {
     let mut values = 0u64;
@@ -330,6 +337,7 @@ fn toaster_reports(stats: &ColumnStats) -> Vec<ToasterReport> {
         inline_bytes: sums.pointer_bytes,
         chunk_bytes: (sums.stored_unknown == 0).then_some(sums.stored_bytes),
         chunks: sums.chunks,
+        uncounted: sums.uncounted,
         cost_to_read: kind.cost_to_read().into(),
         cost_to_append: kind.cost_to_append().into(),
     });

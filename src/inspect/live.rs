@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::figures::name_toasters;
 use super::finding_look::{Begun, Evidence, Partial, ToastFill, not_searched};
 use super::findings::in_reach;
-use super::inspector::{ContentOptions, InspectError, Inspector, no_client};
+use super::inspector::{InspectError, Inspector, no_client};
 use super::orphans::References;
 use super::result::{
     HeapFigures, NotAvailable, OrphanReport, RelationRead, RelationReport, SampleReport, Source,
@@ -400,18 +400,15 @@ impl Inspector {
         if let Some((_, message)) = pages.unreadable.first() {
             return Err(missing(format!("block {}: {message}", ctid.block)));
         }
-        let toasters = toasters::toasters(leader.client(), &self.server).await.map_err(live)?;
         // the values of dead rows may have dead chunks
-        let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
+        let store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
+        let mut contents = self.contents(&name, store, leader).await?;
         let desc = &relation.desc;
         let flavor = self.options.flavor;
         let wanted = DatumPlace { relation: &name, desc, flavor, column, ctid };
         let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
-        let mut anatomy =
-            anatomy::on_page(bytes, &wanted, &mut store, &toasters, self.server.page_size);
-        if let Ok(anatomy) = &mut anatomy
-            && !anatomy.text_bytes.is_ascii()
-        {
+        let mut anatomy = anatomy::on_page(bytes, &wanted, &mut contents).map_err(missing)??;
+        if !anatomy.text_bytes.is_ascii() {
             let sql = "SELECT pg_catalog.getdatabaseencoding()::pg_catalog.text";
             let encoding = leader.client().value::<String>(sql, &[]).await;
             let encoding = encoding.map_err(|error| live(error.into()))?.unwrap_or_default();
@@ -422,7 +419,7 @@ impl Inspector {
             }
         }
         snapshot::end(leader.client()).await.map_err(live)?;
-        anatomy.map_err(missing)
+        Ok(anatomy)
     }
 
     /// Chunks read on this connection; `dead`: including those that no statement can see.
@@ -447,17 +444,17 @@ impl Inspector {
         }
     }
 
+    /// Reassembles values from the chunks of `store`, to files if the options say so.
     pub(super) async fn contents(
         &self,
         relation: &str,
-        moment: &Moment,
-        contents: &ContentOptions,
-        connection: &Arc<Connection>,
+        store: LiveChunks,
+        connection: &Connection,
     ) -> Result<Contents<LiveChunks>, InspectError> {
         let live = InspectError::live(relation);
-        let store = self.chunk_store(connection, moment, false);
         let toasters = toasters::toasters(connection.client(), &self.server).await.map_err(live)?;
-        let dir = contents.output_dir.as_deref();
+        let dir =
+            self.options.contents.as_ref().and_then(|contents| contents.output_dir.as_deref());
         Ok(Contents::new(store, toasters, self.server.page_size, dir)?)
     }
 }

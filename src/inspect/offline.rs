@@ -306,20 +306,19 @@ pub fn value(
     target: &FileTarget<'_>,
     column: &str,
     ctid: ItemPointer,
+    files: ContentFiles<'_>,
 ) -> Result<Anatomy, InspectError> {
     let relation = target.heap.display().to_string();
     let missing = InspectError::no_value(&relation);
     let mut problems = Problems::default();
-    let mut store = store(target, &mut problems)?;
+    let mut contents = reassembly(store(target, &mut problems)?, target.page_size, files)?;
     let mut file = RelationFile::open(target.heap, target.page_size)?;
     let Some(page) = file.read(ctid.block)? else {
         return Err(missing(format!("there is no block {}", ctid.block)));
     };
     let FileTarget { desc, flavor, .. } = *target;
     let wanted = DatumPlace { relation: &relation, desc, flavor, column, ctid };
-    let found =
-        anatomy::on_page(page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
-    let mut anatomy = found.map_err(missing)?;
+    let mut anatomy = anatomy::on_page(page, &wanted, &mut contents).map_err(missing)??;
     if target.verifies_checksums()
         && let Some(wrong) = wrong_checksum(ctid.block, page)
     {
@@ -329,7 +328,7 @@ pub fn value(
     anatomy.problems.extend(target.checksums_unverified().map(|why| format!("{relation}: {why}")));
     // damage elsewhere does not concern a value that is intact
     if !anatomy.problems.is_empty() {
-        if let Some(store) = &store {
+        if let Some(store) = &contents.store {
             problems.merge(store.problems().clone());
         }
         anatomy.problems.extend(problems.kept().iter().map(ToString::to_string));

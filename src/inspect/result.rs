@@ -152,8 +152,11 @@ pub struct ToastFigures {
     pub free_bytes: Option<u64>,
     /// Values there to which rows refer, those of dropped columns included.
     pub values: Amount,
-    /// Chunks that hold them.
+    /// Chunks that hold them, as far as the pointers show.
     pub chunks: Amount,
+    /// Values in the rows read whose pointers do not show how many chunks they have. Left out if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncounted_values: Option<u64>,
     /// Further values that may be there or in their rows: without pages this is not known. Left out if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unplaced_values: Option<u64>,
@@ -281,6 +284,9 @@ pub struct ToasterReport {
     pub chunk_bytes: Option<u64>,
     /// Chunks, as far as the pointers show.
     pub chunks: u64,
+    /// Values whose pointers do not show how many chunks they have, as of those that are compressed chunk by chunk.
+    #[serde(default)]
+    pub uncounted: u64,
     /// What it costs to read one key or element.
     pub cost_to_read: Cow<'static, str>,
     /// What it costs to append.

@@ -132,7 +132,10 @@ impl Inspector {
             return self.scan_counts(readers, sample, begun).await;
         };
         let contents = match &self.options.contents {
-            Some(contents) => Some(self.contents(name, moment, contents, leader).await?),
+            Some(_) => {
+                let store = self.chunk_store(leader, moment, false);
+                Some(self.contents(name, store, leader).await?)
+            }
             None => None,
         };
         let sink = RowSink::new(name, writer, contents);

@@ -370,11 +370,18 @@ fn values_there(toast: &ToastFigures) -> String {
     }
     let values = values.estimate;
     let chunks = chunks.estimate;
-    let known = if chunks < values {
-        // each has one or more
-        format!("{}, in chunks that their pointers do not count", counted(values, "value"))
-    } else {
-        format!("{} in {}", counted(values, "value"), counted(chunks, "chunk"))
+    let in_all = counted(values, "value");
+    let in_chunks = counted(chunks, "chunk");
+    let known = match toast.uncounted_values {
+        None => format!("{in_all} in {in_chunks}"),
+        Some(uncounted) if uncounted >= values => {
+            format!("{in_all}, in chunks that their pointers do not count")
+        }
+        Some(uncounted) => {
+            format!(
+                "{in_all} in {in_chunks} and those of {uncounted} whose pointers do not count them"
+            )
+        }
     };
     match (values, toast.unplaced_values) {
         (0, None) => "; no values".to_owned(),
@@ -553,7 +560,11 @@ fn toaster_grid(columns: &[&ColumnFigures]) -> Grid {
             number("Raw", 3, |(_, t)| optional_size(t.raw_bytes)),
             number("In row", 1, |(_, t)| size(t.inline_bytes)),
             number("In chunks", 2, |(_, t)| optional_size(t.chunk_bytes)),
-            number("Chunks", 4, |(_, t)| t.chunks.to_string()),
+            number("Chunks", 4, |(_, t)| match (t.chunks, t.uncounted) {
+                (chunks, 0) => chunks.to_string(),
+                (0, _) => String::new(),
+                (chunks, _) => format!("≥{chunks}"),
+            }),
         ],
     )
 }

@@ -260,7 +260,7 @@ mod tests {
         let (state, text) = said(&ranking, &[], &usual(), false);
         assert_eq!(state, State::Ok);
         insta::assert_snapshot!(text, @"TOAST OK: 0 tables, 0 bytes, not checked for damage | size=0B toast_size=0B index_size=0B largest_table=0B free_space=0B free_ratio=0% dead_rows=0 value_id_ratio=0% findings=0 tables=0 tables_not_read=0 problems=0");
-        let left_out = LeftOut { relation: "t".into(), bytes: Some(5000), reason: "locked".into() };
+        let left_out = LeftOut::new("t".into(), Some(5000), "locked".into());
         ranking.left_out.push(left_out);
         let conditions = [over(Figure::Size, 4000.0), over(Figure::Size, 6000.0)];
         let (state, text) = said(&ranking, &[], &conditions, true);

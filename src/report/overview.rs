@@ -320,9 +320,7 @@ fn tables(number: u64) -> String {
 
 fn title(overview: &Overview, by: &str) -> String {
     let Overview { totals, databases, spread, .. } = overview;
-    let Totals {
-        relations, bytes, index_bytes, database_bytes, unused_bytes, left_out_bytes, ..
-    } = totals;
+    let Totals { bytes, index_bytes, database_bytes, unused_bytes, left_out_bytes, .. } = totals;
     let mut words = String::new();
     if *databases > 0 {
         words.push_str(&counted(*databases, "database"));
@@ -330,7 +328,7 @@ fn title(overview: &Overview, by: &str) -> String {
         words.push_str(", ");
     }
     let all = bytes.saturating_add(*index_bytes);
-    words.push_str(&format!("{}, {}", tables(*relations), size(all)));
+    words.push_str(&format!("{}, {}", tables(totals.tables), size(all)));
     if *index_bytes > 0 {
         words.push_str(&format!(" (with TOAST {}, indexes {}", size(*bytes), size(*index_bytes)));
         match unused_bytes {
@@ -377,6 +375,7 @@ fn tables_grid(overview: &Overview) -> Grid {
             relation,
             parts: *parts,
             copies: *copies,
+            shards: overview.shards(relation),
             node: node.as_deref(),
             visible_rows_only: figures.visible_rows_only,
         };
@@ -392,10 +391,10 @@ fn tables_grid(overview: &Overview) -> Grid {
     // where there is room, the sizes of those that were not read, which need no rights
     if overview.databases == 0 {
         let room = overview.limit.saturating_sub(overview.tables.len());
-        for one in largest(&overview.left_out).iter().take(room) {
+        for one in not_read(&overview.left_out).iter().take(room) {
             let Some(bytes) = one.bytes else { continue };
-            let name = without_public(&one.relation);
-            let mut row = vec![String::new(), format!("{name} (not read)"), size(bytes)];
+            let why = if one.not_heap { "not looked at" } else { "not read" };
+            let mut row = vec![String::new(), one.shown(why), size(bytes)];
             row.resize(COLUMNS_OF_TABLES, String::new());
             grid.row(row);
         }
@@ -403,10 +402,39 @@ fn tables_grid(overview: &Overview) -> Grid {
     grid
 }
 
-fn largest(left_out: &[LeftOut]) -> Vec<&LeftOut> {
-    let mut largest: Vec<&LeftOut> = left_out.iter().collect();
-    largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
-    largest
+/// A table that was not read, or shards of one.
+struct NotRead<'a> {
+    table: &'a str,
+    not_heap: bool,
+    /// `None` if it is no table of Citus.
+    shards: Option<u64>,
+    /// `None` if it is not known of all shards.
+    bytes: Option<u64>,
+}
+
+impl NotRead<'_> {
+    /// The table, with its shards and what else is said of it.
+    fn shown(&self, about: &str) -> String {
+        let shards = self.shards.map(|shards| format!("{}, ", counted(shards, "shard")));
+        let table = printable(without_public(self.table));
+        format!("{table} ({}{about})", shards.unwrap_or_default())
+    }
+}
+
+/// The tables that were not read, the largest first.
+fn not_read(left_out: &[LeftOut]) -> Vec<NotRead<'_>> {
+    let mut tables: BTreeMap<(&str, bool), NotRead<'_>> = BTreeMap::new();
+    for one in left_out {
+        let LeftOut { not_heap, whole, bytes, .. } = one;
+        let shards = whole.as_ref().map(|_| 0);
+        let none = NotRead { table: one.table(), not_heap: *not_heap, shards, bytes: Some(0) };
+        let table = tables.entry((one.table(), *not_heap)).or_insert(none);
+        table.shards = table.shards.map(|shards| shards + 1);
+        table.bytes = table.bytes.zip(*bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
+    }
+    let mut tables: Vec<NotRead<'_>> = tables.into_values().collect();
+    tables.sort_by_key(|table| std::cmp::Reverse(table.bytes));
+    tables
 }
 
 /// Sizes with and without indexes, what is free, rows, what tables are ranked by, the last VACUUM, and findings.
@@ -460,6 +488,7 @@ fn columns_grid(overview: &Overview) -> Grid {
         let place = TablePlace {
             relation: &line.relation,
             parts: line.parts,
+            shards: overview.shards(&line.relation),
             copies: line.copies,
             node: line.node.as_deref(),
             visible_rows_only: line.visible_rows_only,
@@ -492,6 +521,8 @@ struct TablePlace<'a> {
     relation: &'a str,
     parts: u64,
     copies: Option<u64>,
+    /// Of a table of Citus.
+    shards: Option<u64>,
     node: Option<&'a str>,
     visible_rows_only: bool,
 }
@@ -512,7 +543,10 @@ impl TablePlace<'_> {
             (parts, Some(copies)) if parts < copies => {
                 format!("{table} ({parts} of {copies} copies)")
             }
-            (parts, _) => format!("{table} ({parts} parts)"),
+            (parts, _) => match self.shards {
+                Some(shards) => format!("{table} ({})", counted(shards, "shard")),
+                None => format!("{table} ({parts} parts)"),
+            },
         }
     }
 }
@@ -620,25 +654,33 @@ fn columns_note(totals: &Totals) -> Option<String> {
     })
 }
 
-/// The largest relations that were not read; nothing if all were.
-fn left_out_note(left_out: &[LeftOut], bytes: u64) -> Option<String> {
-    let largest = largest(left_out);
-    let mut named = Vec::new();
-    for relation in largest.iter().take(NAMED) {
-        let bytes = relation.bytes.map(|bytes| format!(" ({})", size(bytes)));
-        let name = printable(without_public(&relation.relation));
-        named.push(name + &bytes.unwrap_or_default());
+/// The largest tables that were not read, and those that have no pages that are known here; nothing if there are none.
+fn left_out_notes(left_out: &[LeftOut]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (not_heap, missing): (Vec<_>, Vec<_>) =
+        not_read(left_out).into_iter().partition(|table| table.not_heap);
+    for (what, why, largest) in [
+        ("Not read", "", missing),
+        (
+            "Not looked at",
+            ", whose access method is not heap (--details counts their rows)",
+            not_heap,
+        ),
+    ] {
+        if largest.is_empty() {
+            continue;
+        }
+        let mut named = Vec::new();
+        for table in largest.iter().take(NAMED) {
+            named.push(table.shown(&table.bytes.map_or("of unknown size".to_owned(), size)));
+        }
+        let more = and_more(largest.len(), NAMED);
+        let count = tables(largest.len() as u64);
+        let sum: Option<u64> = largest.iter().map(|table| table.bytes).sum();
+        let sum = sum.map_or("of unknown size".to_owned(), size);
+        notes.push(format!("{what}: {count}{why}, {sum}: {}{more}.", named.join(", ")));
     }
-    let more = and_more(largest.len(), NAMED);
-    let known = if left_out.iter().all(|relation| relation.bytes.is_some()) {
-        size(bytes)
-    } else {
-        "of unknown size".to_owned()
-    };
-    (!left_out.is_empty()).then(|| {
-        let count = tables(left_out.len() as u64);
-        format!("Not read: {count}, {known}: {}{more}.", named.join(", "))
-    })
+    notes
 }
 
 fn notes(overview: &Overview) -> Vec<String> {
@@ -668,7 +710,7 @@ fn notes(overview: &Overview) -> Vec<String> {
             tables(totals.by_functions)
         ));
     }
-    notes.extend(left_out_note(left_out, totals.left_out_bytes));
+    notes.extend(left_out_notes(left_out));
     notes
 }
 

@@ -1,5 +1,6 @@
 //! The report of `retoast` in every format.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use crate::retoast::plan::{
     COMPACTION_LOCK, Forecast, Plan, REBUILD_LOCK, TOAST_REBUILD_LOCK, TRUNCATION_LOCK,
 };
 use crate::retoast::result::{
-    Common, CompactedFile, FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN, Outcome,
-    Predicted, Report, ScanSource, TableReport,
+    Common, CompactedFile, Converted, FileEnd, FormReport, Gives, Headed, IndexEnd, NOT_BEGUN,
+    Outcome, Predicted, Report, ScanSource, TableReport,
 };
 use crate::retoast::verdict::{Remaining, held, remaining};
+use toast_format::model::Range;
 use toast_format::model::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
@@ -233,7 +235,11 @@ fn ended_so(table: &TableReport, ended: IndexEnd) -> u64 {
 /// The tables for people. Shards of a table of Citus are joined into one table.
 fn joined(report: &Report) -> Vec<TableReport> {
     let mut joined: Vec<TableReport> = Vec::new();
+    let mut plans: BTreeMap<&str, ShardPlans> = BTreeMap::new();
     for table in &report.tables {
+        if let Some(shard) = &table.subject.shard {
+            plans.entry(&shard.table).or_default().add(table);
+        }
         let name = table.subject.shard.as_ref().map(|shard| &shard.table);
         let same = joined.iter_mut().find(|other| {
             name.is_some() && other.subject.shard.as_ref().map(|shard| &shard.table) == name
@@ -248,15 +254,17 @@ fn joined(report: &Report) -> Vec<TableReport> {
         let Some(citus) = report.citus.iter().find(|citus| citus.table == shard.table) else {
             continue;
         };
-        table.subject.relation = format!(
-            "{} ({} on {})",
-            citus.table,
-            counted(citus.shards, "shard"),
-            counted(citus.nodes, "node")
-        );
-        (table.converted.alter, table.converted.undo, table.converted.plan) = (None, None, None);
-        table.converted.undo_command.clear();
+        let shards = match citus.shards {
+            copies @ 2.. if copies == shard.copies => format!("{copies} copies"),
+            shards => counted(shards, "shard"),
+        };
+        let nodes = counted(citus.nodes, "node");
+        table.subject.relation = format!("{} ({shards} on {nodes})", citus.table);
+        // that of the tables themselves is said by itself
+        table.converted.alter = None;
         table.converted.predicted = None;
+        let plans = plans.remove(shard.table.as_str()).unwrap_or_default();
+        plans.put_into(&mut table.converted);
         if !citus.missing.is_empty() {
             let is_stopped = citus.missing.iter().all(|missing| missing.reason == NOT_BEGUN);
             let ended = if is_stopped { Outcome::Stopped } else { Outcome::Failed };
@@ -267,6 +275,50 @@ fn joined(report: &Report) -> Vec<TableReport> {
         }
     }
     joined
+}
+
+/// What dry runs of a table's shards expect, and how to go back. Nodes work at the same time, each on one shard after the
+/// other.
+#[derive(Default)]
+struct ShardPlans {
+    plan: Option<Plan>,
+    seconds: BTreeMap<String, Range>,
+    /// The statement and the command to go back, which are the same for all shards with the table's name in place of
+    /// theirs; not known for partitions.
+    back: Option<(Option<String>, Vec<String>)>,
+    differ: bool,
+}
+
+impl ShardPlans {
+    fn add(&mut self, table: &TableReport) {
+        let Converted { plan, undo, undo_command, .. } = &table.converted;
+        let (Some(plan), Some(shard)) = (plan, &table.subject.shard) else { return };
+        let seconds = self.seconds.entry(shard.node.clone()).or_default();
+        seconds.low += plan.seconds.low;
+        seconds.high += plan.seconds.high;
+        match &mut self.plan {
+            Some(sum) => sum.merge_shard(plan),
+            None => self.plan = Some(plan.clone()),
+        }
+        let suffix = format!("_{}", shard.id);
+        let undo = undo.as_ref().map(|sql| sql.replace(&suffix, ""));
+        let command = undo_command.iter().map(|word| word.replace(&suffix, ""));
+        let back = (undo, command.collect());
+        self.differ |= table.subject.relation.replace(&suffix, "") != shard.table
+            || self.back.as_ref().is_some_and(|other| *other != back);
+        self.back = Some(back);
+    }
+
+    fn put_into(self, converted: &mut Converted) {
+        let back = if self.differ { None } else { self.back };
+        (converted.undo, converted.undo_command) = back.unwrap_or_default();
+        let mut seconds = Range::default();
+        for node in self.seconds.values() {
+            seconds.low = seconds.low.max(node.low);
+            seconds.high = seconds.high.max(node.high);
+        }
+        converted.plan = self.plan.map(|plan| Plan { seconds, ..plan });
+    }
 }
 
 fn tables(report: &Report, document: &mut Document) {

@@ -188,6 +188,47 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Adds what is expected of another shard: the time is that of both, one after the other.
+    pub(crate) fn merge_shard(&mut self, other: &Plan) {
+        self.seconds.low += other.seconds.low;
+        self.seconds.high += other.seconds.high;
+        self.wal_bytes += other.wal_bytes;
+        self.growth_bytes += other.growth_bytes;
+        self.rows_bytes = self.rows_bytes.zip(other.rows_bytes).map(|(sum, more)| sum + more);
+        let after = self.rows_bytes_after.zip(other.rows_bytes_after);
+        self.rows_bytes_after = after.map(|(sum, more)| sum + more);
+        for (all, more) in [
+            (&mut self.locks, &other.locks),
+            (&mut self.triggers_fire, &other.triggers_fire),
+            (&mut self.triggers_silent, &other.triggers_silent),
+            (&mut self.replication, &other.replication),
+            (&mut self.serialization, &other.serialization),
+        ] {
+            for text in more {
+                if !all.contains(text) {
+                    all.push(text.clone());
+                }
+            }
+        }
+    }
+}
+
+impl AddAssign for Forecast {
+    fn add_assign(&mut self, other: Forecast) {
+        self.all = self.all.plus(other.all);
+        for (sum, more) in [
+            (&mut self.sweep, other.sweep),
+            (&mut self.indexes, other.indexes),
+            (&mut self.full_page_images, other.full_page_images),
+            (&mut self.compaction, other.compaction),
+            (&mut self.rebuild, other.rebuild),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
 /// A note, if sessions were seen that do not use read committed.
 fn serialization(found: &FirstScan, around: &Surroundings) -> Vec<String> {
     let mut seen = Vec::new();

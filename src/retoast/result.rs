@@ -12,6 +12,7 @@ use crate::retoast::pace::rules::Cause;
 use crate::retoast::plan::{Forecast, Plan, Sizes};
 use crate::retoast::preflight::definition::Files;
 use crate::server::citus::ShardLine;
+use toast_format::disk::ItemPointer;
 use toast_format::model::Range;
 
 /// The name and version of the JSON format.
@@ -606,16 +607,33 @@ impl FormReport {
     }
 }
 
-/// A row that could not be re-toasted.
+/// A row that was not re-toasted, or something else that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkippedRow {
     /// The row's address; empty if something else could not be read.
     pub ctid: String,
-    /// The message of the server.
+    /// The message of the server, or why the row was left.
     pub reason: String,
     /// The SQLSTATE with which the server refused the row. Absent if nothing was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sqlstate: Option<String>,
+}
+
+impl SkippedRow {
+    /// A row that cannot be read, or is not to be.
+    pub(crate) fn unread(ctid: ItemPointer, reason: impl fmt::Display) -> SkippedRow {
+        SkippedRow { ctid: ctid.to_string(), ..SkippedRow::elsewhere(reason.to_string()) }
+    }
+
+    /// A block that cannot be read.
+    pub(crate) fn block(block: impl fmt::Display, reason: impl fmt::Display) -> SkippedRow {
+        SkippedRow::elsewhere(format!("block {block}: {reason}"))
+    }
+
+    /// Something that is not a row.
+    pub(crate) fn elsewhere(reason: String) -> SkippedRow {
+        SkippedRow { ctid: String::new(), reason, sqlstate: None }
+    }
 }
 
 /// Waits for one reason.

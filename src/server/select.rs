@@ -1,7 +1,7 @@
 //! Which relations the names and patterns of a command line select, which of them are left out because their rows are
 //! stored elsewhere, and suggestions for misspelt names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
@@ -100,6 +100,10 @@ pub struct Selection {
     foreign: Vec<String>,
     /// Temporary tables of other sessions.
     temporary: Vec<String>,
+    /// Whether only tables with pages that are known here are read, unless they are named.
+    pages_only: bool,
+    /// The others, by access method.
+    not_heap: BTreeMap<String, Vec<String>>,
     citus: Vec<(Oid, String)>,
     /// Tables of Citus that are to be read on the nodes; the others are left out.
     pub(crate) on_nodes: Vec<Oid>,
@@ -145,7 +149,40 @@ impl Selection {
         let foreign = left_out(foreign, "is a foreign table", "are foreign tables", elsewhere);
         let in_shards = format!("in {}", self.shards);
         let citus = left_out(citus, "is a table of Citus", "are tables of Citus", &in_shards);
-        foreign.into_iter().chain(temporary).chain(citus)
+        let not_heap = self.not_heap.iter().filter_map(|(method, names)| {
+            let names = names.iter().map(String::as_str).collect();
+            left_out(names, "is a table", "are tables", &format!("by the access method {method}"))
+        });
+        foreign.into_iter().chain(temporary).chain(citus).chain(not_heap)
+    }
+
+    /// Leaves a relation out if it has no pages that are known here. Returns whether it does.
+    fn leaves_without_pages(&mut self, class: &Class) -> bool {
+        let Some(method) = &class.method else { return false };
+        if !self.pages_only {
+            return false;
+        }
+        if !self.excluded.contains(&class.oid) {
+            self.not_heap.entry(method.clone()).or_default().push(class.name.clone());
+        }
+        true
+    }
+
+    /// Adds partitions or inheritance children of a relation, or leaves them out.
+    fn add_below(&mut self, children: Vec<Class>, citus: &CitusTables, from_named: bool) {
+        for child in self.with_pages(children) {
+            match elsewhere(&child, &citus.tables) {
+                Some(why) => self.leave_out(why, child, citus.matched),
+                None if child.kind == "r" => self.add(child.oid, How::Inherited { from_named }),
+                None => {}
+            }
+        }
+    }
+
+    /// Those that are not left out for this reason.
+    fn with_pages(&mut self, mut classes: Vec<Class>) -> Vec<Class> {
+        classes.retain(|class| !self.leaves_without_pages(class));
+        classes
     }
 
     /// What should have been read and cannot be seen.
@@ -197,12 +234,16 @@ struct Class {
     name: String,
     /// Whether it belongs to a session. Ours has no temporary tables when it selects.
     is_temporary: bool,
+    /// The access method of a table, if it is not heap.
+    method: Option<String>,
 }
 
 /// The columns of [`Class`].
 const CLASS: &str = "c.oid, CASE WHEN c.relkind = 'm' AND NOT c.relispopulated THEN 'unpopulated' \
       ELSE c.relkind::pg_catalog.text END, \
-    pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text, c.relpersistence = 't'";
+    pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text, c.relpersistence = 't', \
+    CASE WHEN c.relkind IN ('r', 'm') THEN (SELECT a.amname::pg_catalog.text FROM pg_catalog.pg_am AS a \
+        WHERE a.oid = c.relam AND a.amname <> 'heap') END";
 
 /// That a relation of schema `n` is no system catalog.
 const IS_NO_CATALOG: &str = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'";
@@ -214,7 +255,8 @@ impl Class {
     fn read(row: &Row) -> LiveResult<Class> {
         let oid = Oid(row.try_get::<_, PgOid>(0)?);
         let is_temporary = row.try_get(3)?;
-        Ok(Class { oid, kind: row.try_get(1)?, name: row.try_get(2)?, is_temporary })
+        let method = row.try_get(4)?;
+        Ok(Class { oid, kind: row.try_get(1)?, name: row.try_get(2)?, is_temporary, method })
     }
 }
 
@@ -242,7 +284,8 @@ pub(crate) async fn select_within(
 ) -> LiveResult<Selection> {
     let client = connection.client();
     let citus = CitusTables::ask(client, reach != Reach::Here).await?;
-    let mut selection = Selection::default();
+    let pages_only = reach == Reach::NodesAndCatalogs;
+    let mut selection = Selection { pages_only, ..Selection::default() };
     exclude(connection, database, excluded, &mut selection).await?;
     // of them alone it is not said that all is done
     let mut catalogs = 0;
@@ -254,10 +297,12 @@ pub(crate) async fn select_within(
              WHERE c.relkind IN ('r', 'm', 'f') AND ($1 OR NOT is_catalog) \
              ORDER BY is_catalog, n.nspname, c.relname"
         );
-        let with_catalogs = reach == Reach::NodesAndCatalogs;
-        for row in client.query_typed(&sql, &[(&with_catalogs, Type::BOOL)]).await? {
+        for row in client.query_typed(&sql, &[(&pages_only, Type::BOOL)]).await? {
             let class = Class::read(&row)?;
-            catalogs += usize::from(row.try_get::<_, bool>(4)?);
+            catalogs += usize::from(row.try_get::<_, bool>(5)?);
+            if selection.leaves_without_pages(&class) {
+                continue;
+            }
             match elsewhere(&class, &citus.tables) {
                 Some(why) => selection.leave_out(why, class, citus.matched),
                 None if class.kind == UNPOPULATED => selection.unpopulated.push(class.name),
@@ -265,8 +310,10 @@ pub(crate) async fn select_within(
             }
         }
     }
-    selection.lacks_tables =
-        reach == Reach::NodesAndCatalogs && wanted.is_empty() && selection.found.len() == catalogs;
+    selection.lacks_tables = pages_only
+        && wanted.is_empty()
+        && selection.found.len() == catalogs
+        && selection.not_heap.is_empty();
     let mut unmatched = Vec::new();
     for want in wanted {
         let before = selection.found.len();
@@ -377,7 +424,9 @@ async fn select_one(
 ) -> LiveResult<()> {
     let (literal, matches) = matching(connection, database, given).await?;
     let how = if literal { How::Named } else { How::Matched };
-    let mut any = false;
+    let found = matches.len();
+    let matches = if literal { matches } else { selection.with_pages(matches) };
+    let mut any = matches.len() < found;
     for class in matches {
         if let Some(why) = elsewhere(&class, &citus.tables) {
             let taken = if literal { citus.named } else { citus.matched };
@@ -385,7 +434,8 @@ async fn select_one(
                 return Err(stored_elsewhere(connection.client(), why, &class).await?);
             }
             if taken && class.kind == "p" {
-                for child in below(connection.client(), class.oid).await? {
+                let children = below(connection.client(), class.oid).await?;
+                for child in selection.with_pages(children) {
                     if let Some(why) = elsewhere(&child, &citus.tables) {
                         selection.leave_out(why, child, taken);
                     }
@@ -404,15 +454,7 @@ async fn select_one(
                 if literal && class.kind == "p" && children.iter().all(|child| child.kind == "p") {
                     selection.empty.push(class.name);
                 }
-                for child in children {
-                    match elsewhere(&child, &citus.tables) {
-                        Some(why) => selection.leave_out(why, child, citus.matched),
-                        None if child.kind == "r" => {
-                            selection.add(child.oid, How::Inherited { from_named: literal });
-                        }
-                        None => {}
-                    }
-                }
+                selection.add_below(children, citus, literal);
             }
             "m" => selection.add(class.oid, how),
             UNPOPULATED => selection.unpopulated.push(class.name),

@@ -2,10 +2,11 @@
 //! it costs to read it.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use serde::Serialize;
 
-use super::contents::{Md5Sink, TextForm, md5_hex, put_pieces, write_text};
+use super::contents::{Contents, FirstBytes};
 use super::rows::ValueRow;
 use crate::server::catalog::VIRTUAL;
 use crate::server::similar::similar;
@@ -14,15 +15,14 @@ use toast_format::disk::page::LinePointerState;
 use toast_format::disk::value_text::hex;
 use toast_format::disk::varlena::{tc_method, tc_raw_size};
 use toast_format::disk::{
-    CustomFlavor, Datum, HeapTuple, ItemPointer, Oid, Page, PageSize, PageState, TupleDesc,
-    ValueId, Varlena, Walk,
+    CustomFlavor, Datum, HeapTuple, ItemPointer, Oid, Page, PageState, TupleDesc, ValueId, Varlena,
+    Walk,
 };
 use toast_format::heap::scan::TupleValue;
+use toast_format::model::StoredValue;
 use toast_format::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use toast_format::model::toaster::describe::{PointerKind, describe};
 use toast_format::model::toaster::error::ToastError;
-use toast_format::model::toaster::reassemble::Reassembler;
-use toast_format::model::{StoredValue, Toasters};
 
 /// Bytes of content that are shown.
 const FIRST_BYTES: usize = 64;
@@ -106,8 +106,8 @@ pub struct Anatomy {
 fn describe_value<S: ChunkStore>(
     relation: &str,
     seen: &TupleValue<'_>,
-    reassembler: &mut Reassembler<'_, S>,
-) -> Anatomy {
+    contents: &mut Contents<S>,
+) -> io::Result<Anatomy> {
     let stored = &seen.stored;
     let (cost_to_read, cost_to_append) = costs(stored);
     let mut anatomy = Anatomy {
@@ -124,16 +124,19 @@ fn describe_value<S: ChunkStore>(
         text_bytes: Vec::new(),
         problems: Vec::new(),
     };
-    if let Err(error) = anatomy.parts(seen, reassembler) {
+    if let Err(error) = anatomy.parts(seen, contents) {
         anatomy.problems.push(error.to_string());
     }
-    if let Err(error) = anatomy.content(seen, reassembler) {
-        let problem = error.to_string();
-        if !anatomy.problems.contains(&problem) {
-            anatomy.problems.push(problem);
+    match anatomy.content(seen, contents) {
+        Ok(written) => written?,
+        Err(error) => {
+            let problem = error.to_string();
+            if !anatomy.problems.contains(&problem) {
+                anatomy.problems.push(problem);
+            }
         }
     }
-    anatomy
+    Ok(anatomy)
 }
 
 /// Where to look for a value.
@@ -147,14 +150,15 @@ pub struct DatumPlace<'a> {
     pub ctid: ItemPointer,
 }
 
-/// Describes the value of a tuple on `page`, dead or alive, in detail. The error says why there is none.
+/// Describes the value of a tuple on `page`, dead or alive, in detail, and writes it to a file if `contents` does so.
+///
+/// # Errors
+/// Why there is no such value; inside, why its file could not be written.
 pub fn on_page<S: ChunkStore>(
     bytes: &[u8],
     wanted: &DatumPlace<'_>,
-    store: &mut S,
-    toasters: &Toasters,
-    page_size: PageSize,
-) -> Result<Anatomy, String> {
+    contents: &mut Contents<S>,
+) -> Result<io::Result<Anatomy>, String> {
     let DatumPlace { relation, desc, flavor, column, ctid } = *wanted;
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
@@ -184,12 +188,11 @@ pub fn on_page<S: ChunkStore>(
             return Err(format!("column \"{column}\" {VIRTUAL}"));
         }
         if !attribute.dropped && attribute.name == column {
-            let stored = StoredValue::new(&datum, attribute, page_size);
+            let stored = StoredValue::new(&datum, attribute, contents.page);
             let block_known = true;
             let column = attribute;
             let seen = TupleValue { ctid, block_known, index, column, datum, stored, order };
-            let mut reassembler = Reassembler { store, toasters, page: page_size, order };
-            return Ok(describe_value(relation, &seen, &mut reassembler));
+            return Ok(describe_value(relation, &seen, contents));
         }
     }
     let names = desc.attributes.iter().filter(|attribute| !attribute.dropped);
@@ -214,9 +217,9 @@ impl Anatomy {
     fn parts<S: ChunkStore>(
         &mut self,
         seen: &TupleValue<'_>,
-        reassembler: &mut Reassembler<'_, S>,
+        contents: &mut Contents<S>,
     ) -> Result<(), ToastError> {
-        let Reassembler { store, toasters, page, .. } = reassembler;
+        let Contents { store, toasters, page, .. } = contents;
         let mut blocks = BTreeSet::new();
         match seen.datum {
             Datum::Varlena(Varlena::External(pointer)) => {
@@ -295,45 +298,22 @@ impl Anatomy {
     fn content<S: ChunkStore>(
         &mut self,
         seen: &TupleValue<'_>,
-        reassembler: &mut Reassembler<'_, S>,
-    ) -> Result<(), ToastError> {
-        let value = match seen.datum {
-            Datum::Null | Datum::Missing => return Ok(()),
-            Datum::Fixed(bytes) | Datum::CString(bytes) => Varlena::Plain { content: bytes },
-            Datum::Varlena(value) => value,
-        };
-        if let Varlena::Compressed { tc_info, .. } = value {
+        contents: &mut Contents<S>,
+    ) -> Result<io::Result<()>, ToastError> {
+        if let Datum::Varlena(Varlena::Compressed { tc_info, .. }) = seen.datum {
             self.row.raw_size = Some(u64::from(tc_raw_size(tc_info)));
             self.row.method = tc_method(tc_info).map(Method::name);
         }
-        let form = TextForm::of_type(seen.column.type_oid);
-        let mut text = Md5Sink::default();
-        if let Varlena::External(pointer) = &value
-            && put_pieces(&value, form, reassembler, &mut text)?
-        {
-            self.row.raw_size = Some(u64::from(pointer.raw_size()));
-            self.first_bytes = Some(first_hex(&text.first));
-            if form.is_some() {
-                self.text(&text.first);
-            }
-            let (md5, _) = text.end();
-            self.row.text_md5 = form.map(|_| md5.clone());
-            self.row.md5 = Some(md5);
-            return Ok(());
+        let relation = self.row.relation.clone();
+        let mut first = FirstBytes::default();
+        let written = contents.put_together(&relation, &mut self.row, seen, &mut first);
+        self.row.raw_size = first.raw_size.or(self.row.raw_size);
+        let bytes = first.content.as_ref().or(first.text.as_ref());
+        self.first_bytes = bytes.map(|bytes| first_hex(bytes));
+        if let Some(text) = &first.text {
+            self.text(text);
         }
-        text.restart();
-        let logical = reassembler.value(&value)?;
-        if let Ok(content) = logical.content() {
-            self.row.raw_size = Some(content.len() as u64);
-            self.row.md5 = Some(md5_hex(content));
-            self.first_bytes = Some(first_hex(content));
-        }
-        if write_text(&logical, seen.column.type_oid, reassembler, &mut text)?.is_some() {
-            self.first_bytes.get_or_insert_with(|| first_hex(&text.first));
-            self.text(&text.first);
-            self.row.text_md5 = Some(text.end().0);
-        }
-        Ok(())
+        written
     }
 
     fn text(&mut self, beginning: &[u8]) {

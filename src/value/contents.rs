@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, ErrorKind, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
@@ -78,7 +78,7 @@ const LONG: u32 = 1 << 20;
 
 /// Passes the content of a long value out of line to the sink, piece by piece, if its text is its content or not known.
 /// `false` if the value is to be reassembled; what the sink has then is part of no value.
-pub(super) fn put_pieces<S: ChunkStore>(
+fn put_pieces<S: ChunkStore>(
     value: &Varlena<'_>,
     form: Option<TextForm>,
     reassembler: &mut Reassembler<'_, S>,
@@ -93,7 +93,7 @@ pub(super) fn put_pieces<S: ChunkStore>(
 }
 
 /// First bytes that [`Md5Sink`] keeps.
-pub(super) const KEPT: usize = 4096;
+const KEPT: usize = 4096;
 
 /// Computes the md5 of a text, and writes the text to a file if there is one.
 #[derive(Default)]
@@ -182,9 +182,9 @@ pub struct Contents<S> {
     /// The source of chunks.
     pub store: S,
     /// The toasters of the database.
-    toasters: Toasters,
+    pub(super) toasters: Toasters,
     /// The page size of the TOAST relation.
-    page: PageSize,
+    pub(super) page: PageSize,
     /// The directory of the values, each in a file of its own.
     output_dir: Option<PathBuf>,
     /// Values that could not be reassembled.
@@ -209,7 +209,7 @@ impl<S: ChunkStore> Contents<S> {
         Ok(Contents { store, toasters, page, output_dir, problems, unknown: BTreeSet::new() })
     }
 
-    /// Adds the content of the value to the row.
+    /// Adds the content of the value to the row of a list.
     ///
     /// # Errors
     /// Where a file cannot be written.
@@ -223,7 +223,8 @@ impl<S: ChunkStore> Contents<S> {
         if let Some(toaster) = toaster {
             row.toaster = Some(toaster.name.clone());
         }
-        self.put_together(relation, row, value).unwrap_or_else(|error| {
+        let mut first = FirstBytes::default();
+        self.put_together(relation, row, value, &mut first).unwrap_or_else(|error| {
             let place = Place {
                 block: Some(value.ctid.block),
                 item: Some(value.ctid.item),
@@ -235,11 +236,37 @@ impl<S: ChunkStore> Contents<S> {
         })
     }
 
-    fn put_together(
+    /// Adds the content of the value to its row, and what it begins with to `first`. Of a value that cannot be
+    /// reassembled, no file is left, which could be taken for all of it.
+    ///
+    /// # Errors
+    /// Why the value could not be reassembled; inside, why its file could not be written.
+    pub(super) fn put_together(
         &mut self,
         relation: &str,
         row: &mut ValueRow,
         found: &TupleValue<'_>,
+        first: &mut FirstBytes,
+    ) -> Result<io::Result<()>, ToastError> {
+        let path = output_path(self.output_dir.as_deref(), relation, found);
+        let written = self.write(path.as_deref(), row, found, first);
+        if let (Err(_), Some(path)) = (&written, &path) {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Ok(Err(named("file", path, &error)))
+                }
+                _ => written,
+            };
+        }
+        written
+    }
+
+    fn write(
+        &mut self,
+        path: Option<&Path>,
+        row: &mut ValueRow,
+        found: &TupleValue<'_>,
+        first: &mut FirstBytes,
     ) -> Result<io::Result<()>, ToastError> {
         let made;
         let value = match found.datum {
@@ -249,7 +276,7 @@ impl<S: ChunkStore> Contents<S> {
                     made = content;
                     Varlena::Plain { content: &made }
                 }
-                None => return Ok(self.by_text(relation, row, found)),
+                None => return Ok(self.by_text(path, row, found, first)),
             },
             Datum::Fixed(bytes) | Datum::CString(bytes) => Varlena::Plain { content: bytes },
             Datum::Varlena(value) => value,
@@ -259,11 +286,18 @@ impl<S: ChunkStore> Contents<S> {
         let order = found.order;
         let mut reassembler = Reassembler { store: &mut self.store, toasters, page, order };
         let form = TextForm::of_type(found.column.type_oid);
-        let mut sink = match output(self.output_dir.as_deref(), relation, found, form) {
+        let mut sink = match create(path) {
             Ok(file) => Md5Sink { file, ..Md5Sink::default() },
             Err(error) => return Ok(Err(error)),
         };
-        if put_pieces(&value, form, &mut reassembler, &mut sink)? {
+        if let Varlena::External(pointer) = &value
+            && put_pieces(&value, form, &mut reassembler, &mut sink)?
+        {
+            *first = FirstBytes {
+                raw_size: Some(u64::from(pointer.raw_size())),
+                content: Some(sink.first.clone()),
+                text: form.map(|_| sink.first.clone()),
+            };
             let (md5, ended) = sink.end();
             row.text_md5 = form.map(|_| md5.clone());
             row.md5 = Some(md5);
@@ -273,11 +307,14 @@ impl<S: ChunkStore> Contents<S> {
         let logical = reassembler.value(&value)?;
         if let Ok(content) = logical.content() {
             row.md5 = Some(md5_hex(content));
+            first.raw_size = Some(content.len() as u64);
+            first.content = Some(content.get(..KEPT).unwrap_or(content).to_vec());
             if form.is_none() {
                 sink.put(content);
             }
         }
         let text = write_text(&logical, found.column.type_oid, &mut reassembler, &mut sink)?;
+        first.text = text.map(|()| sink.first.clone());
         let (md5, ended) = sink.end();
         row.text_md5 = text.map(|()| md5);
         Ok(ended)
@@ -286,38 +323,48 @@ impl<S: ChunkStore> Contents<S> {
     /// A missing value, of which at most the text is known.
     fn by_text(
         &mut self,
-        relation: &str,
+        path: Option<&Path>,
         row: &mut ValueRow,
         value: &TupleValue<'_>,
+        first: &mut FirstBytes,
     ) -> io::Result<()> {
         self.unknown.insert(value.column.name.clone());
         let text = value.column.missing.as_ref().and_then(|missing| missing.text.as_deref());
         let form = TextForm::of_type(value.column.type_oid);
         let (Some(text), Some(_)) = (text, form) else { return Ok(()) };
         row.text_md5 = Some(md5_hex(text));
-        match output(self.output_dir.as_deref(), relation, value, form)? {
-            Some(mut file) => file.write_all(text).and_then(|()| file.flush()),
-            None => Ok(()),
+        if let Some(mut file) = create(path)? {
+            file.write_all(text).and_then(|()| file.flush())?;
         }
+        first.text = Some(text.get(..KEPT).unwrap_or(text).to_vec());
+        Ok(())
     }
 }
 
-/// The file for a value, if values are written to files.
-fn output(
-    dir: Option<&Path>,
-    relation: &str,
-    value: &TupleValue<'_>,
-    form: Option<TextForm>,
-) -> io::Result<Option<BufWriter<File>>> {
-    let Some(dir) = dir else { return Ok(None) };
-    let extension = match form {
+/// The size of a value that was reassembled, and its first [`KEPT`] bytes.
+#[derive(Default)]
+pub(super) struct FirstBytes {
+    /// Bytes of its content; `None` where it has none, but parts.
+    pub(super) raw_size: Option<u64>,
+    pub(super) content: Option<Vec<u8>>,
+    /// `None` if the text form of its type is not known here.
+    pub(super) text: Option<Vec<u8>>,
+}
+
+/// The path of the file for a value, if values are written to files.
+fn output_path(dir: Option<&Path>, relation: &str, value: &TupleValue<'_>) -> Option<PathBuf> {
+    let extension = match TextForm::of_type(value.column.type_oid) {
         Some(TextForm::Jsonb) => "json",
         Some(_) if value.column.type_oid.0 == JSON => "json",
         Some(_) => "txt",
         None => "bin",
     };
-    let path = dir.join(file_name(relation, value, extension));
-    let file = File::create(&path).map_err(|error| named("file", &path, &error))?;
+    Some(dir?.join(file_name(relation, value, extension)))
+}
+
+fn create(path: Option<&Path>) -> io::Result<Option<BufWriter<File>>> {
+    let Some(path) = path else { return Ok(None) };
+    let file = File::create(path).map_err(|error| named("file", path, &error))?;
     Ok(Some(BufWriter::new(file)))
 }
 

@@ -6,7 +6,7 @@ use md5::Digest;
 
 use super::contents::{Md5Sink, TextForm, md5_hex, write_text};
 use crate::server::chunks::LiveChunks;
-use toast_format::disk::value_text::hex;
+use toast_format::disk::value_text::{self, hex};
 use toast_format::disk::{ByteOrder, Oid, PageSize, Varlena};
 use toast_format::model::Toasters;
 use toast_format::model::toaster::chunks::{ChunkStore, FetchedChunks, StoreError, WantedChunks};
@@ -15,6 +15,8 @@ use toast_format::model::toaster::error::ToastError;
 use toast_format::model::toaster::reassemble::Reassembler;
 
 const BYTEA: Oid = Oid(17);
+/// Arrays of int2, int4, text, varchar, int8, oid, numeric and uuid, whose text is known to the byte.
+const ARRAYS: [u32; 8] = [1005, 1007, 1009, 1015, 1016, 1028, 1231, 2951];
 
 /// A type whose values are compared. For a domain, the base type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +25,8 @@ pub(crate) struct ComparedType(Oid);
 impl ComparedType {
     /// `None` if the text of the type's values is not known here.
     pub(crate) fn new(base_type: Oid) -> Option<ComparedType> {
-        let is_known = base_type == BYTEA || TextForm::of_type(base_type).is_some();
+        let is_array = ARRAYS.contains(&base_type.0);
+        let is_known = base_type == BYTEA || is_array || TextForm::of_type(base_type).is_some();
         is_known.then_some(ComparedType(base_type))
     }
 
@@ -46,6 +49,12 @@ impl ComparedType {
         let logical = reassembler.value(value)?;
         if self.0 == BYTEA {
             return Ok(md5_hex(logical.content()?));
+        }
+        if ARRAYS.contains(&self.0.0) {
+            let text = value_text::array(logical.content()?, reassembler.order);
+            let text =
+                text.ok_or_else(|| ToastError::Content("the array is damaged".to_owned()))?;
+            return Ok(md5_hex(&text));
         }
         let mut text = Md5Sink::default();
         write_text(&logical, self.0, reassembler, &mut text)?;

@@ -945,7 +945,7 @@ fn a_fleet_of_the_nodes_of_one_cluster_counts_its_tables_once() {
     assert_eq!(tables.iter().sum::<usize>(), 2, "{tables:?}");
     let text = fleet(&["inspect", "dist"]).stdout;
     // the two shards
-    assert!(text.contains("), 2 tables, "), "{text}");
+    assert!(text.contains("), 1 table, "), "{text}");
     // another cluster has other shards
     nodes.psql(1, "UPDATE pg_dist_shard SET shardid = shardid + 1000 WHERE shardid = 102012");
     let done = fleet(&["inspect", "ref"]);
@@ -1007,7 +1007,7 @@ fn what_all_shards_of_a_table_lack_is_said_in_one_line() {
         let table = format!("CREATE TABLE cold_{shard} (id int, v text) USING columnar");
         nodes.psql(at, &format!("{table}; INSERT INTO cold_{shard} {ROWS}"));
     }
-    for arguments in [&["inspect", "cold"][..], &["check", "cold"]] {
+    for arguments in [&["check", "cold"][..]] {
         let run = nodes.run(0, arguments);
         assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.stderr);
         let text = "access method is columnar, not heap";
@@ -1015,6 +1015,29 @@ fn what_all_shards_of_a_table_lack_is_said_in_one_line() {
         let [line] = lines.as_slice() else { panic!("{arguments:?}: {}", run.stderr) };
         assert!(line.contains("error: public.cold (3 shards): "), "{line}");
         assert!(!run.stderr.contains("cold_1020"), "{}", run.stderr);
+    }
+    // what is not named is left out quietly: one line for all, and for monitoring nothing is missing
+    nodes.psql(0, "CREATE TABLE cold_here (id int, v text) USING columnar");
+    for arguments in [&["inspect", "cold"][..], &["inspect", "cold_here"]] {
+        let run = nodes.run(0, arguments);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+    let said = nodes.run(0, &["inspect", "cold", "cold_here"]).stdout.replace('\n', " ");
+    assert!(said.contains("Not looked at: 2 tables, whose access method is not heap"), "{said}");
+    assert!(said.contains(": cold (3 shards, ") && !said.contains("cold_1020"), "{said}");
+    for (arguments, text) in [
+        (&["inspect"][..], "are tables of Citus"),
+        (&["check"], "are tables, whose rows are stored by the access method columnar"),
+        (&["inspect", "--format", "nagios"], "are tables of Citus"),
+        (&["check", "--format", "nagios"], "are tables, whose rows are stored by"),
+    ] {
+        let run = nodes.run(0, arguments);
+        assert!(
+            run.code == Some(0) && !run.stderr.contains("error: "),
+            "{arguments:?}: {}",
+            run.stderr
+        );
+        assert!(run.stderr.contains(text), "{arguments:?}: {}", run.stderr);
     }
     for arguments in
         [&["retoast", "cold"][..], &["compact", "cold"], &["retoast", "cold", "--dry-run"]]
@@ -1024,6 +1047,31 @@ fn what_all_shards_of_a_table_lack_is_said_in_one_line() {
         assert_eq!(run.stderr.lines().count(), 2, "{}", run.stderr);
     }
     assert_eq!(nodes.run(0, &["inspect", "cold", "--details"]).code, Some(0));
+}
+
+#[test]
+fn a_dry_run_of_shards_says_what_that_of_a_table_says() {
+    let nodes = Nodes::start();
+    let planned = nodes.run(0, &["retoast", "dist", "--dry-run"]);
+    assert_eq!(planned.code, Some(0), "{}", planned.stderr);
+    for said in [
+        "to go back: ALTER TABLE ONLY \"public\".\"dist\" ALTER COLUMN \"v\" SET COMPRESSION pglz\n",
+        "and the values: toastctl retoast public.dist --column v --toaster extended\n",
+        "\nexpected size of these rows: ",
+        "\nexpected: up to about ",
+        "\nexpected WAL: ",
+        "\nlock: ROW EXCLUSIVE on the table",
+    ] {
+        assert!(planned.stdout.contains(said), "{said}: {}", planned.stdout);
+    }
+    // what was printed for a shard would be lost when Citus moves it
+    assert!(!planned.stdout.contains("dist_1"), "{}", planned.stdout);
+    let copies = nodes.run(0, &["retoast", "ref", "--dry-run"]);
+    assert!(
+        copies.stdout.starts_with("public.ref (2 copies on 2 nodes), v to lz4"),
+        "{}",
+        copies.stdout
+    );
 }
 
 /// A node of a real cluster.

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use md5::{Digest, Md5};
 use serde::Deserialize;
+use toast_format::disk::value_text::hex;
 
 use crate::support::command::{Run, run, toastctl};
 use crate::support::reports::check;
-use crate::support::reports::retoast::Report;
+use crate::support::reports::retoast::{Report, SkippedRow};
 use crate::support::server::Database;
 use crate::support::standin;
 
@@ -62,6 +64,57 @@ fn tuples(database: &Database<'_>, table: &str) -> String {
     ))
 }
 
+/// What `check --salvage` saves of misread values: the rows as COPY reads them.
+#[test]
+fn what_the_server_misreads_is_saved_as_its_chunks_hold_it() {
+    let server = standin::start();
+    let database = server.create_database("misread_saved");
+    let table = "json_array_small";
+    let capture = standin::capture("jsonb_toaster", table);
+    standin::make_toasters(&database, &standin::meta(&capture).pg_toaster);
+    standin::transplant(&database, std::slice::from_ref(&capture));
+    misread_documents(&database);
+    let dir = tempfile::tempdir().unwrap();
+    let checked = run(toastctl()
+        .args(["check", "-d", &database.conninfo(), table, "--format", "json"])
+        .arg(format!("--salvage={}", dir.path().display())));
+    let report = checked.exits(5).report::<check::Report>();
+    let truth = truth(&capture);
+    let rows = std::fs::read_to_string(dir.path().join("rows.sql")).unwrap();
+    let hashes: BTreeSet<String> = rows
+        .lines()
+        .flat_map(|line| line.split('\t'))
+        .map(|field| field.replace("\\\\", "\\"))
+        .map(|text| hex(&Md5::digest(text)))
+        .collect();
+    assert!(report.findings.iter().all(|finding| finding.code == "TC095"), "{report}");
+    for finding in &report.findings {
+        let ctid = format!("({},{})", finding.block.unwrap(), finding.item.unwrap());
+        assert!(hashes.contains(&truth[&ctid]), "{ctid}: {report}");
+    }
+    let repair = std::fs::read_to_string(dir.path().join("repair.sql")).unwrap();
+    assert!(!repair.lines().any(|line| line.starts_with("UPDATE")), "{repair}");
+}
+
+#[test]
+fn values_are_not_given_to_jsonb_toaster_while_it_compresses_chunks() {
+    let server = standin::start();
+    let database = server.create_database("compress_chunks");
+    let capture = standin::capture("jsonb_toaster", "json_foreign");
+    standin::make_toasters(&database, &standin::meta(&capture).pg_toaster);
+    standin::transplant(&database, &[capture]);
+    for more in [&[][..], &["--dry-run"], &["--allow", "lost-updates"]] {
+        let mut command = toastctl();
+        command.env("PGOPTIONS", "-c jsonb_toaster.compress_chunks=on");
+        command.args(["retoast", "-d", &database.conninfo(), "json_foreign", "-c", "js"]);
+        let done = run(command.args(["--toaster", "jsonb_toaster"]).args(more));
+        assert_eq!(done.code, Some(1), "{}", done.stderr);
+        let text =
+            "with jsonb_toaster.compress_chunks this server stores values that it cannot read";
+        assert!(done.stderr.contains(text), "{}", done.stderr);
+    }
+}
+
 #[test]
 fn what_the_server_misreads_is_left_and_named() {
     let server = standin::start();
@@ -71,6 +124,7 @@ fn what_the_server_misreads_is_left_and_named() {
     standin::make_toasters(&database, &standin::meta(&captures[0]).pg_toaster);
     standin::transplant(&database, &captures);
     misread_documents(&database);
+    let dir = tempfile::tempdir().unwrap();
     for (table, capture) in DOCUMENTS.iter().zip(&captures) {
         let truth = truth(capture);
         let before = tuples(&database, table);
@@ -96,22 +150,34 @@ fn what_the_server_misreads_is_left_and_named() {
             misread.insert(ctid);
         }
         assert!(misread.len() >= 3, "{table}: {report}");
+        let saved = dir.path().join(table);
+        let ctid = misread.first().unwrap();
+        let one = run(toastctl()
+            .args(["value", "-d", &database.conninfo(), &format!("{table}.js@{ctid}")])
+            .arg(format!("--reassemble={}", saved.display())));
+        assert_eq!((one.code, one.stderr.as_str()), (Some(0), ""), "{table} {ctid}");
+        let file = std::fs::read_dir(&saved).unwrap().next().unwrap().unwrap().path();
+        let content = std::fs::read(file).unwrap();
+        assert_eq!(hex(&Md5::digest(&content)), truth[ctid], "{table} {ctid}");
         for goal in [
             &["-c", "js", "--toaster", "external", "--verify", "full"][..],
             &["-c", "js", "--toaster", "external", "--set", "alter=off", "--verify", "off"],
             &["-c", "js", "--policy", "never"],
             &["--from-toaster", "jsonb_toaster"],
         ] {
-            let done = retoast(&database, &[&[*table], goal].concat());
+            let refused = dir.path().join("refused.csv");
+            let set = format!("list-refused={}", refused.display());
+            let done = retoast(&database, &[&[*table, "--set", &set], goal].concat());
+            let list = std::fs::read_to_string(&refused).unwrap();
             let report = done.report::<Report>();
             assert_eq!(done.code, Some(1), "{table} {goal:?}: {report}");
             let skipped = &report.tables[0].skipped;
             for ctid in &misread {
-                let named = format!("row {ctid}: column \"js\"");
-                assert!(
-                    skipped.iter().any(|row| row.reason.starts_with(&named)),
-                    "{goal:?}: {report}"
-                );
+                let is_named = |row: &&SkippedRow| {
+                    row.ctid == *ctid && row.reason.starts_with("column \"js\"")
+                };
+                assert!(skipped.iter().any(|row| is_named(&row)), "{goal:?}: {report}");
+                assert!(list.contains(&format!("public.{table},\"{ctid}\",,\"column ")), "{list}");
             }
             assert_eq!(report.tables[0].rows_stored, 0, "{table} {goal:?}: {report}");
             assert!(report.tables[0].rows_left >= Some(misread.len() as u64), "{goal:?}: {report}");
@@ -120,6 +186,12 @@ fn what_the_server_misreads_is_left_and_named() {
                 notes.contains(&format!("toastctl value public.{table} --reassemble=DIR")),
                 "{notes}"
             );
+        }
+        if is_chunked {
+            let plan = retoast(&database, &[table, "-c", "js", "--policy", "never", "--dry-run"]);
+            let plan = plan.exits(0).report::<Report>();
+            let named = plan.tables[0].skipped.iter().map(|row| row.ctid.clone());
+            assert_eq!(named.collect::<BTreeSet<_>>(), misread, "{table}: {plan}");
         }
         let kept: BTreeSet<&str> = before.split(',').collect();
         let now = tuples(&database, table);

@@ -438,3 +438,47 @@ fn a_long_value_is_not_held_in_memory() {
     sums.sort_unstable();
     assert_eq!(files, sums);
 }
+
+/// The only file in a directory.
+fn only_file(dir: &std::path::Path) -> (String, Vec<u8>) {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let files: Vec<_> = files.collect();
+    let [file] = files.as_slice() else { panic!("{files:?}") };
+    (file.file_name().to_string_lossy().into_owned(), std::fs::read(file.path()).unwrap())
+}
+
+#[test]
+fn one_value_is_saved_to_a_file_of_its_own() {
+    let database = server::shared().create_database("reassemble_one");
+    database.psql(TABLE);
+    database
+        .psql("ALTER TABLE t ADD since text DEFAULT 'older rows have it'; CREATE INDEX ON t (id)");
+    for (column, text, extension) in [
+        ("p", "p", "txt"),
+        ("l", "l", "txt"),
+        ("js", "js::text", "json"),
+        ("n", "n::text", "txt"),
+        ("since", "since", "txt"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let saved = dir.path().join("saved");
+        let reassemble = format!("--reassemble={}", saved.display());
+        let ctid = database.psql("SELECT ctid FROM t WHERE id = 58");
+        let value = format!("t.{column}@{ctid}");
+        let words = ["value", &value, &reassemble, "--format", "json"];
+        let run = inspect(&database, &words).exits(0);
+        let (name, content) = only_file(&saved);
+        assert!(name.ends_with(&format!(".{column}.{extension}")), "{name}");
+        let text = database.psql(&format!("SELECT {text} FROM t WHERE id = 58"));
+        assert_eq!(String::from_utf8(content).unwrap(), text, "{column}");
+        let md5 = database.psql(&format!("SELECT md5('{text}')"));
+        let anatomy: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(anatomy["values"][0]["text_md5"], md5, "{column}: {anatomy}");
+    }
+    // without a directory, as without the option
+    let value = inspect(&database, &["value", "t.p@(0,1)", "--reassemble"]).ok();
+    assert_eq!(value, inspect(&database, &["value", "t.p@(0,1)"]).ok());
+    let refused = inspect(&database, &["value", "t.p@(0,1)", "--reassemble=/dev/null/x"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("directory \"/dev/null/x\": "), "{}", refused.stderr);
+}

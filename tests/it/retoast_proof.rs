@@ -70,7 +70,7 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
     assert!(now < split, "the row has not moved: {now} and {split}");
     found += scanner.chunk(split..split + 100).await.unwrap().len();
     scanner.release().await.unwrap();
-    assert_eq!(scanner.seen.problems, Vec::<String>::new());
+    assert_eq!(scanner.seen.problems, []);
     found
 }
 

@@ -120,6 +120,7 @@ const VALUE: Manual = Manual {
         ("show one value in detail", "toastctl value orders.doc@id=42"),
         ("all values", "toastctl value orders --format csv"),
         ("save all that can be read", "toastctl value orders --reassemble=intact"),
+        ("save one value", "toastctl value orders.doc@id=42 --reassemble=saved"),
         (
             "a datum copied from a debugger",
             "toastctl value --datum '\\x0112ec030000100100400500000006000000'",
@@ -130,7 +131,10 @@ const VALUE: Manual = Manual {
         ),
     ],
     files: &[
-        ("DIR of --reassemble", "One file per value; its name is in the report."),
+        (
+            "DIR of --reassemble",
+            "One file per value: TABLE.BLOCK.ITEM.NUMBER.COLUMN.EXTENSION, with the column's number.",
+        ),
         COLUMNS_FILE,
     ],
     permissions: &[READ, ("pages", PAGES)],

@@ -46,7 +46,10 @@ pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
     ("size", "Size of the tables with TOAST relations and their indexes."),
     ("toast_size", "Size of the TOAST relations."),
     ("index_size", "Size of the other indexes."),
-    ("largest_table", "Size of the largest table or partition."),
+    (
+        "largest_table",
+        "Size of the largest table or partition; of a table of Citus, all its shards.",
+    ),
     ("free_space", "Free space and dead rows (needs pageinspect)."),
     ("free_ratio", "The same as a part of tables and TOAST: 30% or 0.3."),
     ("dead_rows", "Dead rows and chunks, according to statistics."),
@@ -224,7 +227,7 @@ impl Figures {
     /// Those of all relations that were read or left out.
     pub(crate) fn of(ranking: &Ranking) -> Figures {
         let totals = ranking.totals();
-        let Ranking { largest_bytes, most_ids, problems, .. } = *ranking;
+        let Ranking { most_ids, problems, .. } = *ranking;
         let by_functions = totals.by_functions;
         let TableFigures { heap_bytes, toast_bytes, toast_values, dead_rows, .. } = ranking.all;
         let free = match totals.relations {
@@ -239,8 +242,8 @@ impl Figures {
                 *number += 1;
             }
         }
-        let missing = ranking.left_out.len() as u64;
-        let all = totals.relations;
+        let missing = ranking.missing();
+        let all = totals.tables;
         let left_out = (missing > 0).then(|| format!("tables not read: {missing} of {all}"));
         let unsearched = match (&left_out, by_functions, problems) {
             (Some(why), _, _) => Some(why.clone()),
@@ -259,7 +262,7 @@ impl Figures {
                 Figure::Size => exact(totals.bytes),
                 Figure::ToastSize => exact(toast_bytes.unwrap_or(0)),
                 Figure::IndexSize => exact(totals.index_bytes),
-                Figure::LargestTable => exact(largest_bytes),
+                Figure::LargestTable => exact(ranking.largest_table()),
                 Figure::FreeSpace => free,
                 Figure::FreeRatio if files == 0 => exact(0),
                 Figure::FreeRatio => free.map(|free| free.scaled(1.0 / files as f64)),
@@ -269,7 +272,7 @@ impl Figures {
                 Figure::ValueIdRatio => Some(most_ids.real().scaled(1.0 / VALUE_IDS)),
                 Figure::Findings if found > 0 || unsearched.is_none() => exact(found),
                 Figure::Findings => None,
-                Figure::Tables => exact(totals.relations),
+                Figure::Tables => exact(totals.tables),
                 Figure::TablesNotRead => exact(missing),
                 Figure::Problems => exact(problems),
                 Figure::NewFindings | Figure::Growth => None,
@@ -387,7 +390,7 @@ mod tests {
             Figures::of(ranking).judge(&Test::Figure(figure, operator, limit))
         };
         let unknown = |judged| matches!(judged, Judged::Unknown(_));
-        let left_out = LeftOut { relation: "t".into(), bytes: Some(100), reason: "locked".into() };
+        let left_out = LeftOut::new("t".into(), Some(100), "locked".into());
         ranking.left_out.push(left_out);
         ranking.counted.read = 1;
         ranking.all.dead_rows = Some(10);

@@ -287,6 +287,24 @@ pub struct LeftOut {
     /// reached.
     pub bytes: Option<u64>,
     pub reason: String,
+    /// Whether it was not looked at because its access method is not heap: nothing is missing for that in figures of
+    /// tables that could not be read.
+    #[serde(default)]
+    pub not_heap: bool,
+    /// The table of Citus that it is a shard of.
+    #[serde(skip)]
+    pub(crate) whole: Option<String>,
+}
+
+impl LeftOut {
+    pub(crate) fn new(relation: String, bytes: Option<u64>, reason: String) -> LeftOut {
+        LeftOut { relation, bytes, reason, not_heap: false, whole: None }
+    }
+
+    /// The table, of which it may be a shard.
+    pub(crate) fn table(&self) -> &str {
+        self.whole.as_ref().unwrap_or(&self.relation)
+    }
 }
 
 /// What system catalogs take, without their indexes.

@@ -48,17 +48,20 @@ pub enum SortBy {
 pub struct Totals {
     /// Relations that were selected.
     pub relations: u64,
+    /// The same, with the shards and copies of a table of Citus as one.
+    #[serde(default)]
+    pub tables: u64,
     /// Relations that were read, completely or in part.
     pub read: u64,
     /// Relations of which a sample was read.
     pub sampled: u64,
-    /// Relations of which no pages were read.
+    /// Tables of which no pages were read.
     pub by_functions: u64,
     /// Tables searched for findings: those of 1 MB or more, as far as there was time.
     pub looked_at: u64,
     /// Relations read from pages of which the size of some values is not known.
     pub unplaced: u64,
-    /// Relations that could not be read, or only in part, so that findings about them may be missing.
+    /// Tables that could not be read, or only in part, so that findings about them may be missing.
     pub unsearched: u64,
     /// Blocks of relations of which a sample was wanted.
     pub sampled_blocks: u64,
@@ -226,6 +229,12 @@ impl Overview {
         self.columns.truncate(self.limit);
     }
 
+    /// The shards of a table of Citus; those of partitions that have the same range are one.
+    pub(crate) fn shards(&self, table: &str) -> Option<u64> {
+        let spread = self.spread.iter().find(|spread| spread.table == table);
+        spread.map(|spread| spread.shards)
+    }
+
     /// Puts the database's name before every relation, so that the overview can be joined with others.
     pub(crate) fn name(&mut self, target: &str) {
         self.databases = 1;
@@ -305,6 +314,7 @@ impl Totals {
         self.catalogs = self.catalogs.plus(other.catalogs);
         let sums = [
             (&mut self.relations, other.relations),
+            (&mut self.tables, other.tables),
             (&mut self.read, other.read),
             (&mut self.sampled, other.sampled),
             (&mut self.by_functions, other.by_functions),
@@ -443,15 +453,28 @@ pub(crate) struct Ranking {
     servers: u64,
     /// By table of Citus.
     spread: BTreeMap<String, ShardSizes>,
+    /// Its shards that were read, including copies.
+    shards: u64,
+    /// What of its shards was counted once for all.
+    counted_once: BTreeSet<(OfTable, String)>,
     /// What was counted of the relations that were read.
     pub(super) counted: Totals,
     /// The figures of all these relations.
     pub(super) all: TableFigures,
-    /// The size of the largest one.
-    pub(super) largest_bytes: u64,
+    /// The size of the largest one that is no shard.
+    largest_bytes: u64,
     /// The largest number of values in a TOAST relation.
     pub(super) most_ids: Amount,
     pub(super) problems: u64,
+}
+
+/// What is counted once for all shards of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum OfTable {
+    ByFunctions,
+    VisibleRowsOnly,
+    LookedAt,
+    Unsearched,
 }
 
 /// A table, or all parts of one.
@@ -533,6 +556,7 @@ impl Ranking {
             let place = (shard.range.clone(), shard.node.clone());
             let sum = spread.shards.entry(place).or_default();
             *sum = sum.saturating_add(figures.bytes());
+            self.shards += 1;
         }
         for column in &relation.columns {
             match column.storage {
@@ -560,26 +584,53 @@ impl Ranking {
 
     fn count(&mut self, relation: &RelationLine) {
         let RelationLine { read, figures, .. } = relation;
+        let by_functions = read.source == Source::Functions;
+        self.counted.by_functions += self.once(OfTable::ByFunctions, by_functions, relation);
+        let hides = figures.visible_rows_only;
+        self.counted.visible_rows_only += self.once(OfTable::VisibleRowsOnly, hides, relation);
+        let is_searched = relation.findings.is_some();
+        self.counted.looked_at += self.once(OfTable::LookedAt, is_searched, relation);
+        let has_problems = read.problem_count > 0;
+        self.counted.unsearched += self.once(OfTable::Unsearched, has_problems, relation);
         let counted = &mut self.counted;
         counted.read += 1;
-        counted.by_functions += u64::from(read.source == Source::Functions);
-        counted.visible_rows_only += u64::from(figures.visible_rows_only);
-        counted.looked_at += u64::from(relation.findings.is_some());
         let by_pages = read.source != Source::Functions && read.access_method.is_none();
         counted.unplaced += u64::from(by_pages && figures.unused_bytes.is_none());
-        counted.unsearched += u64::from(read.problem_count > 0);
         if let Some(sample) = &read.sample {
             counted.sampled += u64::from(sample.blocks_read < sample.blocks);
             counted.sampled_blocks += sample.blocks;
             counted.sampled_blocks_read += sample.blocks_read;
         }
-        self.largest_bytes = self.largest_bytes.max(figures.bytes());
+        if read.shard.is_none() {
+            self.largest_bytes = self.largest_bytes.max(figures.bytes());
+        }
         self.problems = self.problems.saturating_add(read.problem_count);
         if let Some(values) = figures.toast_values
             && values.estimate > self.most_ids.estimate
         {
             self.most_ids = values;
         }
+    }
+
+    /// 1 if this is so of a table, and of none of its shards before.
+    fn once(&mut self, what: OfTable, is_so: bool, relation: &RelationLine) -> u64 {
+        let is_new = match &relation.read.shard {
+            Some(shard) if is_so => self.counted_once.insert((what, shard.table.clone())),
+            _ => is_so,
+        };
+        u64::from(is_new)
+    }
+
+    /// Tables that could not be read, with the shards of one as one.
+    pub(super) fn missing(&self) -> u64 {
+        let missing = self.left_out.iter().filter(|left_out| !left_out.not_heap);
+        missing.map(LeftOut::table).collect::<BTreeSet<&str>>().len() as u64
+    }
+
+    /// The size of the largest relation; the shards of a table of Citus count together.
+    pub(super) fn largest_table(&self) -> u64 {
+        let of_citus = self.spread.values().map(|sizes| sizes.shards.values().sum());
+        of_citus.max().unwrap_or(0).max(self.largest_bytes)
     }
 
     /// A server, or another one, will be read.
@@ -618,16 +669,25 @@ impl Ranking {
         let left_out_bytes =
             left_out.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes.unwrap_or(0)));
         let read = self.counted.read;
+        let mut of_citus: BTreeSet<&str> = self.spread.keys().map(String::as_str).collect();
+        let mut shards = self.shards;
         let relations = match &self.only_columns[..] {
-            [] => self.extent.relations.max(read),
+            [] => {
+                let left_out: Vec<&str> =
+                    left_out.iter().filter_map(|one| one.whole.as_deref()).collect();
+                shards += left_out.len() as u64;
+                of_citus.extend(left_out);
+                self.extent.relations.max(read)
+            }
             // those that have one of them
             _ => read,
         };
         Totals {
             relations,
+            tables: relations.saturating_sub(shards) + of_citus.len() as u64,
             bytes: self.all.bytes().saturating_add(left_out_bytes),
             left_out_bytes,
-            unsearched: self.counted.unsearched + left_out.len() as u64,
+            unsearched: self.counted.unsearched + self.missing(),
             index_bytes: self.all.index_bytes.unwrap_or(0),
             toast_bytes: self.all.toast_bytes.unwrap_or(0),
             unused_bytes: if read > 0 { self.all.unused_bytes } else { None },

@@ -80,13 +80,6 @@ impl Inspector {
         relation: &Relation,
         effort: Effort,
     ) -> Result<RelationReport, InspectError> {
-        if let Some(why) = relation.why_no_heap() {
-            let why = format!(
-                "{why}\n\
-                 HINT:  --details shows the size of its files, and counts its rows."
-            );
-            return Err(InspectError::no_pages(relation, why));
-        }
         let why = self.why_functions(relation)?;
         let name = relation.display_name();
         let live = InspectError::live(&name);

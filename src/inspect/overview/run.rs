@@ -88,7 +88,7 @@ pub(crate) async fn run(
         Err(_) => "not reached",
     };
     for Listed { name: relation, bytes, .. } in unread.into_values() {
-        let left_out = LeftOut { relation, bytes: Some(bytes), reason: reason.to_owned() };
+        let left_out = LeftOut::new(relation, Some(bytes), reason.to_owned());
         output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
     }
     ended
@@ -99,6 +99,8 @@ enum RelationOutcome {
     Read(Box<RelationReport>),
     /// It could not be read.
     Failed(Failed),
+    /// Why it has no pages that are known here.
+    NotHeap(String),
     /// Time was up; the session that has locked the relation, if one has.
     TimeUp(Option<Message>),
     /// Nothing can be read any more.
@@ -232,8 +234,12 @@ fn pass_on(
         RelationOutcome::Failed(failed) => {
             let reason = failed.message.text.lines().next().unwrap_or_default().to_owned();
             output.failed(failed);
-            let Listed { name: relation, bytes, .. } = listed;
-            let left_out = LeftOut { relation, bytes: Some(bytes), reason };
+            let left_out = LeftOut::new(listed.name, Some(listed.bytes), reason);
+            output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
+        }
+        RelationOutcome::NotHeap(reason) => {
+            let left_out = LeftOut::new(listed.name, Some(listed.bytes), reason);
+            let left_out = LeftOut { not_heap: true, ..left_out };
             output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
         }
         RelationOutcome::TimeUp(why) => {
@@ -400,8 +406,10 @@ impl Worker {
         if let Some(failed) = out_of_reach(&relation) {
             return RelationOutcome::Failed(failed);
         }
-        if relation.is_heap
-            && let Some(why) = inspector.why_no_pages(&relation)
+        if let Some(why) = relation.why_no_heap() {
+            return RelationOutcome::NotHeap(why);
+        }
+        if let Some(why) = inspector.why_no_pages(&relation)
             && !self.explained.swap(true, Ordering::Relaxed)
         {
             // nobody receives it if the run has ended
@@ -413,7 +421,7 @@ impl Worker {
             Ok(report) => RelationOutcome::Read(Box::new(report)),
             Err(error) => {
                 // what prevents pages of one heap from being read prevents it for all
-                let of_all = matches!(error, InspectError::NoPages { .. }) && relation.is_heap;
+                let of_all = matches!(error, InspectError::NoPages { .. });
                 let failed = failed(inspector, &relation, error).await;
                 if of_all { RelationOutcome::Fatal(failed) } else { sorted(failed) }
             }

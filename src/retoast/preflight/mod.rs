@@ -44,7 +44,7 @@ use toast_format::judge::pluggable::ToasterPlan;
 use toast_format::judge::toaster::{Changes, Current, TargetChange};
 use toast_format::judge::{FormJudge, Judge, pluggable};
 use toast_format::model::sql::{quote_identifier, quote_literal};
-use toast_format::model::toaster::catalog::Handler;
+use toast_format::model::toaster::catalog::{Handler, PluggableToaster};
 use toast_format::model::{Toasters, TupleTarget};
 
 /// Refuses a standby, a server or role that is set to read-only (some providers do this when the disk is full), and,
@@ -81,7 +81,8 @@ pub(crate) fn compaction(server: &Server) -> Result<()> {
     if server.has_toasters {
         return refused(
             "compaction is not supported on a server with pluggable toasters\n\
-             HINT:  To make a table's files smaller, dump it and restore it (pg_dump).",
+             HINT:  To make a table's files smaller, dump it and restore it (pg_dump), once toastctl check TABLE ends \
+             with exit code 0: a dump holds what the server reads, and it misreads some values.",
         );
     }
     Ok(())
@@ -441,14 +442,12 @@ async fn plan(
     let mut plan = pluggable::plan(toasters, &chosen, goal)?;
     if let (Some(plan), Some(toasters)) = (&mut plan, toasters) {
         let wanted = toasters.by_name(&plan.toaster).map(|row| row.handler);
-        if wanted == Some(Handler::Jsonb) && compresses_chunks(client).await? {
-            return Err(RetoastError::Refused(compressed_chunks().about(relation.display_name())));
+        let taken = plan.taken_from(toasters, &chosen);
+        let compresses = wanted == Some(Handler::Jsonb) && compresses_chunks(client).await?;
+        if let Some(why) = change_refused(&taken, compresses, approval) {
+            return Err(RetoastError::Refused(why.about(relation.display_name())));
         }
-        for (name, former) in plan.taken_from(toasters, &chosen) {
-            if former.handler == Handler::Jsonb && !approval.allow_lost_updates {
-                let why = loses_updates(&name, &former.name);
-                return Err(RetoastError::Refused(why.about(relation.display_name())));
-            }
+        for (name, former) in taken {
             plan.notes.push(format!(
                 "the toaster of column {0} before: ALTER TABLE ONLY {1} ALTER COLUMN {0} SET TOASTER {2}; neither \
                  --undo nor a statement \"to restore\" sets it",
@@ -465,6 +464,21 @@ async fn plan(
         }
     }
     Ok(plan)
+}
+
+/// Why no toaster is changed. `taken`: columns that would get another, with the one that they have; `compresses`: whether
+/// they would get jsonb_toaster while it compresses chunks.
+fn change_refused(
+    taken: &[(String, PluggableToaster)],
+    compresses: bool,
+    approval: Approval,
+) -> Option<Message> {
+    if compresses {
+        return Some(compressed_chunks());
+    }
+    let mut taken = taken.iter();
+    let (column, former) = taken.find(|(_, former)| former.handler == Handler::Jsonb)?;
+    (!approval.allow_lost_updates).then(|| loses_updates(column, &former.name))
 }
 
 /// Why a column does not get another toaster than jsonb_toaster while others write (tried on its server).
@@ -745,4 +759,38 @@ pub(crate) async fn may_compact(
         toast.display_name()
     );
     refused_table(&name, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Column js, which has this toaster.
+    fn taken(handler: Handler) -> [(String, PluggableToaster); 1] {
+        let name = handler.usual_name().to_owned();
+        [("js".to_owned(), PluggableToaster { oid: Oid(7), name, handler })]
+    }
+
+    #[test]
+    fn toasters_are_not_changed_where_updates_would_be_lost_or_values_could_not_be_read() {
+        let none = Approval::default();
+        let allowed = Approval { allow_lost_updates: true, ..none };
+        assert_eq!(change_refused(&taken(Handler::Bytea), false, none), None);
+        assert_eq!(change_refused(&taken(Handler::Jsonb), false, allowed), None);
+        let loses = change_refused(&taken(Handler::Jsonb), false, none).unwrap().to_string();
+        assert!(
+            loses.contains("once column \"js\" has another toaster than \"jsonb_toaster\""),
+            "{loses}"
+        );
+        assert!(loses.contains("--allow lost-updates. Nothing was changed."), "{loses}");
+        // no approval makes values readable that are not
+        for approval in [none, allowed] {
+            let unread =
+                change_refused(&taken(Handler::Default), true, approval).unwrap().to_string();
+            assert!(
+                unread.contains("PGOPTIONS='-c jsonb_toaster.compress_chunks=off'"),
+                "{unread}"
+            );
+        }
+    }
 }

@@ -62,7 +62,7 @@ impl Scanner<'_> {
 
     /// Records a row that is left, and what to do about it.
     fn leave(&mut self, ctid: ItemPointer, problem: &str) {
-        self.seen.problems.push(format!("row {ctid}: {problem}"));
+        self.seen.problems.push(SkippedRow::unread(ctid, problem));
         self.seen.misread += 1;
         let hint = hint_for_left(&self.ready.relation.display_name());
         if !self.seen.hints.contains(&hint) {

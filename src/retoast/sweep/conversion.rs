@@ -576,7 +576,7 @@ impl<'s> Sweep<'s, '_, '_> {
     async fn conclude(self, end: Result<SweepEnd>, scans: u32, files: Option<Files>) -> Result<()> {
         let Sweep { conversion, machine, scanner, report, saved, began, .. } = self;
         let guard = &conversion.guard;
-        let Session { options, throttle, .. } = guard.session;
+        let Session { options, throttle, listener, .. } = guard.session;
         let effort = &mut report.common.effort;
         effort.scans = scans + machine.counts.scans;
         effort.retries += machine.counts.retries;
@@ -594,9 +594,10 @@ impl<'s> Sweep<'s, '_, '_> {
         }
         released?;
         report.common.notes.append(&mut scanner.seen.hints);
-        let problems = scanner.seen.problems.iter().cloned();
-        for reason in problems.chain(conversion.unvacuumed.messages()) {
-            report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
+        let unvacuumed = conversion.unvacuumed.messages().into_iter().map(SkippedRow::elsewhere);
+        for row in scanner.seen.problems.iter().cloned().chain(unvacuumed) {
+            listener.refused(&guard.name(), &row);
+            report.common.skipped.push(row);
         }
         let targets = &scanner.ready.targets;
         let forms = scanner.seen.tally.form_reports(targets);

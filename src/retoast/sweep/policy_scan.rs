@@ -97,10 +97,12 @@ impl Scanner<'_> {
         if self.by_rule.judge_all {
             self.count(&decision, &targets, &row.seen);
         }
-        if !decision.complies() {
-            self.found.push(row.row);
-            self.by_rule.seen_rows.note(row.row.ctid, row.seen);
+        // what a run would leave counts above, and is named
+        if decision.complies() || self.is_left(row.row.ctid, &row.seen.values) {
+            return;
         }
+        self.found.push(row.row);
+        self.by_rule.seen_rows.note(row.row.ctid, row.seen);
     }
 
     pub(super) fn count(&mut self, decision: &Decision, targets: &[usize], seen: &Seen) {

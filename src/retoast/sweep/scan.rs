@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::retoast::error::{Result, refused};
 use crate::retoast::pace::rules::WorkKind;
+use crate::retoast::result::SkippedRow;
 use crate::retoast::sql;
 use crate::retoast::sweep::machine::{CHUNK, Row};
 use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Unfit};
@@ -39,7 +40,7 @@ impl Scanner<'_> {
     /// Like [`Scanner::chunk_at_once`], but reports damage as a problem, and leaves out only what is damaged.
     pub async fn chunk(&mut self, blocks: Range<u32>) -> LiveResult<Vec<Row>> {
         for (block, message) in self.damage.blocks.range(blocks.clone()) {
-            self.seen.problems.push(format!("block {block}: {message}"));
+            self.seen.problems.push(SkippedRow::block(block, message));
         }
         let mut rows = Vec::new();
         let mut rest = self.damage.parts(&blocks);
@@ -76,7 +77,7 @@ impl Scanner<'_> {
         let mut rows = match read {
             Err(LiveError::Server(error)) if is_damage(&error) => {
                 let message = message(&error);
-                self.seen.problems.push(format!("block {}: {message}", block.start));
+                self.seen.problems.push(SkippedRow::block(block.start, &message));
                 self.damage.blocks.insert(block.start, message);
                 return Ok(Vec::new());
             }
@@ -90,7 +91,7 @@ impl Scanner<'_> {
             match read {
                 Err(LiveError::Server(error)) if is_damage(&error) => {
                     let message = message(&error);
-                    self.seen.problems.push(format!("row {ctid}: {message}"));
+                    self.seen.problems.push(SkippedRow::unread(ctid, &message));
                     self.damage.rows.insert(ctid, message);
                 }
                 read => rows.extend(read?.into_iter().filter(|row| row.ctid == ctid)),
@@ -112,7 +113,7 @@ impl Scanner<'_> {
         match self.damage.asks {
             Asks::All => match self.damage.rows.get(&ctid) {
                 Some(message) => {
-                    self.seen.problems.push(format!("row {ctid}: {message}"));
+                    self.seen.problems.push(SkippedRow::unread(ctid, message));
                     false
                 }
                 None => true,
@@ -199,7 +200,7 @@ impl Scanner<'_> {
         if !list.is_empty() {
             let pages = reader.read(&list).await?;
             for (block, message) in &pages.unreadable {
-                self.seen.problems.push(format!("block {block}: {message}"));
+                self.seen.problems.push(SkippedRow::block(block, message));
             }
             self.decode(&pages);
         }
@@ -212,7 +213,7 @@ impl Scanner<'_> {
                 Ok(PageState::Used(page)) => page,
                 Ok(PageState::New) => continue,
                 Err(error) => {
-                    self.seen.problems.push(format!("block {block}: {error}"));
+                    self.seen.problems.push(SkippedRow::block(block, error));
                     continue;
                 }
             };
@@ -232,7 +233,7 @@ impl Scanner<'_> {
                         }
                     }
                     Item::Damaged(message) => {
-                        self.seen.problems.push(format!("row {ctid}: {message}"));
+                        self.seen.problems.push(SkippedRow::unread(ctid, message));
                     }
                 }
             }
@@ -324,7 +325,7 @@ impl Scanner<'_> {
                     values.push(StoredValue::new(&datum, column, self.server.page_size));
                 }
                 Err(error) => {
-                    self.seen.problems.push(format!("row {ctid}: {error}"));
+                    self.seen.problems.push(SkippedRow::unread(ctid, error));
                     return None;
                 }
             }

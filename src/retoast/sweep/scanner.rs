@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::preflight::ready::{Choice, PreparedTable};
-use crate::retoast::result::FormReport;
+use crate::retoast::result::{FormReport, SkippedRow};
 use crate::retoast::sql::Target;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::readings::ReassembledValues;
@@ -68,7 +68,7 @@ pub struct Scanner<'a> {
 pub struct Scanned {
     pub tally: Tally,
     /// What could not be read.
-    pub problems: Vec<String>,
+    pub problems: Vec<SkippedRow>,
     /// Rows that are left because the server misreads a value.
     pub(super) misread: u64,
     /// How to repair that.

@@ -31,6 +31,8 @@ pub struct FormSums {
     pub chunks: u64,
     /// The number of custom pointers that lead to chunks.
     pub custom_out_of_line: u64,
+    /// Those of them that do not say how many chunks there are.
+    pub uncounted: u64,
 }
 
 impl FormSums {
@@ -42,6 +44,9 @@ impl FormSums {
         }
         if value.custom.is_some_and(|custom| custom.chunks != Some(0)) {
             self.custom_out_of_line = self.custom_out_of_line.saturating_add(n);
+        }
+        if value.custom.is_some_and(|custom| custom.chunks.is_none()) {
+            self.uncounted = self.uncounted.saturating_add(n);
         }
         add_times(&mut self.chunks, chunks_of(value), n);
         add_times(&mut self.pointer_bytes, value.pointer_size, n);
@@ -66,6 +71,7 @@ impl FormSums {
             pointer_bytes: self.pointer_bytes.saturating_sub(part.pointer_bytes),
             chunks: self.chunks.saturating_sub(part.chunks),
             custom_out_of_line: self.custom_out_of_line.saturating_sub(part.custom_out_of_line),
+            uncounted: self.uncounted.saturating_sub(part.uncounted),
         }
     }
 }

@@ -25,9 +25,10 @@ const STOCK_NAMES: &str = "pglz, lz4, external, main, extended or plain";
 
 /// The note shown if chunks are not deleted with their values, and what must not be done about it (each was tried).
 const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the TOAST relation: \
-                           inspect counts them as values that no row refers to. To remove them, dump and restore the \
-                           table. Do not run VACUUM FULL or CLUSTER: such a server damages nested values of \
-                           jsonb_toaster when it copies them, and has crashed on reading them";
+                           inspect counts them as values that no row refers to. Only a dump and restore removes them, \
+                           which is safe once toastctl check TABLE ends with exit code 0: a dump holds what the \
+                           server reads, and it misreads some values. Do not run VACUUM FULL or CLUSTER: such a server \
+                           damages nested values of jsonb_toaster when it copies them, and has crashed on reading them";
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
