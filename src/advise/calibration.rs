@@ -227,10 +227,12 @@ pub(super) fn fitted(timed: &[Timed], groups: &[&[Specimen]], page: PageSize) ->
     (pricing.is_sound() && reads.error <= MOST_ERROR).then_some(pricing)
 }
 
-/// The prices of reads from a table, from those of temporary tables, of which no heap page is timed.
+/// The prices of reads from a table, from those of temporary tables, of which neither heap pages nor rows are timed.
 fn of_table(prices: Prices) -> Prices {
+    let Prices { heap_page_ns, row_ns, .. } = Prices::default();
     Prices {
-        heap_page_ns: Prices::default().heap_page_ns,
+        heap_page_ns,
+        row_ns,
         lookup_ns: prices.lookup_ns * FROM_TABLE,
         page_ns: prices.page_ns * FROM_TABLE,
         chunk_ns: prices.chunk_ns * FROM_TABLE,
@@ -340,7 +342,7 @@ mod tests {
         let page = PageSize::DEFAULT;
         // reads are twice as slow as assumed, and decompression of pglz four times
         let mut factors = [2.0; toast_format::model::cost::READ_PARTS];
-        factors[6..10].fill(4.0);
+        factors[7..11].fill(4.0);
         let real = Prices::default().times(factors);
         let forms =
             [Stored::Raw, Stored::Compressed(Method::Pglz), Stored::Compressed(Method::Lz4)];

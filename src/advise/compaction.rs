@@ -28,6 +28,10 @@ use toast_format::model::{Interval, Snapshot};
 /// one fits.
 const FRAGMENT: f64 = 1000.0;
 
+/// The part of long rows that find no room between short ones and make the heap longer. Measured with rows of 2.5 to 4.7 kB, and
+/// 40 % of each page free: a half and all of them.
+const LONG_AT_END: f64 = 0.7;
+
 /// All of a figure.
 const ALL: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0 };
 
@@ -373,9 +377,8 @@ impl AfterCommand {
 
         let fresh = before.heap_bytes.value.estimate;
         let heap = FileModel::new(Content::Rows, page, heap_now, fresh);
-        let fresh = figures.heap_in_place();
-        let (heap, _) =
-            heap.apply(Step::Update { old: heap_bytes, new: heap_bytes, fresh, tuning });
+        let is_blocked = figures.blocks_compaction(today, page.bytes() as f64);
+        let heap = updated_heap(heap, figures, tuning, is_blocked);
         let fresh = before.toast_bytes.value.estimate;
         let toast = FileModel::new(Content::Chunks, page, toast_now, fresh);
         let fresh = after.toast_bytes.value;
@@ -403,7 +406,7 @@ impl AfterCommand {
             index.apply(Step::Update { old: index_bytes, new: entries, fresh, tuning });
         compacted.index = may.index && index.is_bloated();
         let before_compaction = heap.bytes.plus(toast.bytes).plus(index.bytes).estimate;
-        let heap = if compacted.heap { heap.apply(Step::Compact).0 } else { heap };
+        let heap = if compacted.heap { compacted_heap(heap, is_blocked) } else { heap };
         // compaction of the heap cuts off what is empty, also for those who may not compact the TOAST relation
         let is_emptied = may.heap && toast_bytes <= 0.0 && kept <= 0.0;
         compacted.heap |= is_emptied && !may.toast && toast_now > 0.0;
@@ -465,6 +468,33 @@ impl AfterCommand {
             .chain(self.compacted.index.then_some("--reindex"))
             .collect()
     }
+}
+
+/// The heap after the conversion. `is_blocked`: of long rows that it writes some make it longer, although there is free space.
+fn updated_heap(heap: FileModel, figures: &Figures, tuning: Tuning, is_blocked: bool) -> FileModel {
+    let Written { heap_bytes, grown_bytes, .. } = figures.written;
+    let fresh = figures.heap_in_place();
+    let step = Step::Update { old: heap_bytes, new: heap_bytes, fresh, tuning };
+    let (mut after, _) = heap.apply(step);
+    if is_blocked {
+        let now = heap.bytes.estimate;
+        let Interval { estimate, low, high } = after.bytes;
+        after.bytes = Interval {
+            estimate: estimate.max(now + grown_bytes * LONG_AT_END),
+            low,
+            high: high.max(now + grown_bytes),
+        };
+    }
+    after
+}
+
+/// The heap after compaction, which returns nothing if long rows at the end find no room in front.
+fn compacted_heap(heap: FileModel, is_blocked: bool) -> FileModel {
+    let mut after = heap.apply(Step::Compact).0;
+    if is_blocked {
+        after.bytes = Interval { low: after.bytes.low.min(heap.bytes.low), ..heap.bytes };
+    }
+    after
 }
 
 /// The forecast ends after this many rounds of compaction, or with a round that frees less than this part of the file.
@@ -683,6 +713,27 @@ pub mod tests {
             [left.bytes.low, left.bytes.estimate, left.bytes.high].map(|bytes| bytes / 8192 - 1);
         assert_eq!((low, estimate), (620, 651));
         assert!((682..=694).contains(&high), "{high}");
+    }
+
+    /// Measured on PostgreSQL 15: of 24,000 rows in 1015 pages, 40 % of each free, 297 became 3 kB long; the heap ended with 1069
+    /// pages, of which compaction found no row worth moving.
+    #[test]
+    fn a_few_long_rows_at_the_end_keep_compaction_from_returning_free_space() {
+        let today = converted(609.0, 400.0, 5.0, 0.0);
+        let mut wanted = converted(720.0, 130.0, 2.0, 0.0);
+        wanted.written.heap_bytes = blocks(120.0);
+        wanted.written.grown_rows = 297.0;
+        wanted.written.grown_bytes = 297.0 * 3150.0;
+        let left = |today: &Figures| {
+            AfterCommand::new(&wanted, today, &now(1015, 400, 8), PageSize::DEFAULT, BOTH)
+        };
+        let found = 1069.0 * 8192.0;
+        let told = left(&today).heap_bytes;
+        assert!((told / found - 1.0).abs() < 0.05, "{told} {found}");
+        // pages in front have room for them
+        let mut roomy = today;
+        roomy.written.roomy_pages = 300.0;
+        assert!(left(&roomy).heap_bytes < found * 0.8);
     }
 
     #[test]

@@ -230,6 +230,13 @@ pub struct Written {
     pub heap_bytes: f64,
     /// Bytes of the heap's pages, as counted by [`Sums::pages_apart`].
     pub heap_apart_bytes: f64,
+    /// The same as counted by [`Sums::pages_long_apart`].
+    pub heap_long_apart_bytes: f64,
+    /// Rows that become longer, and their bytes.
+    pub grown_rows: f64,
+    pub grown_bytes: f64,
+    /// Pages of the heap of which more than half is free.
+    pub roomy_pages: f64,
     /// The number of values out of line.
     pub values: f64,
     /// Bytes of their chunks on pages.
@@ -240,6 +247,9 @@ pub struct Written {
     pub dropped_toast_bytes: f64,
     pub dropped_index_bytes: f64,
 }
+
+/// The part of the room next to long rows that stays free, by what was found: short rows fill the rest.
+const LIKELY_ROOM: f64 = 0.5;
 
 impl Figures {
     /// The files with this part of the values of dropped columns that a conversion leaves in them.
@@ -256,33 +266,51 @@ impl Figures {
         files
     }
 
-    /// The same figures as if no value of a dropped column were left.
-    pub(super) fn without_dropped_columns(&self) -> Figures {
-        let written =
-            Written { dropped_toast_bytes: 0.0, dropped_index_bytes: 0.0, ..self.written };
+    /// The same figures as if no value of a dropped column were left, and each long row had been moved to a page of its own.
+    pub(super) fn whatever_came_before(&self) -> Figures {
+        let written = Written {
+            dropped_toast_bytes: 0.0,
+            dropped_index_bytes: 0.0,
+            heap_apart_bytes: self.written.heap_long_apart_bytes,
+            ..self.written
+        };
         Figures { written, ..*self }
     }
 
-    /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown, of
-    /// which short rows fill a part, by what was found about half.
+    /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown.
     pub(super) fn heap_in_place(&self) -> Interval {
         let Interval { estimate, low, high } = self.files.heap_bytes.value;
         let apart = self.written.heap_apart_bytes;
         if apart <= estimate {
             return self.files.heap_bytes.value;
         }
-        let half = estimate.midpoint(apart);
-        Interval { estimate: half, low: low.max(estimate), high: high.max(apart) }
+        let likely = estimate + (apart - estimate) * LIKELY_ROOM;
+        Interval { estimate: likely, low: low.max(estimate), high: high.max(apart) }
     }
 
-    /// The same figures with what a conversion in place leaves free next to long rows.
-    pub(super) fn in_place(&self) -> Figures {
-        let free = self.heap_in_place().estimate - self.files.heap_bytes.value.estimate;
+    /// Whether rows that a conversion makes long would stay at the end of the heap, where they keep compaction from returning
+    /// what is free in front of them: a few rows, for which few pages have room as long as the others stay where they are.
+    pub(super) fn blocks_compaction(&self, today: &Figures, page: f64) -> bool {
+        let Written { heap_bytes, grown_rows, grown_bytes, .. } = self.written;
+        let are_few = heap_bytes < self.files.heap_bytes.value.estimate / 2.0;
+        are_few && grown_rows > today.written.roomy_pages && grown_bytes > grown_rows * page / 4.0
+    }
+
+    /// Bytes that conversions in place leave free next to long rows: `part` of the most.
+    pub(super) fn room(&self, part: f64) -> f64 {
+        let free = self.written.heap_long_apart_bytes - self.files.heap_bytes.value.estimate;
+        free.max(0.0) * part
+    }
+
+    /// The same figures with what conversions in place leave free next to long rows, and the changes from `today`'s with
+    /// that. So they follow from where the values are, and not from the steps in which they came there: they are the same
+    /// before a command and after it.
+    pub(super) fn in_place(&self, today: &Figures) -> Figures {
+        let [free, free_today] = [self, today].map(|figures| figures.room(LIKELY_ROOM));
         let mut all = *self;
         for figure in [&mut all.files.heap_bytes, &mut all.files.total_bytes] {
-            let more = Interval::exact(free / figure.today().max(1.0));
-            figure.value = figure.value.plus(Interval::exact(free));
-            figure.change = figure.change.map(|change| change.plus(more));
+            let before = figure.today();
+            *figure = figure.with_more(free, before, before + free_today);
         }
         all
     }
@@ -299,6 +327,10 @@ impl Figures {
         let Written {
             heap_bytes,
             heap_apart_bytes,
+            heap_long_apart_bytes,
+            grown_rows,
+            grown_bytes,
+            roomy_pages,
             values,
             toast_bytes,
             index_bytes,
@@ -311,6 +343,11 @@ impl Figures {
             dropped_index_bytes: dropped_index_bytes * dropped,
             heap_bytes: heap_bytes * share(part.new_heap_bytes, all.new_heap_bytes),
             heap_apart_bytes: heap_apart_bytes * share(part.pages_apart, all.pages_apart),
+            heap_long_apart_bytes: heap_long_apart_bytes
+                * share(part.pages_long_apart, all.pages_long_apart),
+            grown_rows: grown_rows * share(part.grown_rows, all.grown_rows),
+            grown_bytes: grown_bytes * share(part.grown_bytes, all.grown_bytes),
+            roomy_pages: roomy_pages * share(part.roomy_blocks, all.roomy_blocks),
             values: values * share(part.new_values, all.new_values),
             toast_bytes: toast_bytes * share(part.new_toast_bytes, all.new_toast_bytes),
             index_bytes: index_bytes * share(part.new_chunks, all.new_chunks),
@@ -403,6 +440,10 @@ impl Formulas {
         Written {
             heap_bytes: sums.new_heap_bytes * self.heap_pages * self.page * scale,
             heap_apart_bytes: sums.pages_apart * self.page * scale,
+            heap_long_apart_bytes: sums.pages_long_apart * self.page * scale,
+            grown_rows: sums.grown_rows * scale,
+            grown_bytes: sums.grown_bytes * scale,
+            roomy_pages: sums.roomy_blocks * scale,
             values: sums.new_values * scale,
             toast_bytes: sums.new_toast_bytes * toast_pack * scale,
             index_bytes: sums.new_chunks * index * scale,
@@ -414,7 +455,7 @@ impl Formulas {
     /// A scan that reads this of the column's values.
     fn scan(&self, sums: &Sums, values: ReadWork) -> ReadWork {
         let heap_pages = sums.heap_bytes * self.heap_pages;
-        ReadWork { heap_pages, ..self.index.searched(values) }
+        ReadWork { heap_pages, rows: sums.rows, ..self.index.searched(values) }
     }
 
     fn read_ns(&self, sums: &Sums) -> f64 {

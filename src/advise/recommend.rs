@@ -46,17 +46,41 @@ pub enum Optimize {
     Balanced,
     /// Size
     Size,
-    /// The time of reads, as long as the table is at most 10 % larger than now, and than with
+    /// The time of reads, as long as the table grows to at most 10 % more than now, and than with
     /// PostgreSQL's defaults
     Read,
-    /// Bytes, WAL and CPU time per UPDATE, as long as the table is at most 10 % larger than now, and than with
+    /// Bytes, WAL and CPU time per UPDATE, as long as the table grows to at most 10 % more than now, and than with
     /// PostgreSQL's defaults
     Write,
 }
 
 impl Optimize {
+    /// `costs 5 % less`: of what counts, with this percentage less of it than today.
+    fn compared(self, percent: f64) -> String {
+        let [equal, less, more] = match self {
+            Optimize::Balanced => ["costs as much", "costs _ % less", "costs _ % more"],
+            Optimize::Size => ["is as large", "is _ % smaller", "is _ % larger"],
+            Optimize::Read => [
+                "is as fast for reads and scans combined",
+                "is _ % faster for reads and scans combined",
+                "is _ % slower for reads and scans combined",
+            ],
+            Optimize::Write => [
+                "is written as cheaply",
+                "is written _ % more cheaply",
+                "is written _ % less cheaply",
+            ],
+        };
+        let words = match percent {
+            percent if percent.abs() < 0.5 => equal,
+            percent if percent > 0.0 => less,
+            _ => more,
+        };
+        words.replace('_', &format!("{:.0}", percent.abs()))
+    }
+
     /// By how much of its size a table may grow for it.
-    fn growth_limit(self) -> f64 {
+    pub(super) fn growth_limit(self) -> f64 {
         match self {
             Optimize::Balanced => 0.05,
             Optimize::Size => 0.0,
@@ -132,7 +156,7 @@ pub(super) const ESTIMATE: End = |change| change.estimate;
 const LOW: End = |change| change.low;
 const HIGH: End = |change| change.high;
 
-fn part(change: Option<Interval>, end: End) -> f64 {
+pub(super) fn part(change: Option<Interval>, end: End) -> f64 {
     change.map_or(1.0, |change| part_left(end(&change)))
 }
 
@@ -208,14 +232,19 @@ pub(super) struct OtherColumns {
     pub(super) joined: Option<Joined>,
     /// Whether the command for one of them comes first, after which this column is judged again.
     pub(super) come_first: bool,
+    /// By how much the commands for all columns would make the table larger, as a part, if that is more than it may grow
+    /// by: then none of them makes it larger.
+    pub(super) larger_together: Option<f64>,
 }
 
 /// A table of which all columns have the same settings, without what the others than this one add.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Joined {
     pub(super) settings: Settings,
-    /// Bytes of all files, without free space.
+    /// Bytes of all files, with what is left free next to long rows.
     pub(super) total_bytes: Figure,
+    /// The same with the most that may be left free.
+    pub(super) most_bytes: f64,
     /// By how much the command makes the files larger, as a part.
     pub(super) growth: Interval,
 }
@@ -267,15 +296,17 @@ pub(super) enum Exclusion {
     Waits,
     /// The server would refuse rows of the table.
     Refused,
-    /// The table would be larger than with PostgreSQL's default settings by this part, `with_room` that the command leaves
-    /// next to long rows.
-    Larger { more: f64, limit: f64, with_room: bool },
+    /// The table would be larger than with PostgreSQL's default settings by this part, `with_room` that may stay free
+    /// next to long rows, and with what other columns add to that.
+    Larger { more: f64, limit: f64, with_room: bool, of_all: bool },
     /// The heap would be larger than with the defaults, by this factor, and the table would not shrink by as much.
     WidensHeap(f64),
     /// Reads would take longer than with the defaults, by this factor.
     Slow(f64),
     /// The files after the command would be larger than today's by this part.
     Grows(f64),
+    /// With the commands for other columns they would be, by this part.
+    GrowTogether(f64),
     /// The same, because of free space that this user cannot return.
     LeavesFree(f64),
     /// The files after the command might be larger than today's by this part.
@@ -353,6 +384,11 @@ impl Exclusion {
         let limit = optimize.growth_limit();
         let total = &figures.files.total_bytes;
         let before = total.today().max(1.0);
+        if let Some(together) = others.larger_together
+            && part(total.change, ESTIMATE) > 1.0
+        {
+            return Some(Exclusion::GrowTogether(together));
+        }
         // as a part of the table as the commands for other columns leave it
         let scale = before / (before + others.added).max(1.0);
         let growth = growth.scaled(scale);
@@ -372,6 +408,7 @@ impl Exclusion {
         !matches!(
             self,
             Exclusion::Grows(_)
+                | Exclusion::GrowTogether(_)
                 | Exclusion::LeavesFree(_)
                 | Exclusion::MayGrow(_)
                 | Exclusion::LeavesRoom(_)
@@ -383,8 +420,13 @@ impl Exclusion {
     }
 }
 
+/// `12 % larger than today's values need`: than without free space, as everywhere where today's size is meant.
+fn larger(part: f64) -> String {
+    format!("{} % larger than today's values need", (part * 100.0).ceil())
+}
+
 impl fmt::Display for Exclusion {
-    /// `is 12 % larger than today, with the free space that its command leaves`
+    /// `leaves files 12 % larger than today's values need`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exclusion::NotAsked => f.write_str("was not asked for"),
@@ -392,32 +434,30 @@ impl fmt::Display for Exclusion {
                 f.write_str("is judged again after the command for another column of these rows")
             }
             Exclusion::Refused => f.write_str("makes the server refuse rows"),
-            Exclusion::Larger { more, limit, with_room } => {
+            Exclusion::Larger { more, limit, with_room, of_all } => {
                 let [more, limit] = [more, limit].map(|part| (part * 100.0).ceil());
-                let room = if *with_room { ", with what stays free next to long rows" } else { "" };
-                write!(f, "takes {more} % more space than the defaults{room} (limit {limit} %)")
+                let all = if *of_all { " of all columns" } else { "" };
+                let room =
+                    if *with_room { ", with what may stay free next to long rows" } else { "" };
+                write!(
+                    f,
+                    "makes the table {more} % larger than PostgreSQL's default settings{all} would{room} (limit {limit} %)"
+                )
             }
             Exclusion::WidensHeap(times) => {
                 write!(f, "makes the heap, which every scan reads, {times:.1} times as large")
             }
             Exclusion::Slow(times) => write!(f, "is read {times:.1} times as slowly"),
-            Exclusion::Grows(part) => write!(
-                f,
-                "is {} % larger than today, with the free space that its command leaves",
-                (part * 100.0).ceil()
-            ),
+            Exclusion::Grows(part) => write!(f, "leaves files {}", larger(*part)),
+            Exclusion::GrowTogether(part) => {
+                write!(f, "leaves, with the commands for other columns, files {}", larger(*part))
+            }
             Exclusion::LeavesFree(part) => write!(
                 f,
-                "would leave the table {} % larger, with free space that this user cannot return",
-                (part * 100.0).ceil()
+                "leaves files {}, with free space that this user cannot return",
+                larger(*part)
             ),
-            Exclusion::MayGrow(part) => {
-                let percent = (part * 100.0).ceil();
-                write!(
-                    f,
-                    "may be {percent} % larger than today, with the free space that its command leaves"
-                )
-            }
+            Exclusion::MayGrow(part) => write!(f, "may leave files {}", larger(*part)),
             Exclusion::LeavesRoom(part) => write!(
                 f,
                 "moves long rows to pages of their own, next to which {} % of the table stays free",
@@ -446,9 +486,11 @@ impl fmt::Display for Exclusion {
 #[derive(Debug, Clone, Copy)]
 pub struct Weighed {
     score: Score,
-    /// Bytes of the heap and of all files, without free space.
+    /// Bytes of the heap and of all files, with what is left free next to long rows.
     heap: f64,
-    total: f64,
+    pub(super) total: f64,
+    /// Bytes of all files with the most that may be left free there.
+    pub(super) most: f64,
     /// The lower the better; today is 1.
     value: Interval,
     /// The same with the files as the command leaves them.
@@ -472,6 +514,7 @@ impl Weighed {
             score: Score::new(figures, ESTIMATE),
             heap: figures.files.heap_bytes.value.estimate,
             total: figures.files.total_bytes.value.estimate,
+            most: figures.files.total_bytes.value.estimate + figures.room(1.0),
             value,
             delivered: value,
             exclusion,
@@ -513,6 +556,27 @@ impl Weighed {
         Weighed { exclusion, ..worse }
     }
 
+    /// Why it is not advised, in a few words for its row of the table.
+    pub(super) fn why_not(&self, optimize: Optimize) -> String {
+        if let Some(exclusion) = self.exclusion {
+            return exclusion.to_string();
+        }
+        let [gain, left] = [self.value, self.delivered].map(|part| (1.0 - part.estimate) * 100.0);
+        let compared = optimize.compared(gain);
+        if self.is_worth() {
+            format!("gains less: {compared}")
+        } else if gain < 0.5 {
+            compared
+        } else if gain >= LEAST_GAIN * 100.0 && left < gain {
+            format!(
+                "{compared}, but only {:.0} % with the free space that its command leaves",
+                left.max(0.0)
+            )
+        } else {
+            format!("{compared}: too little")
+        }
+    }
+
     /// What counts, with the files as the command leaves them, as a part of today's.
     pub(super) fn gain_left(&self) -> f64 {
         self.delivered.estimate
@@ -548,25 +612,38 @@ impl Weighed {
         self.exclusion != Some(Exclusion::Refused) && !is_beaten
     }
 
-    /// Excludes it if it is out of proportion to what PostgreSQL's defaults would store. `fresh`: its figures in new files.
-    pub(super) fn measure_by(&mut self, defaults: &Weighed, fresh: &Figures, goal: &Goal) {
+    /// Excludes it if it is out of proportion to what PostgreSQL's defaults would store, and larger than `today`. What is
+    /// smaller than today is so after the command for it too, and then it is today's. `fresh`: its figures in new files.
+    pub(super) fn measure_by(
+        &mut self,
+        defaults: &Weighed,
+        today: &Weighed,
+        fresh: &Figures,
+        goal: &Goal,
+    ) {
         let is_settled = matches!(self.exclusion, Some(Exclusion::Refused | Exclusion::NotAsked));
         if self.rank.is_none() || is_settled {
             return;
         }
         let Goal { optimize, others, .. } = *goal;
-        let more = self.total - defaults.total;
+        let more = self.most - defaults.most;
         let elsewhere = if more > 0.0 { (others.excess + others.added).max(0.0) } else { 0.0 };
-        let larger = (more + elsewhere) / (defaults.total - others.excess).max(1.0);
+        let larger = (more + elsewhere) / (defaults.most - others.excess).max(1.0);
         let heap = self.heap / defaults.heap.max(1.0);
         let widens = heap > 2.0 && more > defaults.heap - self.heap;
         let slower = self.score.read / defaults.score.read;
         let exclusion = match optimize {
             Optimize::Size if slower > 4.0 => Exclusion::Slow(slower),
             Optimize::Size => return,
-            _ if larger > optimize.growth_limit() => {
-                let with_room = self.heap > fresh.files.heap_bytes.value.estimate * (1.0 + TIE);
-                Exclusion::Larger { more: larger, limit: optimize.growth_limit(), with_room }
+            _ if larger > optimize.growth_limit() && self.most > today.most => {
+                let with_room = fresh.room(1.0) > fresh.files.heap_bytes.value.estimate * TIE;
+                let of_all = elsewhere > 0.0;
+                Exclusion::Larger {
+                    more: larger,
+                    limit: optimize.growth_limit(),
+                    with_room,
+                    of_all,
+                }
             }
             Optimize::Write | Optimize::Balanced if widens => Exclusion::WidensHeap(heap),
             _ => return,
@@ -643,7 +720,7 @@ pub(super) fn weighting(goal: &Goal) -> String {
             format!(
                 "The least cost counts: ${:.2} a month for a GB of files and as much for a copy, ${:.2} for an hour of CPU \
                  time, ${:.2} for a GB of WAL, at {} reads and {} writes a day ({source}). The table \
-                 may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.",
+                 may grow to at most 5 % more than now, and than with PostgreSQL's defaults where these are compared.",
                 goal.prices.disk,
                 goal.prices.cpu,
                 goal.prices.wal,
@@ -656,13 +733,13 @@ pub(super) fn weighting(goal: &Goal) -> String {
         }
         Optimize::Read => {
             "The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and \
-             the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared."
+             the table may grow to at most 10 % more than now, and than with PostgreSQL's defaults where these are compared."
                 .into()
         }
         Optimize::Write => {
             "Bytes and WAL per UPDATE count most, as requested; WAL of updates of other columns has a quarter of the weight of \
              writes, and CPU time for compression a seventh; scans that do not need the column have a tenth of their weight, reads \
-             a twentieth, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared."
+             a twentieth, and the table may grow to at most 10 % more than now, and than with PostgreSQL's defaults where these are compared."
                 .into()
         }
     }
@@ -674,6 +751,8 @@ pub(super) struct Described<'a> {
     pub(super) name: &'a str,
     pub(super) settings: &'a Settings,
     pub(super) figures: &'a Figures,
+    /// CPU time of a read as a part of today's at prices that were not measured here: it decides what is worth mentioning.
+    pub(super) read_part: f64,
     pub(super) weighed: &'a Weighed,
     /// The file of the heap today.
     pub(super) heap_bytes: f64,
@@ -697,6 +776,7 @@ pub(super) fn reasons(
     is_complete: bool,
 ) -> String {
     let Recommendation { choice, best, tied } = recommendation;
+    let tied_by_sample = if is_complete { String::new() } else { indistinct(all, choice) };
     if choice > 0
         && let Some(chosen) = all.get(choice)
     {
@@ -706,14 +786,14 @@ pub(super) fn reasons(
         let settings = chosen.settings.spelled_out();
         let effect = chosen.effect(goal, on_disk);
         return match as_set {
-            None => format!("Recommended: {settings}{effect}.{tied}"),
+            None => format!("Recommended: {settings}{effect}.{tied}{tied_by_sample}"),
             Some(as_set) if as_set.settings == chosen.settings => format!(
-                "Recommended: the present settings, {settings}, for stored values too{effect}.{tied}"
+                "Recommended: the present settings, {settings}, for stored values too{effect}.{tied}{tied_by_sample}"
             ),
             Some(as_set) => {
                 let present = as_set.settings.spelled_out();
                 format!(
-                    "Recommended: {settings}{effect}.{tied} The present settings, {present}, apply to new values; {UNFINISHED}."
+                    "Recommended: {settings}{effect}.{tied}{tied_by_sample} The present settings, {present}, apply to new values; {UNFINISHED}."
                 )
             }
         };
@@ -729,15 +809,46 @@ pub(super) fn reasons(
     match as_set {
         None => {
             let present = all.first().map(|today| format!(" ({})", today.settings.spelled_out()));
-            format!("Keep the present settings{}: {why}.", present.unwrap_or_default())
+            format!(
+                "Keep the present settings{}: {why}.{tied_by_sample}",
+                present.unwrap_or_default()
+            )
         }
         Some(as_set) => format!(
-            "Leave the stored values as they are: {why}. The present settings, {}, apply to new values{}; {UNFINISHED}.",
+            "Leave the stored values as they are: {why}.{tied_by_sample} The present settings, {}, apply to new values{}; {UNFINISHED}.",
             as_set.settings.spelled_out(),
             as_set.if_all_were_so().unwrap_or_default()
         ),
     }
 }
+
+/// ` Another sample might lead to external or to keeping the present settings.`: what may be as good as the choice, by the
+/// intervals; empty if nothing may be.
+fn indistinct(all: &[Described<'_>], choice: usize) -> String {
+    let chosen = if choice > 0 { all.get(choice).map(|chosen| chosen.weighed) } else { None };
+    let mut may_be: Vec<&str> = Vec::new();
+    for (at, other) in all.iter().enumerate().skip(1) {
+        let Weighed { value, exclusion, .. } = other.weighed;
+        let is_as_good = match chosen {
+            Some(chosen) => value.low <= chosen.value.high,
+            None => value.low <= 1.0 - LEAST_GAIN,
+        };
+        if at != choice && exclusion.is_none() && is_as_good {
+            may_be.push(other.name);
+        }
+    }
+    if chosen.is_some_and(|chosen| chosen.value.high > 1.0 - LEAST_GAIN) {
+        may_be.insert(0, "keeping the present settings");
+    }
+    may_be.truncate(MOST_TIED);
+    match may_be.as_slice() {
+        [] => String::new(),
+        tied => format!(" Another sample might lead to {}.", tied.join(" or ")),
+    }
+}
+
+/// How many choices that may be as good are named.
+const MOST_TIED: usize = 3;
 
 /// From this growth of the table on, as a fraction of it, the reasons say what storing all values so would add.
 const MUCH_MORE: f64 = 0.1;
@@ -756,11 +867,9 @@ fn faster_but_worse(
     best: Option<&Described<'_>>,
     optimize: Optimize,
 ) -> Option<String> {
-    let read =
-        |described: &&Described<'_>| part(described.figures.read_cpu_ns.figure.change, ESTIMATE);
     let in_proportion = all.iter().skip(1).filter(|other| other.weighed.exclusion.is_none());
-    let fastest = in_proportion.min_by(|a, b| read(a).total_cmp(&read(b)))?;
-    if read(&fastest) > FASTER || best.is_some_and(|best| best.name == fastest.name) {
+    let fastest = in_proportion.min_by(|a, b| a.read_part.total_cmp(&b.read_part))?;
+    if fastest.read_part > FASTER || best.is_some_and(|best| best.name == fastest.name) {
         return None;
     }
     let worse = match optimize {
@@ -785,10 +894,7 @@ impl Described<'_> {
         let Interval { estimate, high, .. } = self.weighed.value;
         let percent = (1.0 - estimate) * 100.0;
         let read = &self.figures.read_cpu_ns.figure;
-        if percent < 0.5
-            && goal.optimize == Optimize::Balanced
-            && part(read.change, ESTIMATE) <= FASTER
-        {
+        if percent < 0.5 && goal.optimize == Optimize::Balanced && self.read_part <= FASTER {
             let total = &self.figures.files.total_bytes;
             let space = size_change(total.today(), total.value.estimate, " on disk");
             let time = words(read, "CPU time");
@@ -803,21 +909,16 @@ impl Described<'_> {
             };
             return format!("{name}, with {space} and {time} per read, {cost} at {reads} a day");
         }
+        let better = goal.optimize.compared(percent);
         if percent < 0.5 {
-            let better = match goal.optimize {
-                Optimize::Balanced => "costs less",
-                Optimize::Size => "is smaller",
-                Optimize::Read => "is faster for reads and scans combined",
-                Optimize::Write => "is written more cheaply",
-            };
-            return format!("none of the others {better}");
+            return match goal.optimize {
+                Optimize::Balanced => "none of the others costs less",
+                Optimize::Size => "none of the others is smaller",
+                Optimize::Read => "none of the others is faster for reads and scans combined",
+                Optimize::Write => "none of the others is written more cheaply",
+            }
+            .to_owned();
         }
-        let better = match goal.optimize {
-            Optimize::Balanced => format!("costs {percent:.0} % less"),
-            Optimize::Size => format!("is {percent:.0} % smaller"),
-            Optimize::Read => format!("is {percent:.0} % faster for reads and scans combined"),
-            Optimize::Write => format!("is written {percent:.0} % more cheaply"),
-        };
         if let Some(exclusion) = self.weighed.exclusion {
             return format!("the best of the others, {name}, {better}, but {exclusion}");
         }
@@ -865,7 +966,7 @@ impl Described<'_> {
             let _ = write!(reads, " ({time} {less} a day at {number} reads)");
         }
         let mut parts = vec![(total.value.estimate / before.max(1.0), space)];
-        if (part(read.change, ESTIMATE) - 1.0).abs() >= CPU_NOISE {
+        if (self.read_part - 1.0).abs() >= CPU_NOISE {
             parts.push((part(read.change, ESTIMATE), reads));
         }
         let update = &figures.update_wal_bytes;
@@ -899,7 +1000,7 @@ impl Described<'_> {
         }
     }
 
-    /// `12 % more buffers in scans of other columns`: if that is so without free space, and of the files as they are.
+    /// `12 % more heap pages in scans of other columns`: if that is so without free space, and of the files as they are.
     fn change_of_scans(&self) -> Option<String> {
         let fresh = &self.figures.files.heap_bytes;
         if fresh.change.is_none_or(|change| change.estimate.abs() < LEAST_GAIN) {
@@ -908,17 +1009,20 @@ impl Described<'_> {
         let now = Figure { change: Some(Interval::exact(self.heap_part - 1.0)), ..*fresh };
         let times = self::part(fresh.change, ESTIMATE);
         if (self.heap_part / times - 1.0).abs() < 2.0 * LEAST_GAIN {
-            return Some(format!("{} in scans of other columns", words(&now, "buffers")));
+            return Some(format!("{} in scans of other columns", words(&now, HEAP_PAGES)));
         }
         let page = fresh.value.estimate / self.figures.scan_buffers.value.estimate.max(1.0);
         let [after, today, compacted] =
             [self.heap_bytes * self.heap_part, self.heap_bytes, fresh.today()]
                 .map(|bytes| (bytes / page.max(1.0)).round());
         Some(format!(
-            "{after} buffers in scans of other columns ({today} today, {compacted} after compaction alone)"
+            "{after} {HEAP_PAGES} in scans of other columns ({today} today, {compacted} after compaction alone)"
         ))
     }
 }
+
+/// What scans of other columns visit.
+const HEAP_PAGES: &str = "heap pages";
 
 /// What is said to be the same, as a part of today's.
 const SAME: f64 = 0.005;
@@ -926,24 +1030,22 @@ const SAME: f64 = 0.005;
 /// Free space that is mentioned, as a part of the files.
 const LOOSE: f64 = 0.02;
 
-/// `12 MB less on disk (9 %)`, in files without free space: of those as they are, if they are smaller than estimated. What the
-/// command leaves, if that is notably more, or no gain.
+/// `12 MB less on disk (9 %)`, of what the values need without free space, or of the files as they are if these are smaller
+/// than estimated; and what becomes of the files, if the command leaves notably more, or no gain.
 pub(super) fn change_of_space(total: &Figure, on_disk: f64, left: f64) -> String {
     let before = total.today().min(on_disk);
     let after = total.value.estimate;
     let gains = after < on_disk && left <= on_disk;
-    let loose = if left <= after + before * LOOSE && (gains || after >= on_disk) {
-        String::new()
-    } else if after < on_disk {
-        let left = size_change(on_disk, left, "");
-        format!(" without the free space that the command leaves, {left} with it")
+    let is_loose = left > after + before * LOOSE || !gains && after < on_disk;
+    let has_free = on_disk > before * (1.0 + LOOSE) && (after < before || is_loose);
+    let free = if has_free { " apart from free space" } else { "" };
+    let space = size_change(before, after, " on disk");
+    if is_loose {
+        let [now, then] = [on_disk, left].map(|bytes| size(bytes as u64));
+        format!("{space}{free}, files of {now} becoming {then}")
     } else {
-        let left = size_change(before, left, "");
-        format!("; {left} with the free space that the command leaves")
-    };
-    let is_loose = loose.is_empty() && after < before && on_disk > before * (1.0 + LOOSE);
-    let free = if is_loose { " apart from free space" } else { loose.as_str() };
-    format!("{}{free}", size_change(before, after, " on disk"))
+        format!("{space}{free}")
+    }
 }
 
 /// `12 MB less (9 %)`, with the place after the first words.
@@ -960,14 +1062,14 @@ fn size_change(before: f64, after: f64, place: &str) -> String {
 /// `12 % less WAL`.
 fn words(figure: &Figure, what: &str) -> String {
     let part = part(figure.change, ESTIMATE) - 1.0;
-    if part.abs() < SAME && what == "buffers" {
-        "as many buffers".to_owned()
+    if part.abs() < SAME && what == HEAP_PAGES {
+        format!("as many {what}")
     } else if part.abs() < SAME {
         format!("the same {what}")
     } else if part >= 1.0 {
         format!("{:.1} times the {what}", 1.0 + part)
     } else {
-        let less = if what == "buffers" { "fewer" } else { "less" };
+        let less = if what == HEAP_PAGES { "fewer" } else { "less" };
         let direction = if part < 0.0 { less } else { "more" };
         format!("{:.0} % {direction} {what}", part.abs() * 100.0)
     }
@@ -1186,6 +1288,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_larger_than_today_is_not_out_of_proportion() {
+        let goal = goal(Optimize::Read);
+        let defaults = entry(0.3, 1.2, 1.0, 1);
+        let judged = |size| {
+            judged(&[entry(1.0, 1.0, 1.0, 0), defaults, entry(size, 0.5, 1.0, 1)], &goal, Some(1))
+        };
+        assert_eq!([judged(0.6).choice, judged(1.05).choice], [2, 0]);
+    }
+
+    #[test]
+    fn commands_that_together_make_the_table_too_large_are_for_nobody() {
+        let others = OtherColumns { larger_together: Some(0.12), ..OtherColumns::default() };
+        let goal = Goal { others, ..goal(Optimize::Read) };
+        let excluded = |size| {
+            Exclusion::of_growth(&entry(size, 0.5, 0.5, 1).figures, Interval::default(), &goal)
+        };
+        assert_eq!(excluded(1.06), Some(Exclusion::GrowTogether(0.12)));
+        assert_eq!(excluded(0.99), None);
+    }
+
+    #[test]
     fn columns_share_what_the_table_may_grow_by() {
         let goal = goal(Optimize::Read);
         let with_others = |added, excess| {
@@ -1203,7 +1326,8 @@ mod tests {
         let defaults = weighed(&[entry(1.0, 1.0, 1.0, 0)], &goal)[0];
         let larger = |size, goal: Goal| {
             let mut all = weighed(&[entry(1.0, 1.0, 1.0, 0), entry(size, 0.5, 0.5, 1)], &goal);
-            all[1].measure_by(&defaults, &entry(size, 0.5, 0.5, 1).figures, &goal);
+            let today = all[0];
+            all[1].measure_by(&defaults, &today, &entry(size, 0.5, 0.5, 1).figures, &goal);
             all[1].exclusion
         };
         assert_eq!(larger(1.06, goal), None);
@@ -1312,7 +1436,8 @@ mod tests {
         let choice = |entry, optimize| {
             let mut all = weighed(&[today, entry], &goal(optimize));
             let defaults = all[0];
-            all[1].measure_by(&defaults, &entry.figures, &goal(optimize));
+            let today = all[0];
+            all[1].measure_by(&defaults, &today, &entry.figures, &goal(optimize));
             recommend(&all).choice
         };
         // values into the row as they are: no smaller
@@ -1345,22 +1470,21 @@ mod tests {
         assert_eq!(said(102.0 * MEGABYTE), "1953 kB more on disk (2 %)");
         assert_eq!(
             said(108.0 * MEGABYTE),
-            "1953 kB more on disk (2 %); 7813 kB more (8 %) with the free space that the command leaves"
+            "1953 kB more on disk (2 %), files of 95 MB becoming 103 MB"
         );
         // smaller than today, and not as small as without free space
         let total = part_of(100.0 * MEGABYTE, 0.2);
         let said = |left| change_of_space(&total, 100.0 * MEGABYTE, left);
         assert_eq!(
             said(30.0 * MEGABYTE),
-            "76 MB less on disk (80 %) without the free space that the command leaves, 67 MB less (70 %) with it"
+            "76 MB less on disk (80 %), files of 95 MB becoming 29 MB"
         );
-        // nothing is returned, or little
-        for (left, with_it) in [(102.0, "1953 kB more (2 %)"), (97.0, "2930 kB less (3 %)")] {
-            let all = format!(
-                "76 MB less on disk (80 %) without the free space that the command leaves, {with_it} with it"
-            );
-            assert_eq!(said(left * MEGABYTE), all);
-        }
+        // of files with free space only the sizes are compared: the percentage is that of the values
+        let total = part_of(40.0 * MEGABYTE, 1.02);
+        assert_eq!(
+            change_of_space(&total, 100.0 * MEGABYTE, 43.0 * MEGABYTE),
+            "781 kB more on disk (2 %) apart from free space, files of 95 MB becoming 41 MB"
+        );
     }
 
     #[test]
@@ -1403,6 +1527,7 @@ mod tests {
                     name,
                     settings: &lz4,
                     figures: &entries[at].figures,
+                    read_part: part(entries[at].figures.read_cpu_ns.figure.change, ESTIMATE),
                     weighed: &all[at],
                     heap_bytes: MEGABYTE,
                     heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
@@ -1413,15 +1538,16 @@ mod tests {
         };
         let chosen = Recommendation { choice: 1, best: Some(1), tied: None };
         let kept = Recommendation { choice: 0, best: Some(1), tied: None };
-        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, toast_tuple_target 2032, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
+        insta::assert_snapshot!(said(&[("today", 0), ("lz4", 1)], chosen, true), @"Recommended: storage extended, compression lz4, toast_tuple_target 2032, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer heap pages in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 2)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, lz4, costs 2 % less, too little to rewrite the table for.");
-        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves.");
+        insta::assert_snapshot!(said(&[("today", 0), ("external", 3)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, external, costs 11 % less, but leaves files 31 % larger than today's values need.");
         insta::assert_snapshot!(said(&[("today", 0), ("lz4", 4)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): lz4, with 24 MB more on disk (25 %) and 40 % less CPU time per read, costs 11 % more at the assumed ten reads of each value a day.");
         insta::assert_snapshot!(said(&[("today", 0), ("as set", 0)], kept, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): none of the others costs less.");
         let [today, changed] = [0, 1].map(|at| Described {
             name: "",
             settings: &lz4,
             figures: &entries[at].figures,
+            read_part: part(entries[at].figures.read_cpu_ns.figure.change, ESTIMATE),
             weighed: &all[at],
             heap_bytes: MEGABYTE,
             heap_part: part(entries[at].figures.files.heap_bytes.change, ESTIMATE),
@@ -1430,11 +1556,11 @@ mod tests {
         let mixture = reasons(&[today, today], kept, &goal, ON_DISK, Some(&today), true);
         insta::assert_snapshot!(mixture, @"Leave the stored values as they are: none of the others costs less. The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values; if a conversion was stopped, its own command finishes it.");
         let mixture = reasons(&[today, changed], chosen, &goal, ON_DISK, Some(&changed), true);
-        insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, toast_tuple_target 2032, for stored values too, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer buffers in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
+        insta::assert_snapshot!(mixture, @"Recommended: the present settings, storage extended, compression lz4, toast_tuple_target 2032, for stored values too, with 19 MB less on disk (20 %) apart from free space, 30 % less CPU time per read (3 s less a day at 100 thousand reads), 20 % fewer heap pages in scans of other columns. The price: 2.5 times the WAL per UPDATE, 2.5 times the WAL per UPDATE of other columns.");
         let grown =
             Described { name: "external", figures: &entries[3].figures, weighed: &all[3], ..today };
         let mixture = reasons(&[today, grown], kept, &goal, ON_DISK, Some(&grown), true);
-        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: the best of the others, external, costs 11 % less, but is 31 % larger than today, with the free space that its command leaves. The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values; with all values stored so, the table would take 29 MB more (30 %); if a conversion was stopped, its own command finishes it.");
+        insta::assert_snapshot!(mixture, @"Leave the stored values as they are: the best of the others, external, costs 11 % less, but leaves files 31 % larger than today's values need. The present settings, storage extended, compression lz4, toast_tuple_target 2032, apply to new values; with all values stored so, the table would take 29 MB more (30 %); if a conversion was stopped, its own command finishes it.");
         let delivered = Interval::exact(0.97);
         let left = Weighed { value: Interval::exact(0.85), delivered, ..all[1] };
         let loose = Described { name: "lz4", weighed: &left, ..changed };
@@ -1442,18 +1568,19 @@ mod tests {
         insta::assert_snapshot!(loose, @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, lz4, costs 15 % less without the free space that the command leaves, 3 % with it, too little to rewrite the table for.");
         let none = Recommendation { choice: 0, best: None, tied: None };
         insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): no others suit the values.");
-        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may be at most 10 % larger than now, and than with PostgreSQL's defaults where these are compared.");
-        insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.");
+        insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow to at most 10 % more than now, and than with PostgreSQL's defaults where these are compared.");
+        insta::assert_snapshot!(weighting(&goal), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (assumed, for the workload is not known: ten reads of each value a day). The table may grow to at most 5 % more than now, and than with PostgreSQL's defaults where these are compared.");
         let workload = Workload { source: WorkloadSource::Statements(3), ..goal.workload };
-        insta::assert_snapshot!(weighting(&Goal { workload, ..goal }), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included). The table may be at most 5 % larger than now, and than with PostgreSQL's defaults where these are compared.");
+        insta::assert_snapshot!(weighting(&Goal { workload, ..goal }), @"The least cost counts: $0.10 a month for a GB of files and as much for a copy, $0.05 for an hour of CPU time, $0.02 for a GB of WAL, at 100 thousand reads and 1000 writes a day (estimated from 3 statements in pg_stat_statements that name table and column, by the rows returned and changed; rows that aggregates read are not included). The table may grow to at most 5 % more than now, and than with PostgreSQL's defaults where these are compared.");
     }
 
     /// What is recommended where one of the candidates is what the defaults would store.
     fn judged(entries: &[Entry], goal: &Goal, defaults: Option<usize>) -> Recommendation {
         let mut all = weighed(entries, goal);
         if let Some(defaults) = defaults.and_then(|at| all.get(at)).copied() {
+            let today = all[0];
             for (weighed, entry) in all.iter_mut().zip(entries) {
-                weighed.measure_by(&defaults, &entry.figures, goal);
+                weighed.measure_by(&defaults, &today, &entry.figures, goal);
             }
         }
         recommend(&all)

@@ -1,5 +1,7 @@
 //! From a tally to the report on a column (pure).
 
+use std::fmt::Write as _;
+
 use super::advisor::{Options, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::Variants;
@@ -11,7 +13,7 @@ use super::plan::{Done, Limit};
 use super::pluggable::Pluggable;
 use super::recommend::{
     Described, ESTIMATE, Exclusion, Goal, Optimize, OtherColumns, Recommendation, Weighed,
-    cpu_part, reasons, recommend, weighting,
+    cpu_part, part, reasons, recommend, weighting,
 };
 use super::result::{
     Access, CandidateReport, CompactionReport, Files, FormCounts, Marks, PartitionsReport,
@@ -101,6 +103,8 @@ struct Candidate<'a> {
     name: String,
     tally: &'a VariantTally,
     figures: Figures,
+    /// CPU time of a read, as a part of today's, at prices that were not measured here.
+    read_part: f64,
     after: AfterCommand,
     weighed: Weighed,
 }
@@ -250,6 +254,13 @@ impl<'a> ColumnSample<'a> {
         command::command(target, others, (&self.variants.present, wanted), &after.options())
     }
 
+    /// The statements that give the column these settings.
+    fn sql(&self, wanted: &Settings) -> Vec<String> {
+        let Subject { server, partition_names, .. } = self.subject;
+        let present = &self.variants.present;
+        command::sql(self.target(), partition_names, present, wanted, server.page_size)
+    }
+
     /// What the command for a candidate with these figures leaves.
     pub(super) fn after_command(
         &self,
@@ -259,15 +270,17 @@ impl<'a> ColumnSample<'a> {
         self.after_command_on(then, today, |files, _| *files)
     }
 
-    /// By how much the command makes the files larger if these have no free space now, as a part: what an earlier command
-    /// has left is no room for another one to grow, and no gain of it. Values of dropped columns that it takes out of rows
-    /// are no gain either.
+    /// By how much the command makes the files larger if these have no free space now but that next to long rows, as a part:
+    /// what an earlier command has left is no room for another one to grow, and no gain of it. Values of dropped columns that
+    /// it takes out of rows are no gain either.
     pub(super) fn growth(&self, then: SampledFigures<'_>, today: SampledFigures<'_>) -> Interval {
-        let [figures, before] = [then, today].map(|one| one.figures.without_dropped_columns());
+        let [figures, before] = [then, today].map(|one| one.figures.whatever_came_before());
         let then = SampledFigures { figures: &figures, ..then };
         let today = SampledFigures { figures: &before, ..today };
-        self.after_command_on(then, today, |files, today| files.without_free_space(&today.files))
-            .growth()
+        self.after_command_on(then, today, |files, today| {
+            files.without_free_space(&today.in_place(today).files)
+        })
+        .growth()
     }
 
     /// As by [`ColumnSample::after_command`], of files that are derived from those of each relation for itself.
@@ -360,8 +373,9 @@ impl<'a> ColumnSample<'a> {
         // where today's values are as the settings store them, there is no candidate of its own for these
         let present = if self.variants.present == defaults { all.first() } else { None };
         let Some(defaults) = default.or(present).map(|one| one.weighed) else { return };
+        let Some(today) = all.first().map(|one| one.weighed) else { return };
         for candidate in all {
-            candidate.weighed.measure_by(&defaults, &candidate.figures, goal);
+            candidate.weighed.measure_by(&defaults, &today, &candidate.figures, goal);
         }
     }
 
@@ -421,7 +435,8 @@ impl<'a> ColumnSample<'a> {
         let estimated =
             figures(self.tally, &self.scope(), &self.calibrated.pricing, Variants::AS_SET);
         let weighty = self.choosing_figures();
-        let before = weighty.first().copied().unwrap_or_default();
+        let fresh_before = weighty.first().copied().unwrap_or_default();
+        let before = fresh_before.in_place(&fresh_before);
         let fresh_today = estimated.first().copied().unwrap_or_default().read_buffers;
         let mut all: Vec<Candidate<'a>> = Vec::with_capacity(estimated.len());
         let tallies = self.tally.tallies();
@@ -442,13 +457,10 @@ impl<'a> ColumnSample<'a> {
             let mut after = AfterCommand::unchanged(&files);
             let mut growth = None;
             let joined = goal.others.joined.filter(|joined| joined.settings == settings);
-            let judged = match joined {
-                Some(joined) => {
-                    let files = FileSizes { total_bytes: joined.total_bytes, ..own.files };
-                    Figures { files, ..*own }
-                }
-                None => own.in_place(),
-            };
+            let mut judged = own.in_place(&fresh_before);
+            if let Some(joined) = joined {
+                judged.files = FileSizes { total_bytes: joined.total_bytes, ..own.files };
+            }
             if let Some(today) = all.first() {
                 let then = SampledFigures { tally, figures: &figures };
                 let today = SampledFigures { tally: today.tally, figures: &today.figures };
@@ -458,15 +470,13 @@ impl<'a> ColumnSample<'a> {
                     None => Some(self.growth(then, today)),
                 };
             }
-            let exclusion = self.hindrance(kind, tally, goal).or_else(|| {
-                if is_today {
-                    return None;
-                }
-                let growth = growth.unwrap_or_default();
-                Exclusion::of_room(own, &judged, goal)
-                    .or_else(|| Exclusion::new(&judged, growth, may_compact, goal))
-            });
+            let mut exclusion = self.hindrance(kind, tally, goal);
+            if let (Some(growth), None) = (growth, exclusion) {
+                exclusion = Exclusion::of_room(own, &judged, goal)
+                    .or_else(|| Exclusion::new(&judged, growth, may_compact, goal));
+            }
             let mut weighed = Weighed::new(&judged, &before, exclusion, rank, goal);
+            weighed.most = joined.map_or(weighed.most, |joined| joined.most_bytes);
             // files that this user cannot compact shrink later, or are filled again: the values are judged
             if let Some(growth) = growth
                 && may_compact
@@ -474,7 +484,8 @@ impl<'a> ColumnSample<'a> {
                 weighed = weighed.delivering(growth, &judged, &before, goal);
             }
             if let Some(arriving) = self.with_others(OtherValues::Arrive, &weighty, &settings) {
-                weighed = weighed.no_better_than(arriving.figures, &before, goal);
+                let arriving = arriving.figures.in_place(&fresh_before);
+                weighed = weighed.no_better_than(&arriving, &before, goal);
             }
             let fresh = figures.files.heap_bytes.value.estimate;
             let values = tally.values() * scale;
@@ -488,7 +499,8 @@ impl<'a> ColumnSample<'a> {
             if !is_sliced(&self.variants.type_name) {
                 figures.costs.prefix_read = None;
             }
-            all.push(Candidate { kind, settings, name, tally, figures, after, weighed });
+            let read_part = part(own.read_cpu_ns.figure.change, ESTIMATE);
+            all.push(Candidate { kind, settings, name, tally, figures, read_part, after, weighed });
         }
         self.exclude(&mut all, goal);
         all
@@ -502,6 +514,7 @@ impl Candidate<'_> {
             name: &self.name,
             settings: &self.settings,
             figures: &self.figures,
+            read_part: self.read_part,
             weighed: &self.weighed,
             heap_bytes: heap_bytes as f64,
             heap_part: self.after.heap_bytes / (heap_bytes as f64).max(1.0),
@@ -585,6 +598,9 @@ impl CandidateReport {
             refusal: tally.refusal.clone(),
             caveats,
             excluded: candidate.weighed.exclusion.map(|exclusion| exclusion.to_string()),
+            judged_bytes: candidate.weighed.total,
+            not_advised: (at > 0 && recommended.is_some_and(|chosen| chosen != at))
+                .then(|| candidate.weighed.why_not(sample.subject.options.optimize)),
         })
     }
 }
@@ -618,8 +634,18 @@ impl RecommendationReport {
             let on_disk = read.files().total_bytes;
             reasons(&described, recommendation, goal, on_disk, as_set, read.complete)
         });
-        if is_compared && recommendation.choice == 0 {
-            reasons.extend(for_new_values(sample, all, goal.optimize));
+        let mut sql = changed.map_or_else(Vec::new, |chosen| sample.sql(&chosen.settings));
+        if is_compared
+            && recommendation.choice == 0
+            && let Some(cheapest) = for_new_values(sample, all, goal.optimize)
+        {
+            sql = sample.sql(&cheapest.settings);
+            let _ = write!(
+                reasons,
+                " {} stores these values in the same way, but spares new ones attempts at compression that fail: {}",
+                cheapest.name,
+                sql.join(" ")
+            );
         }
         if is_view && better.is_some() {
             reasons.push_str(VIEW);
@@ -628,12 +654,7 @@ impl RecommendationReport {
             candidate: recommendation.choice,
             weighting: if is_compared { weighting(goal) } else { String::new() },
             reasons,
-            sql: changed.map_or_else(Vec::new, |chosen| {
-                let present = &sample.variants.present;
-                let Subject { server, partition_names, .. } = sample.subject;
-                let page = server.page_size;
-                command::sql(sample.target(), partition_names, present, &chosen.settings, page)
-            }),
+            sql,
             value: chosen.map_or(1.0, |chosen| chosen.weighed.gain_left()),
             best: recommendation.best,
             command: changed.map_or_else(Vec::new, |chosen| chosen.command(sample)),
@@ -648,12 +669,13 @@ impl RecommendationReport {
 /// The part of the time of an UPDATE's compression that is worth a hint.
 const NOTABLY_LESS: f64 = 0.9;
 
-/// The statements that spare new values the attempt to compress them, if that matters and no stored value would change.
-fn for_new_values(
+/// The candidate whose settings spare new values the attempt to compress them, if that matters and no stored value would
+/// change.
+fn for_new_values<'c>(
     sample: ColumnSample<'_>,
-    all: &[Candidate<'_>],
+    all: &'c [Candidate<'_>],
     optimize: Optimize,
-) -> Option<String> {
+) -> Option<&'c Candidate<'c>> {
     if optimize != Optimize::Write {
         return None;
     }
@@ -666,17 +688,7 @@ fn for_new_values(
             && one.figures.written.heap_bytes <= 0.0
     });
     let cheapest = may_be_set.min_by(|a, b| a.write_part().total_cmp(&b.write_part()))?;
-    if cheapest.write_part() > NOTABLY_LESS {
-        return None;
-    }
-    let Subject { server, partition_names, .. } = sample.subject;
-    let page = server.page_size;
-    let sql = command::sql(sample.target(), partition_names, present, &cheapest.settings, page);
-    Some(format!(
-        " {} stores these values in the same way, but spares new ones attempts at compression that fail: {}",
-        cheapest.name,
-        sql.join(" ")
-    ))
+    (cheapest.write_part() <= NOTABLY_LESS).then_some(cheapest)
 }
 
 /// The report on the table with some keys of its documents in columns of their own.

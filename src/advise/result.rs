@@ -358,6 +358,12 @@ pub struct CandidateReport {
     pub caveats: Vec<String>,
     /// Why it is not recommended, whatever its figures: `is read 3.0 times as slowly`; null if nothing excludes it.
     pub excluded: Option<String>,
+    /// Bytes of the files by which it was judged: with what stays free next to long rows.
+    #[serde(skip)]
+    pub(super) judged_bytes: f64,
+    /// Why it is not recommended, excluded or not.
+    #[serde(skip)]
+    pub(crate) not_advised: Option<String>,
 }
 
 /// How a candidate compares with the others.
@@ -501,7 +507,8 @@ pub struct RecommendationReport {
     pub reasons: String,
     /// What counts how much; empty where nothing is compared.
     pub weighting: String,
-    /// `ALTER TABLE` statements, none if there is nothing to change, or if Citus would refuse them.
+    /// `ALTER TABLE` statements, none if there is nothing to change, or if Citus would refuse them. Without a command they
+    /// are for new values: the stored ones stay as they are.
     pub sql: Vec<String>,
     /// The command that rewrites what is stored: the program and its arguments, none if there is nothing to change.
     pub command: Vec<String>,

@@ -40,6 +40,14 @@ pub struct Sums {
     /// Pages of the heap if each row that has grown beyond half a page has one of its own, and the others are apart: neither
     /// compaction nor VACUUM FULL moves short rows next to long ones.
     pub pages_apart: f64,
+    /// The same if each row beyond half a page has one, whether it has grown or not: what the values lead to, in whatever
+    /// steps they came to be stored so.
+    pub pages_long_apart: f64,
+    /// Rows that the conversion makes longer, and their bytes.
+    pub grown_rows: f64,
+    pub grown_bytes: f64,
+    /// Blocks of which more than half is free.
+    pub roomy_blocks: f64,
     /// Chunks of all columns.
     pub chunks: f64,
     /// Bytes of chunks on pages, of all columns; and of the column.
@@ -79,8 +87,13 @@ impl Sums {
         heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
         let part = (heap_bytes / heap.room() as f64).min(1.0);
-        let has_own_page = part > 0.5 && length > before;
-        self.pages_apart += if has_own_page { 1.0 } else { part };
+        let apart = if part > 0.5 { 1.0 } else { part };
+        self.pages_long_apart += apart;
+        self.pages_apart += if length > before { apart } else { part };
+        if length > before {
+            self.grown_rows += 1.0;
+            self.grown_bytes += heap_bytes;
+        }
         self.heap_bytes += heap_bytes;
         self.rows += 1.0;
         heap_bytes
@@ -511,7 +524,10 @@ impl Tally {
             *blocks += 1.0;
         }
         for tally in &mut self.tallies {
-            let sums = std::mem::take(&mut tally.weighted);
+            let mut sums = std::mem::take(&mut tally.weighted);
+            if sums.heap_bytes < tally.heap.room() as f64 / 2.0 {
+                sums.roomy_blocks = 1.0;
+            }
             if let Some(cluster) = tally.clusters.get_mut(cluster) {
                 *cluster += sums;
             }
@@ -737,4 +753,25 @@ fn pages_in_room(chunks: u32) -> f64 {
 /// The values where they are: as they are stored now.
 pub fn as_stored(values: &[Incoming], page: PageSize) -> Vec<Placed> {
     values.iter().map(|value| value.as_stored(page)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_row_has_a_page_of_its_own_in_whatever_steps_it_became_long() {
+        let added = |before: u32| {
+            let mut sums = Sums::default();
+            let mut heap = Filler::new(PageSize::DEFAULT, 100, Fill::Insert);
+            sums.add_row(5000, before, &mut heap);
+            sums.add_row(100, 100, &mut heap);
+            sums
+        };
+        let [grown, long] = [100, 5000].map(added);
+        assert!(grown.pages_apart > 1.0 && long.pages_apart < 0.7, "{grown:?} {long:?}");
+        assert_eq!(grown.pages_long_apart, grown.pages_apart);
+        assert_eq!(long.pages_long_apart, grown.pages_long_apart);
+        assert_eq!([grown.grown_rows, long.grown_rows], [1.0, 0.0]);
+    }
 }

@@ -41,6 +41,7 @@ pub(super) fn reports(samples: &[ColumnSample<'_>]) -> Vec<Report> {
     if samples.len() > 1 && reports.iter().any(|report| report.wanted().is_some()) {
         judge_again(samples, &mut reports);
         settle(samples, &mut reports);
+        hold_together(samples, &mut reports);
     }
     join(samples, &mut reports);
     reports
@@ -77,6 +78,25 @@ fn settle(samples: &[ColumnSample<'_>], reports: &mut Vec<Report>) {
     }
 }
 
+/// Each command keeps within what the table may grow by. If together they do not, no column gets settings that make it larger:
+/// were one of them allowed to, another would be the next time.
+fn hold_together(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
+    let advised: Vec<Advised> =
+        samples.iter().zip(&*reports).map(|(sample, report)| report.advised(sample)).collect();
+    let Some(first) = reports.first() else { return };
+    let added: f64 = advised.iter().map(|one| one.added).sum();
+    let larger = added / bytes(first.candidates.first()).max(1.0);
+    if larger <= first.optimize.growth_limit() {
+        return;
+    }
+    for ((sample, report), advised) in samples.iter().zip(reports).zip(&advised) {
+        if advised.added > 0.0 {
+            let others = OtherColumns { larger_together: Some(larger), ..OtherColumns::default() };
+            *report = column_report(*sample, others);
+        }
+    }
+}
+
 /// The reports if each column is advised to have these settings as the others have them.
 fn alike(
     samples: &[ColumnSample<'_>],
@@ -99,8 +119,10 @@ fn alike(
         let added = all_added - own;
         let joined = Some(all.without(added, *settings));
         let excess = all_excess - excess;
-        let report =
-            column_report(*sample, OtherColumns { added, excess, joined, come_first: false });
+        let report = column_report(
+            *sample,
+            OtherColumns { added, excess, joined, ..OtherColumns::default() },
+        );
         if report.advised(sample).settings != Some(*settings) {
             return None;
         }
@@ -126,7 +148,7 @@ fn judge_again(samples: &[ColumnSample<'_>], reports: &mut [Report]) {
             let joined = common_settings(&others).and_then(|settings| {
                 Some(AllColumns::new(samples, &settings)?.without(added, settings))
             });
-            let others = OtherColumns { added, excess, joined, come_first: false };
+            let others = OtherColumns { added, excess, joined, ..OtherColumns::default() };
             let (Some(report), Some(judged), Some(advised)) =
                 (reports.get_mut(at), judged.get_mut(at), advised.get_mut(at))
             else {
@@ -152,10 +174,12 @@ fn common_settings(columns: &[Advised]) -> Option<Settings> {
 
 /// All columns with these settings.
 struct AllColumns {
+    /// The files with what is left free next to long rows, likely and at the most.
     total_bytes: Figure,
+    most_bytes: f64,
     after: AfterCommand,
     growth: Interval,
-    /// Bytes of the files today, without free space.
+    /// The same of today's values.
     today: f64,
 }
 
@@ -171,11 +195,14 @@ impl AllColumns {
         }
         let tally = sample.tally.tallies().first()?;
         let today = SampledFigures { tally, figures: all.first()? };
+        let in_place = then.figures.in_place(today.figures);
+        let total_bytes = in_place.files.total_bytes;
         Some(AllColumns {
-            total_bytes: then.figures.files.total_bytes,
+            total_bytes,
+            most_bytes: total_bytes.value.estimate + in_place.room(1.0),
             after: sample.after_command(then, today),
             growth: sample.growth(then, today),
-            today: today.figures.files.total_bytes.value.estimate,
+            today: total_bytes.today(),
         })
     }
 
@@ -189,6 +216,7 @@ impl AllColumns {
                 value: value.plus(Interval::exact(-added)),
                 change: change.map(|change| change.plus(part)),
             },
+            most_bytes: self.most_bytes - added,
             growth: self.growth.plus(part),
         }
     }
@@ -274,7 +302,7 @@ impl Report {
     }
 }
 
-/// Bytes of the files with this candidate, without free space.
+/// Bytes of the files by which this candidate was judged.
 fn bytes(candidate: Option<&CandidateReport>) -> f64 {
-    candidate.map_or(0.0, |one| one.figures.files.total_bytes.value.estimate)
+    candidate.map_or(0.0, |one| one.judged_bytes)
 }

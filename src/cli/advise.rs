@@ -113,8 +113,9 @@ struct WeightArgs {
     ///
     /// Balanced, the default, is the least cost a month: $0.10 for a GB of files and as much for a copy of it, $0.05 for an
     /// hour of CPU time, $0.02 for a GB of WAL, at the reads and writes that others have made in a day since the
-    /// statistics began. Where these are not known, ten reads of each value a day are assumed. The table may
-    /// be at most 5 % larger than now, and than with PostgreSQL's defaults; 10 % for read and write. Whatever counts, settings are advised only if they gain 5 %, and compared in files
+    /// statistics began. Where these are not known, ten reads of each value a day are assumed. The table may grow to at most
+    /// 5 % more than now, and than with PostgreSQL's defaults; 10 % for read and write. Whatever counts, settings are
+    /// advised only if they gain 5 %, and compared in files
     /// without free space: space that compaction alone returns is not counted. CPU times that were measured are shown, but
     /// do not decide, so that the same table gets the same answer.
     #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
@@ -450,12 +451,22 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
         (_, None) => {
             let mark = if emit == Emit::Sql { "--" } else { "#" };
             let place = format!("{}, column {}", report.table.relation, report.column);
-            let what = if recommendation.compares() {
-                "keep the present settings"
-            } else {
-                "not compared with other settings"
+            let is_for_new = !recommendation.sql.is_empty();
+            let what = match emit {
+                _ if !recommendation.compares() => "not compared with other settings".to_owned(),
+                _ if !is_for_new => "keep the present settings".to_owned(),
+                Emit::Sql => "for new values".to_owned(),
+                Emit::Command => {
+                    format!(
+                        "keep the stored values; for new ones: {}",
+                        recommendation.sql.join(" ")
+                    )
+                }
             };
-            writeln!(out, "{mark} {}: {what}", printable(&place))?;
+            writeln!(out, "{mark} {}: {}", printable(&place), printable(&what))?;
+            if emit == Emit::Sql {
+                recommendation.sql.iter().try_for_each(|statement| writeln!(out, "{statement}"))?;
+            }
         }
         (Emit::Sql, Some(command)) if recommendation.sql.is_empty() => {
             writeln!(

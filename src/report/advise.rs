@@ -127,7 +127,7 @@ const TERMS: [(&str, &str); 12] = [
     ("After command", "After command: the files as retoast and its compaction leave them."),
     ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
     ("Heap", "Heap, TOAST, Index: the parts of the size."),
-    ("Buffers", "Buffers: pages per read."),
+    ("Buffers", "Buffers: pages that the read of one value visits."),
     ("CPU/read", "CPU/read: time that storage adds."),
     ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
     ("WAL/update", "WAL/update: WAL written when one value is replaced."),
@@ -144,13 +144,13 @@ const TERMS: [(&str, &str); 12] = [
 const DETAILED: [&str; 4] = ["CPU/write", "WAL/other", "CPU/prefix", "Cold pages"];
 
 /// The title of the reasons for which a candidate is not recommended.
-const EXCLUDED: &str = "Excluded, since it";
+const EXCLUDED: &str = "Not advised, since it";
 
 /// The titles of what a read costs.
 const COSTS: [&str; 2] = ["Buffers", "CPU/read"];
 
 /// What stands below the table where nothing more is explained.
-const BRIEFLY: &str = "> recommended; * unbeaten; --details explains.";
+const BRIEFLY: &str = "> recommended; * no other is as good in everything; --details explains.";
 
 /// What those titles of the table mean that were not explained before.
 fn terms(left_out: &[&'static str], told: &mut HashSet<String>) -> Vec<&'static str> {
@@ -236,7 +236,11 @@ fn column_section(
 }
 
 /// How many of the excluded candidates are explained; --details explains all.
-const FEW: usize = 2;
+const FEW: usize = 4;
+
+/// What looks better in the table, as parts of the recommended one's size and time of a read.
+const LOOKS_SMALLER: f64 = 0.99;
+const LOOKS_FASTER: f64 = 0.95;
 
 /// A candidate that is read faster is mentioned if it is at most this many times as large as the recommended one.
 const ABOUT_AS_LARGE: f64 = 1.05;
@@ -259,14 +263,17 @@ fn excluded(report: &Report, document: &mut Document) {
     let mut refused: Vec<String> = Vec::new();
     for other in all.iter().filter(|c| !is_folded(c)) {
         let [its_size, its_read] = score(other);
-        let Some(why) = &other.excluded else { continue };
+        let Some(why) = &other.not_advised else { continue };
         if other.refused_rows > 0 {
             let name = printable(&other.name);
             refused.push(match &other.refusal {
                 Some(first) if refused.is_empty() => format!("{name} ({})", printable(first)),
                 _ => name,
             });
-        } else if lines.len() < FEW && (its_size < size || its_read < read && its_size < most) {
+        } else if lines.len() < FEW
+            && (its_size < size * LOOKS_SMALLER
+                || its_read < read * LOOKS_FASTER && its_size < most)
+        {
             let smaller = (1.0 - its_size / size) * 100.0;
             let by =
                 if smaller >= 1.0 { format!(" ({smaller:.0} % smaller)") } else { String::new() };
@@ -450,7 +457,7 @@ fn notes(report: &Report, told: &mut HashSet<String>, document: &mut Document) {
 /// Columns that a ranking names, and commands below it; the rest is counted.
 const RANKED: usize = 10;
 const COMMANDS: usize = 4;
-/// Columns that stay as they are for which the reason is given.
+/// Columns with a command, and columns that stay as they are, for which the reasons are given.
 const REASONS: usize = 2;
 /// Both on a page, where each column has a section of its own.
 const ON_PAGE: usize = 100;
@@ -490,17 +497,18 @@ fn ranked(reports: &[Report], document: &mut Document) {
     let reasons = shown.iter().filter(|report| !report.recommendation.compares());
     let reasons: BTreeSet<&String> = reasons.map(|report| &report.recommendation.reasons).collect();
     reasons.into_iter().for_each(|reason| document.paragraph(reason));
-    let kept = shown.iter().filter(|report| {
-        report.recommendation.compares() && report.recommendation.line().is_none()
-    });
-    for report in kept.filter(|report| report.candidates.len() > 1).take(REASONS) {
+    let compared = shown.iter().filter(|report| report.recommendation.compares());
+    let (advised, kept): (Vec<&&Report>, Vec<&&Report>) =
+        compared.partition(|report| report.recommendation.line().is_some());
+    let kept = kept.into_iter().filter(|report| report.candidates.len() > 1);
+    for report in advised.into_iter().take(REASONS).chain(kept.take(REASONS)) {
         let table = without_public(&report.table.relation);
         let reasons = &report.recommendation.reasons;
         document.paragraph(&format!("{table}.{}: {reasons}", report.column));
     }
     let tables: BTreeSet<&str> = reports.iter().map(|one| one.table.relation.as_str()).collect();
     let mut note =
-        "On disk: heap, TOAST and its index. no: not advised; the change is that of fresh files."
+        "On disk: heap, TOAST and its index. Change: of what the values need, without free space. no: not advised."
             .to_owned();
     if !changed.is_empty() && !left_out.contains(&"After") {
         note.push_str(" After: as the command leaves them.");
@@ -615,26 +623,10 @@ fn ranking(reports: &[&Report]) -> Grid {
             number("After", 3, |row| {
                 row.after().map_or_else(String::new, |after| size(after.estimate))
             }),
-            number("Change", 0, |row| match row.after() {
-                Some(after) => disk_change(after, row.report.files.total_bytes),
-                None => row.shown(|c| change(&c.figures.files.total_bytes, false)),
-            }),
+            number("Change", 0, |row| row.shown(|c| change(&c.figures.files.total_bytes, false))),
             number("CPU/read", 1, |row| row.shown(|c| cpu_change(&c.figures.read_cpu_ns, false))),
         ],
     )
-}
-
-/// What files become, as a part of what they are: `-12.3 % ±0.4`.
-fn disk_change(after: &Interval<u64>, today: u64) -> String {
-    if today == 0 {
-        return String::new();
-    }
-    let today = today as f64;
-    with_half_width(Interval {
-        estimate: after.estimate as f64 / today - 1.0,
-        low: after.low as f64 / today - 1.0,
-        high: after.high as f64 / today - 1.0,
-    })
 }
 
 fn grid(report: &Report, details: bool) -> Grid {
@@ -664,7 +656,7 @@ fn grid(report: &Report, details: bool) -> Grid {
         number("Bytes/update", 4, |c| bytes(&c.figures.update_bytes)),
         number("WAL/update", 2, |c| bytes(&c.figures.update_wal_bytes)),
         number("WAL change", 2, |c| change(&c.figures.update_wal_bytes, c.marks.today)),
-        text(EXCLUDED, 1, |c| c.excluded.clone().unwrap_or_default()),
+        text(EXCLUDED, 1, |c| c.not_advised.clone().unwrap_or_default()),
     ];
     if details {
         let further: [Column<&CandidateReport>; 4] = [

@@ -94,6 +94,13 @@ fn images_stay_out_of_a_heap_that_is_scanned_without_them() {
     assert_eq!(kept.command, [""; 0], "{kept}");
     let sql = r#"ALTER TABLE "public"."images" ALTER COLUMN "image" SET STORAGE EXTERNAL;"#;
     assert!(kept.reasons.ends_with(sql), "{kept}");
+    for (emit, place) in [("sql", "\n"), ("command", "for new ones: ")] {
+        let mut emitted = toastctl();
+        emitted.arg("advise-threshold").args(arguments);
+        emitted.args(["--optimize", "write", "--emit", emit]);
+        let printed = run(emitted.args(["-d", &database.conninfo()])).ok();
+        assert!(printed.ends_with(&format!("{place}{sql}\n")), "{printed}");
+    }
     // who wants reads alone gets it, and the sizes are those foretold
     let read = advised(&database, &[&arguments[..], &["--optimize", "read"]].concat());
     let chosen = read.chosen();

@@ -20,6 +20,9 @@ pub const CHUNKS_PER_PAGE: u32 = 4;
 pub struct Prices {
     /// Visiting one heap page in a scan.
     pub heap_page_ns: f64,
+    /// Visiting one row on it, and its value.
+    #[serde(default = "default_row_ns")]
+    pub row_ns: f64,
     /// Opening the TOAST relation and its index for one value.
     pub lookup_ns: f64,
     /// Visiting one page of the TOAST index or relation.
@@ -36,6 +39,12 @@ pub struct Prices {
     pub lz4: ItemPrices,
     /// The price of storing one byte, for each read of its value.
     pub stored_byte_ns: f64,
+}
+
+/// The price of a row for calibration files that have none. Measured on PostgreSQL 15: 136 and 149 ns, from scans of 40,000 to
+/// 300,000 rows of 64 to 1280 bytes.
+fn default_row_ns() -> f64 {
+    140.0
 }
 
 /// The time in nanoseconds for each part of a compressed stream.
@@ -78,7 +87,7 @@ impl ItemPrices {
 }
 
 /// The number of parts of a read, and of a write.
-pub const READ_PARTS: usize = 14;
+pub const READ_PARTS: usize = 15;
 pub(crate) const WRITE_PARTS: usize = 12;
 
 /// Groups of parts, one after the other.
@@ -93,6 +102,7 @@ impl Default for Prices {
         // not hold.
         Prices {
             heap_page_ns: 800.0,
+            row_ns: default_row_ns(),
             lookup_ns: 1300.0,
             page_ns: 120.0,
             chunk_ns: 420.0,
@@ -120,6 +130,8 @@ impl Default for Prices {
 pub struct ReadWork {
     /// Heap pages visited by the scan.
     pub heap_pages: f64,
+    /// Rows on them.
+    pub rows: f64,
     /// Values fetched from the TOAST relation.
     pub lookups: f64,
     /// Pages visited in the TOAST index.
@@ -170,6 +182,7 @@ impl Prices {
     pub fn parts(&self, work: &ReadWork) -> [f64; READ_PARTS] {
         let own = [
             work.heap_pages * self.heap_page_ns,
+            work.rows * self.row_ns,
             work.lookups * self.lookup_ns,
             (work.index_pages + work.toast_pages) * self.page_ns,
             work.chunks * self.chunk_ns,
@@ -181,9 +194,11 @@ impl Prices {
 
     /// These prices, multiplied by a factor for each part.
     pub fn times(&self, factors: [f64; READ_PARTS]) -> Prices {
-        let [heap_page, lookup, page, chunk, copy, decompress, pglz @ .., a, b, c, d] = factors;
+        let [heap_page, row, lookup, page, chunk, copy, decompress, pglz @ .., a, b, c, d] =
+            factors;
         Prices {
             heap_page_ns: self.heap_page_ns * heap_page,
+            row_ns: self.row_ns * row,
             lookup_ns: self.lookup_ns * lookup,
             page_ns: self.page_ns * page,
             chunk_ns: self.chunk_ns * chunk,
@@ -342,6 +357,7 @@ impl Pricing {
         let items = Items::from([1.0; 4]);
         let read = ReadWork {
             heap_pages: 1.0,
+            rows: 1.0,
             lookups: 1.0,
             index_pages: 1.0,
             toast_pages: 0.0,
