@@ -160,9 +160,10 @@ impl LiveCheck {
         if self.about.server.has_toasters {
             return Ok(None);
         }
+        let client = self.connection.client();
         let oid = self.relation.oid;
-        let found = async || catalog::contradiction(self.connection.client(), oid).await;
-        let found = self.connection.reading(found).await?;
+        let found =
+            self.connection.reading(async || catalog::contradiction(client, oid).await).await?;
         let place = Place::new(self.name(Which::Heap));
         Ok(found.map(|(expected, found)| Finding::new(Code::Catalog, place, expected, found)))
     }

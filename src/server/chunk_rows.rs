@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::Type;
 
-use super::chunks::{id_list, value_id};
+use super::chunks::{id_list, is_readable, value_id};
 use super::connect::Client;
 use super::{LiveError, LiveResult, single_row, snapshot};
 use toast_format::disk::{BlockNumber, ItemPointer, PageSize, ValueId, ValueIdType};
@@ -52,17 +52,6 @@ pub enum By {
     Index,
     /// By a scan of the whole TOAST relation.
     Scan,
-}
-
-/// The condition that the server can read `chunk_data` without leaving its page, although its length may be damaged: it is
-/// that of bytes with a header of 4 bytes or 1, or of compressed ones with more than their header of 8, and at most `most`
-/// with the header. Of a length below its own header, the server would copy a negative number of bytes, and crash.
-pub(super) fn is_readable(most: &str) -> String {
-    format!(
-        "pg_catalog.octet_length(chunk_data) >= 0 AND pg_catalog.pg_column_size(chunk_data) <= {most} \
-         AND (pg_catalog.pg_column_size(chunk_data) - pg_catalog.octet_length(chunk_data) IN (1, 4) \
-              OR pg_catalog.pg_column_size(chunk_data) > 8)"
-    )
 }
 
 /// The chunks of values that the current transaction sees; the value IDs are in ascending order. `relation` is quoted.

@@ -11,7 +11,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::about::Pageinspect;
-use super::chunk_rows::is_readable;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
 use super::{LiveError, LiveResult, Parameter, count_in, snapshot};
@@ -393,6 +392,17 @@ impl From<LiveError> for StoreError {
 
 fn names(row: &Row) -> LiveResult<(String, String, bool)> {
     Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+}
+
+/// The condition that the server can read `chunk_data` without leaving its page, although its length may be damaged: it is
+/// that of bytes with a header of 4 bytes or 1, or of compressed ones with more than their header of 8, and at most `most`
+/// with the header. Of a length below its own header, the server would copy a negative number of bytes, and crash.
+pub(super) fn is_readable(most: &str) -> String {
+    format!(
+        "pg_catalog.octet_length(chunk_data) >= 0 AND pg_catalog.pg_column_size(chunk_data) <= {most} \
+         AND (pg_catalog.pg_column_size(chunk_data) - pg_catalog.octet_length(chunk_data) IN (1, 4) \
+              OR pg_catalog.pg_column_size(chunk_data) > 8)"
+    )
 }
 
 /// The condition that the server can read a chunk, whichever toaster has written it.

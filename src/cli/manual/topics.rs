@@ -96,8 +96,7 @@ pub const ALARMS: Topic = Topic {
     intro: &[
         "A condition is high, medium or low (a finding at least as severe), or compares a figure of all selected \
          tables: >, >=, < or <=. The exit code is 7 if one is met, 1 if that is unknown. With nagios, the milder \
-         of two thresholds for a figure is the warning; without conditions, medium findings are warnings and high \
-         ones critical. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`.",
+         of two thresholds is the warning; without conditions, medium findings are warnings, high ones critical. For cron: `toastctl inspect -d shop -q --fail-on medium >/dev/null`.",
     ],
     items: &MEANINGS_OF_FIGURES,
 };

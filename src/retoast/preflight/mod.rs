@@ -155,14 +155,12 @@ impl Preflight<'_> {
         if !server.has_toasters
             && let Some((expected, found)) = catalog::contradiction(client, oid).await?
         {
-            return refused_table(
-                &relation.display_name(),
-                format!(
-                    "the catalog contradicts itself: expected {expected}, found {found}\n\
-                     HINT:  toastctl check {} tells what to do. Nothing was changed.",
-                    table_words(&relation.schema, &relation.name)
-                ),
-            );
+            let text =
+                format!("the catalog contradicts itself: expected {expected}, found {found}");
+            let table = table_words(&relation.schema, &relation.name);
+            let hint = format!("toastctl check {table} tells what to do. Nothing was changed.");
+            let message = Message::error(text).about(relation.display_name());
+            return Err(RetoastError::Refused(message.hint(hint)));
         }
         if task.updates() {
             may_update(client, &relation, table.privileges.as_ref()).await?;

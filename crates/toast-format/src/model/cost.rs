@@ -130,7 +130,7 @@ impl Default for Prices {
 pub struct ReadWork {
     /// Heap pages visited by the scan.
     pub heap_pages: f64,
-    /// Rows on them.
+    /// Rows that stand on these pages.
     pub rows: f64,
     /// Values fetched from the TOAST relation.
     pub lookups: f64,
