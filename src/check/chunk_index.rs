@@ -300,6 +300,8 @@ pub(super) struct ChunkTuple {
     pub(super) is_misread: bool,
     /// Whether its `t_ctid` is another place, so that the whole tuple was moved here.
     pub(super) is_moved: bool,
+    /// Whether it says that an UPDATE made it on the page of the old version, as none makes chunks.
+    pub(super) is_heap_only: bool,
     /// Line pointers of its page.
     pub(super) page_items: u16,
 }
@@ -335,6 +337,7 @@ impl<V: Visible> SeenPage<'_, V> {
                 is_refused: toast.has_refused_xid(&tuple),
                 is_misread,
                 is_moved: tuple.ctid != tid,
+                is_heap_only: tuple.heap_only(),
                 page_items,
             };
             each(value_id.0, chunk);

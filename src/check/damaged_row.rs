@@ -89,7 +89,7 @@ pub(super) fn fitting_tuple_at<'b>(
 
 /// The column at which the server fails when it reads the tuple at `ctid`. It does not ask where the tuple ends: a
 /// line pointer that is too short keeps it from nothing, so that a column is broken only where another tuple begins
-/// behind what the line pointer says.
+/// behind what the line pointer says, with the padding, and before where the column ends.
 fn broken_at(
     page: &Page<'_>,
     bytes: &[u8],
@@ -97,7 +97,10 @@ fn broken_at(
     pointer: LinePointer,
     tuple: &HeapTuple<'_>,
 ) -> Option<usize> {
-    let mut walk = Walk::with_flavor(tuple, subject.desc, subject.flavor);
+    let start = usize::from(pointer.offset);
+    let end = max_align(start + usize::from(pointer.length));
+    let padded = tuple.with_data(bytes.get(start..end)?, tuple.data_offset)?;
+    let mut walk = Walk::with_flavor(&padded, subject.desc, subject.flavor);
     let mut number = 0;
     let broken = loop {
         match walk.next()? {
@@ -107,7 +110,6 @@ fn broken_at(
             Err(error) => break error.index,
         }
     };
-    let end = max_align(usize::from(pointer.offset) + usize::from(pointer.length));
     tuple_begins_at(page, bytes, subject, end).then_some(broken)
 }
 

@@ -77,7 +77,7 @@ pub(super) async fn check_table(
     };
     let is_there = table.check(index).await;
     // of a check that ends early too
-    table.run.tell_of_index(false)?;
+    table.run.tell_of_index(None)?;
     Ok(is_there?.then_some(table.run.checked))
 }
 
@@ -253,8 +253,12 @@ impl TableCheck<'_> {
             return Ok(());
         }
         let damaged = run.salvage.take_damaged(&mut run.checked);
+        if !first.by_index {
+            first.in_snapshot(async |check| check.read_entries().await).await?;
+        }
         let repairs = first.repairs(&damaged, &run.rows.known, &run.damage).await?;
-        run.tell_of_index(repairs.risk.is_none())?;
+        run.tell_all(repairs.wrong_file)?;
+        run.tell_of_index(repairs.rebuild.as_deref())?;
         let Some(dir) = &mut run.salvage.dir else { return Ok(()) };
         if run.damage.refused.iter().any(|refused| refused.len() > MAX_REFUSED) {
             run.checked.leave_out(format!(

@@ -69,7 +69,9 @@ impl LiveCheck {
                                        AND d.objid = e.oid \
                                        OR d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
                                        AND d.objid = a.attrelid AND d.objsubid = a.attnum) \
-                                ORDER BY 1) \
+                                ORDER BY 1), \
+                          (SELECT pg_catalog.pg_get_expr(e.adbin, e.adrelid) FROM pg_catalog.pg_attrdef AS e \
+                           WHERE e.adrelid = a.attrelid AND e.adnum = a.attnum AND a.attgenerated <> '') \
                    FROM pg_catalog.pg_attribute AS a \
                    JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
                    WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped";
@@ -82,7 +84,10 @@ impl LiveCheck {
             }
             if row.try_get(2)? {
                 rules.generated.insert(name.clone());
-                rules.made_of.insert(name, row.try_get(3)?);
+                rules.made_of.insert(name.clone(), row.try_get(3)?);
+                rules
+                    .expressions
+                    .extend(row.try_get::<_, Option<String>>(4)?.map(|sql| (name, sql)));
             }
         }
         Ok(rules)

@@ -16,6 +16,7 @@ use super::collector::{CheckedBlocks, Collector, StoredCustoms};
 use super::finding::{CheckedAmounts, Finding, place_at};
 use super::reading::seen_chunk;
 use super::subject::{Depth, External, PageOwner, Subject, Which, XidLimits};
+use super::toast_index::IndexEntries;
 use super::value::{ChunkSeen, Damage, Toast, check_chunks};
 use crate::server::catalog::{self};
 use crate::server::checking::{self, Standing, StorageTraits};
@@ -70,6 +71,8 @@ pub struct LiveCheck {
     pub(super) by_index: bool,
     /// Whether the catalog contradicts itself about the table.
     pub(super) has_wrong_catalog: bool,
+    /// The entries of the TOAST index, if its pages are damaged and they were read.
+    pub(super) entries: Option<IndexEntries>,
     toast_desc: TupleDesc,
     fingerprint: Option<String>,
     /// The table in the current transaction.
@@ -96,6 +99,7 @@ impl LiveCheck {
             lock_mode: owner_facts::ACCESS_SHARE,
             reads_rows: false,
             has_wrong_catalog: false,
+            entries: None,
             fingerprint: None,
             standing: Standing::default(),
             types: Arc::default(),

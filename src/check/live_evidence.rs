@@ -209,8 +209,16 @@ impl Evidence for &LiveCheck {
         let check = *self;
         let id = pointer.value_id.0;
         let size = check.about.server.page_size;
-        if !check.by_index || !check.is_own(pointer) {
+        if !check.is_own(pointer) {
             return Ok(None);
+        }
+        if !check.by_index {
+            let mut own = chunks.get(&id).into_iter().flatten();
+            let is_disputed = check.entries.as_ref().is_none_or(|entries| {
+                !entries.is_complete || own.any(|chunk| entries.differ_from(id, &chunk.seen))
+            });
+            let none = IndexedChunks { chunks: None, is_proven: false };
+            return Ok(is_disputed.then_some(none));
         }
         let led_to = check.chunks_by_index(BTreeSet::from([id])).await?;
         let Some(led) = led_to.get(&id) else { return Ok(None) };

@@ -7,10 +7,11 @@ use tokio_postgres::error::SqlState;
 use super::chunk_index::ChunkTuple;
 use super::code::Code;
 use super::damaged_row::{DamagedRow, DamagedValue, RewriteTarget, RowsByKey, value_ids};
+use super::finding::Finding;
 use super::live_check::{LiveCheck, is_unreadable};
 use super::reading::{ValueReading, is_read, is_sound};
 use super::relation_run::TableDamage;
-use super::repair::{RepairFacts, Unread, commented, may_crash_at_pglz};
+use super::repair::{RepairFacts, Unread, commented, left_over, may_crash_at_pglz};
 use super::repair_script::{self, RepairScript};
 use super::salvage::RowFindings;
 use super::subject::Which;
@@ -18,6 +19,7 @@ use super::value::{ChunkForm, uses_all};
 use crate::server::chunk_rows::{self, By, ChunkRow, ChunkRows, WantedData};
 use crate::server::{LiveError, checking, snapshot};
 use toast_format::disk::ItemPointer;
+use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_qualified};
 use toast_format::model::toaster::chunks::Fate;
 
@@ -25,8 +27,17 @@ use toast_format::model::toaster::chunks::Fate;
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     pub(super) script: RepairScript,
-    /// Why values could be lost when the TOAST index is rebuilt.
-    pub(super) risk: Option<String>,
+    /// The statement that rebuilds the TOAST index, if that alone loses nothing.
+    pub(super) rebuild: Option<String>,
+    /// That the file of the TOAST relation is another one's.
+    pub(super) wrong_file: Option<Finding>,
+}
+
+impl Repairs {
+    /// No statement, and comments that say why.
+    fn none(comments: Vec<String>) -> Repairs {
+        Repairs { script: RepairScript::only(comments), ..Repairs::default() }
+    }
 }
 
 /// Values whose rows ask for another number of chunks than there are with their IDs.
@@ -35,6 +46,12 @@ struct Miscounted {
     values: Vec<u64>,
     /// Whether there are chunks with other IDs than rows have.
     has_others: bool,
+    /// How many values that rows refer to have no chunk.
+    without_chunks: usize,
+    /// A chunk to which the entries of the damaged index lead by another ID or number.
+    disputed: Option<ItemPointer>,
+    /// A chunk at which REINDEX fails.
+    heap_only: Option<ItemPointer>,
 }
 
 /// The chunks that the index leads to, by the value that was asked for, in its order.
@@ -54,11 +71,10 @@ impl LiveCheck {
         }
         if self.has_wrong_catalog {
             let comments = damage.left_over(|code, _| code != Code::Catalog);
-            return Ok(Repairs { script: RepairScript::only(comments), risk: None });
+            return Ok(Repairs::none(comments));
         }
         if let Some(why) = self.no_statement() {
-            let script = RepairScript::only(vec![commented(&why)]);
-            return Ok(Repairs { script, risk: Some(why) });
+            return Ok(Repairs::none(vec![commented(&why)]));
         }
         let repairs =
             self.reading_rows(async |check| check.script(rows, referred, damage).await).await?;
@@ -110,14 +126,38 @@ impl LiveCheck {
         let by_key = self.rows_by_key(&rows).await?;
         let miscounted = self.chunks_and_rows(&ids, referred, &by_key, &mut facts).await?;
         self.read_values(&mut rows, &led_to, &facts).await?;
+        if let Some(wrong_file) = self.wrong_file(&miscounted, referred) {
+            let mut comments = vec![left_over(wrong_file.code, 1, &wrong_file.place)];
+            comments.extend(damage.left_over(|_, _| false));
+            return Ok(Repairs { wrong_file: Some(wrong_file), ..Repairs::none(comments) });
+        }
         let mut readings = rows.iter().flat_map(|row| &row.values).flat_map(|v| &v.reading);
         let is_hidden = readings.any(|reading| reading.is_hidden);
         if facts.index.is_damaged || is_hidden {
             facts.index.risk = self.risk_of_reindex(&rows, &miscounted, &facts);
         }
+        if let (Some(_), Some((toast, _)), None) =
+            (miscounted.heap_only, &facts.toast, &facts.index.risk)
+        {
+            // REINDEX looks for the tuple that such a chunk replaced, and fails; this writes it as any other tuple
+            facts.index.reindex = Some(format!("VACUUM FULL {toast};"));
+        }
         let mut script = repair_script::script(&facts, &rows);
         script.statements.extend(self.left_over(damage, &rows, &facts));
-        Ok(Repairs { script, risk: facts.index.risk })
+        let is_safe = facts.index.risk.is_none() && !is_hidden;
+        let rebuild = facts.index.reindex.filter(|_| is_safe);
+        Ok(Repairs { script, rebuild, wrong_file: None })
+    }
+
+    /// That most values of the table have no chunk, and the TOAST relation has others', so that its file may be that of
+    /// another one.
+    fn wrong_file(&self, miscounted: &Miscounted, referred: &[u64]) -> Option<Finding> {
+        let Miscounted { without_chunks: count, has_others, .. } = *miscounted;
+        let place = Place::new(self.name(Which::Toast));
+        let expected = "a file (relfilenode) with the chunks of the table's values";
+        let found = format!("chunks of values that no row refers to, and none of {count} values");
+        let is_wrong = has_others && count > 0 && 2 * count >= referred.len();
+        is_wrong.then(|| Finding::new(Code::Catalog, place, expected, found))
     }
 
     /// Comments for findings for which there is neither a statement nor a comment.
@@ -190,6 +230,7 @@ impl LiveCheck {
             return Ok(found);
         }
         let mut counts = vec![0_u32; referred.len()];
+        let mut are_there = vec![false; referred.len()];
         if facts.toast.is_some() {
             let all = &mut facts.chunks;
             facts.unread.toast_blocks = self
@@ -197,11 +238,22 @@ impl LiveCheck {
                     None,
                     |_| true,
                     |id, chunk| {
+                        let at = first_of(referred, id);
+                        if let Some(is_there) = at.and_then(|at| are_there.get_mut(at)) {
+                            *is_there = true;
+                        }
+                        let entries = self.entries.as_ref();
+                        if entries.is_some_and(|entries| entries.differ_from(id, &chunk.seen)) {
+                            found.disputed = Some(chunk.seen.tid);
+                        }
+                        if chunk.is_heap_only {
+                            found.heap_only = Some(chunk.seen.tid);
+                        }
                         if !chunk.is_misread && ids.contains(&id) {
                             all.entry(id).or_default().push(chunk);
                         }
                         if chunk.seen.fate == Fate::Committed && !chunk.is_refused {
-                            match first_of(referred, id).and_then(|at| counts.get_mut(at)) {
+                            match at.and_then(|at| counts.get_mut(at)) {
                                 Some(count) => *count += 1,
                                 None => found.has_others = true,
                             }
@@ -210,6 +262,9 @@ impl LiveCheck {
                 )
                 .await?;
         }
+        let mut values = referred.iter().zip(are_there).collect::<Vec<_>>();
+        values.dedup_by_key(|(id, _)| **id);
+        found.without_chunks = values.iter().filter(|(_, is_there)| !is_there).count();
         let mut own_pointers = 0_u64;
         let mut others = 0_u64;
         let written = RewriteTarget { table: &facts.table, generated: &facts.columns.generated };
@@ -387,6 +442,21 @@ impl LiveCheck {
         miscounted: &Miscounted,
         facts: &RepairFacts,
     ) -> Option<String> {
+        if let Some(tid) = miscounted.disputed {
+            return Some(format!(
+                "an entry leads to the chunk at {tid} by another ID or number than the chunk has, and which of the two is right is \
+                 not known: SQL may read values by such entries, and would read others then. Copy what SQL reads (COPY TO), \
+                 and compare it with the copy after a REINDEX"
+            ));
+        }
+        if !self.by_index && !self.entries.as_ref().is_some_and(|entries| entries.is_complete) {
+            return Some(
+                "not all of its entries can be read, so that what SQL reads by it is not known. Copy that (COPY TO), and \
+                 compare it with a copy after a REINDEX"
+                    .into(),
+            );
+        }
+        let most = self.about.server.page_size.max_heap_tuples() - 1;
         let mut examined: HashMap<u64, &ValueReading> = HashMap::new();
         for (row, value) in rows.iter().flat_map(|row| row.values.iter().map(move |v| (row, v))) {
             let Some(reading) = &value.reading else { continue };
@@ -405,9 +475,14 @@ impl LiveCheck {
         for id in &miscounted.values {
             let may_be_lost = match examined.get(id) {
                 // without the index it is not known which chunks were its
-                Some(reading) if reading.is_hidden => false,
+                // deleted chunks are undeleted first, where that is possible
+                Some(reading) if reading.is_hidden => {
+                    let mut own = facts.chunks.get(id).into_iter().flatten();
+                    facts.is_catalog || own.any(|chunk| usize::from(chunk.page_items) > most)
+                }
                 Some(reading) => {
-                    reading.by_sql == Some(true) || !self.by_index && miscounted.has_others
+                    reading.by_sql == Some(true)
+                        || !self.by_index && (miscounted.has_others || has_more(*id, rows, facts))
                 }
                 None => true,
             };
@@ -466,6 +541,15 @@ impl LiveCheck {
 fn first_of(referred: &[u64], id: u64) -> Option<usize> {
     let at = referred.partition_point(|other| *other < id);
     (referred.get(at) == Some(&id)).then_some(at)
+}
+
+/// Whether a value has sound chunks behind its end, which the index that SQL reads by may not lead to.
+fn has_more(id: u64, rows: &[DamagedRow], facts: &RepairFacts) -> bool {
+    let pointers = rows.iter().flat_map(|row| &row.values).filter_map(|value| value.pointer);
+    let mut own = pointers.filter(|pointer| pointer.value_id.0 == id);
+    let chunks = facts.chunks.get(&id).into_iter().flatten().filter(|chunk| is_sound(chunk));
+    let count = chunks.count();
+    own.any(|pointer| count > pointer.chunks(facts.page_size) as usize)
 }
 
 /// Whether two sound chunks have the same number.

@@ -140,6 +140,7 @@ mod tests {
             is_refused: false,
             is_misread: false,
             is_moved: false,
+            is_heap_only: false,
             page_items: 10,
         };
         let rows: Vec<ChunkRow> = led_to.iter().map(row).collect();

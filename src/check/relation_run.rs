@@ -173,12 +173,10 @@ impl<'t> RelationRun<'t> {
         self.tell_all(findings)
     }
 
-    /// Tells the findings about the TOAST index, with the statement that rebuilds it if that `loses_nothing`.
-    pub(super) fn tell_of_index(&mut self, loses_nothing: bool) -> io::Result<()> {
+    /// Tells the findings about the TOAST index, with the statement that rebuilds it if that alone loses nothing.
+    pub(super) fn tell_of_index(&mut self, rebuild: Option<&str>) -> io::Result<()> {
         for mut finding in std::mem::take(&mut self.of_index) {
-            if loses_nothing {
-                finding.sql.clone_from(&self.damage.index.reindex);
-            }
+            finding.sql = rebuild.map(str::to_owned);
             (self.tell)(finding)?;
         }
         Ok(())

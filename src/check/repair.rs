@@ -14,6 +14,7 @@ use crate::server::Pageinspect;
 use toast_format::disk::{BlockNumber, ItemPointer, Oid, PageSize, ToastPointer};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_identifier, quote_literal};
+use toast_format::model::toaster::chunks::Fate;
 
 /// The facts about a table with damaged values.
 #[derive(Debug, Default)]
@@ -86,7 +87,7 @@ pub(super) struct ToastIndexState {
     pub(super) is_damaged: bool,
     /// Whether it leads behind the end of the TOAST relation, whose file was cut off.
     pub(super) leads_behind: bool,
-    /// Why values could be lost when it is rebuilt.
+    /// Why values could be lost when it is rebuilt, or why that fails.
     pub(super) risk: Option<String>,
 }
 
@@ -106,6 +107,8 @@ pub(super) struct ColumnRules {
     pub(super) generated: HashSet<String>,
     /// The columns from which each stored generated column is computed.
     pub(super) made_of: HashMap<String, Vec<String>>,
+    /// How these columns are computed, as SQL.
+    pub(super) expressions: HashMap<String, String>,
 }
 
 impl ColumnRules {
@@ -226,7 +229,7 @@ impl<'f> Remedies<'f> {
         if !self.is_own(&pointer) {
             return self.remedy_elsewhere(&reading);
         }
-        if is_of_chunks(value.code) && reading.is_hidden {
+        if reading.is_hidden {
             let chunks = facts.chunks.get(&pointer.value_id.0).map_or(&[][..], Vec::as_slice);
             let hidden: Vec<ChunkTuple> = chunks.iter().filter(|c| !is_sound(c)).copied().collect();
             if !hidden.is_empty() {
@@ -263,7 +266,7 @@ impl<'f> Remedies<'f> {
                  findings.",
             );
         }
-        self.remedy_of_unread(row, value, &pointer)
+        self.remedy_of_unread(row, value, &pointer, &reading)
     }
 
     /// For a value that SQL cannot read by the index: by the chunks with its ID, and the values that share them.
@@ -272,6 +275,7 @@ impl<'f> Remedies<'f> {
         row: &DamagedRow,
         value: &DamagedValue,
         pointer: &ToastPointer,
+        reading: &ValueReading,
     ) -> Remedy<'f> {
         let facts = self.facts;
         let chunks = facts.chunks.get(&pointer.value_id.0).map_or(&[][..], Vec::as_slice);
@@ -279,6 +283,12 @@ impl<'f> Remedies<'f> {
         let is_whole = check_chunks(pointer, &sound, facts.page_size).is_ok();
         if is_of_chunks(value.code) && is_whole {
             return none("all of its chunks are there now. Check again.");
+        }
+        if is_whole && !reading.by_index {
+            return none(
+                "all of its chunks are there, and only the TOAST index does not lead to them: REINDEX brings it back, and is \
+                 printed once it loses nothing. First follow what is said of other values; then check again.",
+            );
         }
         if !is_whole && !facts.unread.toast_blocks.is_empty() {
             return Remedy::None(self.unreadable());
@@ -313,6 +323,24 @@ impl<'f> Remedies<'f> {
         }
     }
 
+    /// Whether values that are damaged in their chunks, or only in the index, may be read again: all of their chunks are
+    /// there, deleted ones too, or it is not known which ones are, since the index is damaged.
+    pub(super) fn may_come_back(&self, row: &DamagedRow) -> bool {
+        let facts = self.facts;
+        let mut of_chunks = row.values.iter().filter_map(|value| {
+            let is_lacking = is_of_chunks(value.code) || value.code.is_of_index();
+            value.pointer.filter(|pointer| is_lacking && self.is_own(pointer))
+        });
+        of_chunks.any(|pointer| {
+            let chunks = facts.chunks.get(&pointer.value_id.0).into_iter().flatten();
+            let all: Vec<ChunkSeen> = chunks
+                .filter(|chunk| !chunk.is_misread)
+                .map(|chunk| ChunkSeen { fate: Fate::Committed, ..chunk.seen })
+                .collect();
+            facts.index.is_damaged || check_chunks(&pointer, &all, facts.page_size).is_ok()
+        })
+    }
+
     /// The other references to the chunks of a value.
     fn others(
         &self,
@@ -331,7 +359,7 @@ impl<'f> Remedies<'f> {
         let value = self.damaged.get(&(other.ctid, other.column.as_str()));
         value.is_some_and(|value| {
             let is_hidden = value.reading.as_ref().is_some_and(|reading| reading.is_hidden);
-            !(is_of_chunks(value.code) && is_hidden)
+            !is_hidden
         })
     }
 

@@ -1,6 +1,6 @@
 //! SQL that makes the rows of damaged values readable again and deletes nothing that is sound (pure).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::chunk_index::ChunkTuple;
 use super::damaged_row::{DamagedRow, DamagedValue, Reference, where_row};
@@ -43,10 +43,16 @@ pub(super) fn script<'f>(facts: &'f RepairFacts, rows: &'f [DamagedRow]) -> Repa
     };
     script.begin(!rows.is_empty());
     if facts.is_catalog {
+        script.rebuild_index();
         script.catalog_rows(rows);
         return script.script;
     }
-    script.revive(rows);
+    // what SQL reads by entries of deleted chunks would be lost with these
+    let has_revived = script.revive(rows);
+    script.rebuild_index();
+    if has_revived {
+        script.index_revived();
+    }
     // VACUUM may fail at rows that the server refuses
     let (refused, others): (Vec<&DamagedRow>, Vec<&DamagedRow>) =
         rows.iter().partition(|row| row.is_refused);
@@ -93,21 +99,25 @@ impl<'f> Script<'f> {
             );
             self.explained(&why, &format!("\\if :{{?give_up}}\n{reindex}\n\\endif\n"));
         }
+    }
+
+    /// Rebuilds the TOAST index if it is damaged, or says why not.
+    fn rebuild_index(&mut self) {
+        let RepairFacts { table, index, .. } = self.facts;
         if !index.is_damaged {
             return;
         }
         match (&index.risk, &index.reindex) {
             (None, Some(reindex)) => {
                 let why = format!(
-                    "The index of the TOAST relation of {table} is damaged. It is rebuilt first, which loses \
-                     nothing. Then check the table again: what is wrong with its values out of line is known only \
+                    "The index of the TOAST relation of {table} is damaged. It is rebuilt, which loses nothing. Then check the table again: what is wrong with its values out of line is known only \
                      then, so that no other statement is printed for them here."
                 );
                 self.explained(&why, &format!("{reindex}\n"));
             }
             (Some(risk), _) => self.comment(&format!(
-                "No REINDEX of the TOAST relation of {table}, though its index and its chunks differ: {risk}. First \
-                 follow what is said of its values; then check the table again."
+                "No REINDEX of the TOAST relation of {table}, though its index is damaged: {risk}. First follow what is \
+                 said of its values; then check the table again."
             )),
             (None, None) => self.none_for(
                 &format!("the TOAST relation of {table}"),
@@ -116,9 +126,8 @@ impl<'f> Script<'f> {
         }
     }
 
-    /// Undeletes the chunks of values that are complete.
-    fn revive(&mut self, rows: &'f [DamagedRow]) {
-        let index = &self.facts.index;
+    /// Undeletes the chunks of values that are complete; whether there are any.
+    fn revive(&mut self, rows: &'f [DamagedRow]) -> bool {
         let mut has_revived = false;
         for row in rows.iter().filter(|row| row.is_readable && (row.is_live || row.is_refused)) {
             for value in &row.values {
@@ -129,7 +138,13 @@ impl<'f> Script<'f> {
                 }
             }
         }
-        if let (Some(reindex), None, true) = (&index.reindex, &index.risk, has_revived) {
+        has_revived
+    }
+
+    /// Rebuilds an index that is not damaged by itself, but may not lead to chunks that were undeleted.
+    fn index_revived(&mut self) {
+        let index = &self.facts.index;
+        if let (Some(reindex), None, false) = (&index.reindex, &index.risk, index.is_damaged) {
             let why = "Whoever met the deleted chunks may have marked their index entries dead, so that the \
                        index does not lead to them: it is rebuilt.";
             self.explained(why, &format!("{reindex}\n"));
@@ -153,6 +168,14 @@ impl<'f> Script<'f> {
             _ => {}
         }
         if let Some(why) = self.obstacle(row) {
+            return self.none_for(&place, &why);
+        }
+        if row.broken.is_some() && self.remedies.may_come_back(row) {
+            let why = format!(
+                "{} And a value before that is damaged only as long as its chunks are deleted, or the TOAST index is: it \
+                 would be lost with the row. Repair the index, or undelete the chunks; then check again.",
+                self.why_anew(row)
+            );
             return self.none_for(&place, &why);
         }
         if row.broken.is_some() {
@@ -449,20 +472,44 @@ impl<'f> Script<'f> {
     fn store_values_anew(&mut self, row: &DamagedRow, remedies: &[(&DamagedValue, Remedy<'f>)]) {
         let facts = self.facts;
         let own = remedies.iter().filter(|(_, remedy)| matches!(remedy, Remedy::StoreAnew));
-        let set: Vec<String> = own
-            .filter(|(value, _)| !facts.columns.generated.contains(&value.column))
-            .map(|(value, _)| format!("{} = {}", quote_identifier(&value.column), value.fresh))
+        let (generated, plain): (Vec<&DamagedValue>, Vec<&DamagedValue>) =
+            own.map(|(value, _)| value).partition(|v| facts.columns.generated.contains(&v.column));
+        let mut set: BTreeMap<String, String> = plain
+            .iter()
+            .map(|value| (quote_identifier(&value.column), value.fresh.clone()))
             .collect();
+        let mut conditions = row.guard.clone();
         let place = self.place(row);
+        for value in generated {
+            let column = quote_identifier(&value.column);
+            let bases = facts.columns.made_of.get(&value.column).map_or(&[][..], Vec::as_slice);
+            let expression = facts.columns.expressions.get(&value.column);
+            let is_lost = |base: &&String| {
+                row.values.iter().any(|other| other.column == **base)
+                    && !set.contains_key(&quote_identifier(base))
+            };
+            let lost = bases.iter().find(is_lost);
+            let (Some(base), Some(expression), None) = (bases.first(), expression, lost) else {
+                let why = "it is generated, and what it is generated from cannot be set, or is damaged too.";
+                self.none_for(&format!("{column} in {place}"), why);
+                continue;
+            };
+            // it is computed when one of its base columns is set; nothing is done if that gives something else
+            let base = quote_identifier(base);
+            set.entry(base.clone()).or_insert(base);
+            conditions.push(format!(
+                "pg_catalog.md5({column}::pg_catalog.text) = pg_catalog.md5(({expression})::pg_catalog.text)"
+            ));
+        }
         if set.is_empty() {
-            let why = "the only value to be stored again is in a generated column.";
-            return self.none_for(&place, why);
+            return;
         }
         let why = format!(
             "SQL reads values in {place} by the TOAST index, though their chunks or their pointers say something else: \
              the statement stores them again as SQL reads them now. Then check the table again."
         );
-        let at = where_row(row.ctid, row.xmin, &row.guard);
+        let at = where_row(row.ctid, row.xmin, &conditions);
+        let set: Vec<String> = set.iter().map(|(name, to)| format!("{name} = {to}")).collect();
         let set = set.join(", ");
         self.explained(&why, &format!("UPDATE ONLY {} SET {set}\n{at};\n", facts.table));
     }
@@ -751,10 +798,15 @@ mod tests {
 
     fn chunk(seq: i32, size: u32, fate: Fate) -> ChunkTuple {
         let seen = ChunkSeen { tid: tid(20), seq, form: ChunkForm::Plain, size, fate };
-        let is_refused = false;
-        let is_misread = false;
-        let is_moved = false;
-        ChunkTuple { seen, xids: [742, 743], is_refused, is_misread, is_moved, page_items: 4 }
+        ChunkTuple {
+            seen,
+            xids: [742, 743],
+            is_refused: false,
+            is_misread: false,
+            is_moved: false,
+            is_heap_only: false,
+            page_items: 4,
+        }
     }
 
     fn facts() -> RepairFacts {

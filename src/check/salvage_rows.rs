@@ -451,6 +451,7 @@ fn chunks_at(tids: &[ItemPointer]) -> Vec<ChunkTuple> {
             is_refused: false,
             is_misread: false,
             is_moved: false,
+            is_heap_only: false,
             page_items: 0,
         });
     }

@@ -418,6 +418,12 @@ pub(crate) async fn contradiction(
            AND NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
              WHERE i.indrelid = c.reltoastrelid AND i.indisvalid AND i.indkey::pg_catalog.text = '1 2') \
          UNION ALL \
+         SELECT pg_catalog.format('a file of its own (relfilenode) for %s', t.oid::pg_catalog.regclass), \
+           pg_catalog.format('that of %s', o.oid::pg_catalog.regclass) \
+         FROM c JOIN pg_catalog.pg_class AS t ON t.oid IN (c.oid, c.reltoastrelid) \
+           JOIN pg_catalog.pg_class AS o ON o.relfilenode = t.relfilenode AND o.reltablespace = t.reltablespace \
+         WHERE t.relfilenode <> 0 AND o.oid <> t.oid AND t.relpersistence <> 't' AND o.relpersistence <> 't' \
+         UNION ALL \
          SELECT pg_catalog.format('relnatts %s, as pg_attribute has columns', n.columns), c.relnatts::pg_catalog.text \
          FROM c, (SELECT pg_catalog.count(*) AS columns FROM a) AS n WHERE n.columns <> c.relnatts \
          UNION ALL \

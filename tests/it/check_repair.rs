@@ -24,7 +24,7 @@ const SUMS: &str = "CREATE FUNCTION sums(t text) RETURNS SETOF text LANGUAGE plp
             END LOOP;
         END LOOP; END$$;";
 
-fn sums(database: &Database<'_>, table: &str) -> Vec<String> {
+pub(crate) fn sums(database: &Database<'_>, table: &str) -> Vec<String> {
     let mut all: Vec<String> =
         database.psql(&format!("SELECT sums('{table}')")).lines().map(str::to_owned).collect();
     all.sort();
@@ -32,7 +32,7 @@ fn sums(database: &Database<'_>, table: &str) -> Vec<String> {
 }
 
 /// `before`, with these values (`id column`) lost.
-fn without(before: &[String], lost: &[&str]) -> Vec<String> {
+pub(crate) fn without(before: &[String], lost: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = before
         .iter()
         .map(|line| match lost.iter().find(|lost| line.starts_with(&format!("{lost} "))) {
@@ -92,7 +92,7 @@ pub(crate) fn damaged<const N: usize>(
 }
 
 /// Checks a table with `--salvage`, which must find damage; the SQL that is printed.
-fn printed(database: &Database<'_>, table: &str, options: &str) -> (Run, String) {
+pub(crate) fn printed(database: &Database<'_>, table: &str, options: &str) -> (Run, String) {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("left");
     let found = run(toastctl()
@@ -110,7 +110,7 @@ fn printed(database: &Database<'_>, table: &str, options: &str) -> (Run, String)
 }
 
 /// Runs what is printed for a table, and the same once more, as somebody does after an error; then only these values may be lost, and the table is sound.
-fn repaired(database: &Database<'_>, table: &Table, lost: &[&str]) -> String {
+pub(crate) fn repaired(database: &Database<'_>, table: &Table, lost: &[&str]) -> String {
     let (_, sql) = printed(database, table.name, "");
     database.psql(&sql);
     is_sound(database, table, lost, &sql);
@@ -641,7 +641,7 @@ fn on_a_standby_no_statement_is_printed() {
     assert!(unwrapped(&sql).contains("the server is a standby"), "{sql}");
 }
 
-fn change_mask(bytes: &mut [u8], tuple: usize, clear: u16, set: u16) {
+pub(crate) fn change_mask(bytes: &mut [u8], tuple: usize, clear: u16, set: u16) {
     let at = tuple + 20;
     let mask = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     bytes[at..at + 2].copy_from_slice(&(mask & !clear | set).to_le_bytes());
@@ -788,12 +788,12 @@ fn a_pointer_into_another_tables_toast_relation_deletes_nothing_there() {
 }
 
 /// A script whose comments are not wrapped.
-fn unwrapped(sql: &str) -> String {
+pub(crate) fn unwrapped(sql: &str) -> String {
     sql.replace("\n-- ", " ")
 }
 
 /// The lines of a script that are neither empty nor comments.
-fn statements(sql: &str) -> Vec<&str> {
+pub(crate) fn statements(sql: &str) -> Vec<&str> {
     sql.lines().filter(|line| !line.is_empty() && !line.starts_with("--")).collect()
 }
 

@@ -18,6 +18,7 @@ mod check_flips;
 mod check_layouts;
 mod check_live;
 mod check_repair;
+mod check_repair_index;
 mod check_reports;
 mod check_salvage;
 mod check_soak;

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 
 use super::page::{LinePointerState, Page};
-use super::{BlockNumber, ByteOrder, ValueId, ValueIdType};
+use super::{BlockNumber, ByteOrder, ItemPointer, ValueId, ValueIdType};
 
 /// `btpo_flags`: a leaf; deleted; the metapage; about to be deleted.
 const LEAF: u16 = 0x0001;
@@ -148,6 +148,34 @@ impl TreeNode {
 
 /// `chunk_id` and `chunk_seq`, which may be missing in entries that separate pages.
 pub type ChunkKey = (ValueId, Option<i32>);
+
+/// An entry of a leaf of a TOAST relation's index: the place of a chunk, and its `chunk_id` and `chunk_seq`.
+pub type ChunkEntry = (ItemPointer, ValueId, i32);
+
+/// The entries that are not dead of a page of a TOAST relation's index, whatever else is wrong with it; `None` if one of
+/// them cannot be read.
+pub fn chunk_entries(page: &Page<'_>, id_type: ValueIdType) -> Option<Vec<ChunkEntry>> {
+    let order = page.byte_order();
+    let mut entries = Vec::new();
+    if order.u32(page.special_space(), 8).is_some_and(|level| level > 0) {
+        return Some(entries);
+    }
+    for (_, item) in page.line_pointers() {
+        if item.state != LinePointerState::Normal {
+            continue;
+        }
+        let bytes = page.tuple_bytes(item).ok()?;
+        let entry = IndexEntryHeader::read(order, bytes)?;
+        // a high key leads to no row
+        if entry.info & ALTERNATIVE_TID == 0 {
+            let tid = ItemPointer { block: BlockNumber(entry.block), item: entry.offset };
+            let id = order.value_id(bytes, ENTRY_HEADER, id_type)?;
+            let seq = order.u32(bytes, ENTRY_HEADER + id_type.size())?;
+            entries.push((tid, id, seq as i32));
+        }
+    }
+    Some(entries)
+}
 
 /// Reads a page of a TOAST relation's index.
 ///
