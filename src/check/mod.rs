@@ -9,7 +9,7 @@
 //!   `saved_pages`: saved pages.
 //! * `live_check`: some blocks of a live table; `live`: all of a table, in batches that are checked twice;
 //!   `live_orphans`: its values without a row; `run`: all tables.
-//! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it; `live_chunks`: chunks without it.
+//! * `toast_index`: the pages of a TOAST relation's index, before anything is read by it; `index_entries`: those of a damaged one; `live_chunks`: chunks without it.
 //! * `visibility_map`: blocks of a table that were lost; `live_map`: the map and the file of a live one, and what an index
 //!   says of its rows; `live_rows`: rows that refer to values, and whether the server misreads values of pluggable toasters;
 //!   `live_catalog`: what the catalog says.
@@ -49,6 +49,7 @@ pub mod files;
 mod files_heap;
 pub mod finding;
 mod formats;
+mod index_entries;
 mod live;
 mod live_catalog;
 mod live_check;

@@ -484,11 +484,10 @@ impl<'f> Script<'f> {
             let column = quote_identifier(&value.column);
             let bases = facts.columns.made_of.get(&value.column).map_or(&[][..], Vec::as_slice);
             let expression = facts.columns.expressions.get(&value.column);
-            let is_lost = |base: &&String| {
+            let lost = bases.iter().find(|base| {
                 row.values.iter().any(|other| other.column == **base)
                     && !set.contains_key(&quote_identifier(base))
-            };
-            let lost = bases.iter().find(is_lost);
+            });
             let (Some(base), Some(expression), None) = (bases.first(), expression, lost) else {
                 let why = "it is generated, and what it is generated from cannot be set, or is damaged too.";
                 self.none_for(&format!("{column} in {place}"), why);

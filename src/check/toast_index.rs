@@ -1,21 +1,19 @@
 //! The pages of a TOAST relation's index. A server that reads by a damaged tree may never come to an end, so the pages
 //! are judged before anything is read by it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code::Code;
 use super::finding::Finding;
+use super::index_entries::IndexEntries;
 use super::live_check::{LOOKS, LiveCheck, TRIES, is_passing};
 use super::subject::Which;
-use super::value::ChunkSeen;
 use crate::server::pages::{AT_ONCE, PageReader};
 use crate::server::{LiveError, catalog};
-use toast_format::disk::btree::{
-    ChunkEntry, ChunkKey, TreeNode, TreePage, chunk_entries, tree_page,
-};
-use toast_format::disk::{BlockNumber, ItemPointer, Page, PageState, ValueId, ValueIdType};
+use toast_format::disk::btree::{ChunkKey, TreeNode, TreePage, tree_page};
+use toast_format::disk::{BlockNumber, Page, PageState, ValueId, ValueIdType};
 use toast_format::heap::problem::Place;
 use toast_format::model::sql::{quote_literal, quote_qualified};
 
@@ -177,52 +175,6 @@ impl IndexTree {
     }
 }
 
-/// The entries of a damaged index that are not dead.
-#[derive(Debug, Default)]
-pub(super) struct IndexEntries {
-    /// In order.
-    all: Vec<ChunkEntry>,
-    /// The chunks to which entries lead that are not in order, and the keys before and behind these.
-    misplaced: HashMap<ItemPointer, [Option<(ValueId, i32)>; 2]>,
-    /// Whether the entries of all pages that the server reads are known.
-    pub(super) is_complete: bool,
-}
-
-impl IndexEntries {
-    fn enter(&mut self, bytes: &[u8], id_type: ValueIdType) {
-        let entries = match Page::parse(bytes) {
-            Ok(PageState::New) => return,
-            Ok(PageState::Used(page)) => chunk_entries(&page, id_type),
-            Err(_) => None,
-        };
-        self.is_complete &= entries.is_some();
-        let entries = entries.unwrap_or_default();
-        let keys: Vec<(ValueId, i32)> = entries.iter().map(|&(_, id, seq)| (id, seq)).collect();
-        for (at, ((tid, ..), key)) in entries.iter().zip(&keys).enumerate() {
-            let before = at.checked_sub(1).and_then(|at| keys.get(at)).copied();
-            let behind = keys.get(at + 1).copied();
-            if before.is_some_and(|before| before > *key) || behind.is_some_and(|next| next < *key)
-            {
-                self.misplaced.insert(*tid, [before, behind]);
-            }
-        }
-        self.all.extend(entries);
-    }
-
-    /// Whether entries lead to a chunk, and none of them has its ID and number, although they are in order. One that is
-    /// not, and would be with these, is proven to be wrong.
-    pub(super) fn differ_from(&self, id: u64, chunk: &ChunkSeen) -> bool {
-        let start = self.all.partition_point(|(tid, ..)| *tid < chunk.tid);
-        let mut own = self.all.iter().skip(start).take_while(|(tid, ..)| *tid == chunk.tid);
-        let is_led_to = own.clone().next().is_some();
-        let key = (ValueId(id), chunk.seq);
-        let is_proven = self.misplaced.get(&chunk.tid).is_some_and(|[before, behind]| {
-            before.is_none_or(|before| before < key) && behind.is_none_or(|behind| key < behind)
-        });
-        is_led_to && !is_proven && !own.any(|&(_, id, seq)| (id, seq) == key)
-    }
-}
-
 /// A page by itself; `None` of one of zeros.
 fn judge(
     block: BlockNumber,
@@ -372,17 +324,17 @@ impl LiveCheck {
         let quoted = quote_qualified("pg_toast", &index);
         let reader =
             PageReader::unlocked(connection, pageinspect, server.page_size, quoted, snapshot);
-        let mut entries = IndexEntries { is_complete: true, ..IndexEntries::default() };
+        let mut entries = IndexEntries::new();
         // after the metapage; the server refuses to read by a page that it does not pass on
         let all: Vec<BlockNumber> = (1..reader.block_count().await?).map(BlockNumber).collect();
         for blocks in all.chunks(AT_ONCE) {
             reader
                 .read_raw(blocks, |pages| {
-                    pages.iter().for_each(|(_, bytes)| entries.enter(bytes, id_type));
+                    pages.iter().for_each(|(_, bytes)| entries.add_page(bytes, id_type));
                 })
                 .await?;
         }
-        entries.all.sort_unstable();
+        entries.sort();
         self.entries = Some(entries);
         Ok(())
     }

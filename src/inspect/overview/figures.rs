@@ -46,10 +46,7 @@ pub(crate) const MEANINGS: [(&str, &str); FIGURES] = [
     ("size", "Size of the tables with TOAST relations and their indexes."),
     ("toast_size", "Size of the TOAST relations."),
     ("index_size", "Size of the other indexes."),
-    (
-        "largest_table",
-        "Size of the largest table or partition; of a table of Citus, all its shards.",
-    ),
+    ("largest_table", "Size of the largest table or partition (Citus: all shards)."),
     ("free_space", "Free space and dead rows (needs pageinspect)."),
     ("free_ratio", "The same as a part of tables and TOAST: 30% or 0.3."),
     ("dead_rows", "Dead rows and chunks, according to statistics."),
