@@ -216,10 +216,11 @@ impl Ui {
         }
     }
 
-    /// The same for a line, unless it is a statement.
+    /// The same for a line, unless it is a statement or has them.
     pub(super) fn lead_line_here(&self, command: &mut String) {
-        if command.starts_with("toastctl ") && !self.place.is_empty() {
-            *command = format!("{command} {}", self.place());
+        let place = self.place();
+        if command.starts_with("toastctl ") && !place.is_empty() && !command.ends_with(&place) {
+            *command = format!("{command} {place}");
         }
     }
 

@@ -383,7 +383,7 @@ fn files_that_an_owner_cannot_compact_do_not_grow_by_more_than_is_allowed() {
     let report = json(owned.owner(&advise));
     assert!(report.recommendation.command.is_empty(), "{report:#}");
     let reasons = &report.recommendation.reasons;
-    let why = " % larger, with free space that this user cannot return";
+    let why = " with free space that this user cannot return";
     assert!(reasons.contains(why), "{reasons}");
     // a superuser returns it
     let report = json(owned.superuser(&advise));

@@ -173,7 +173,7 @@ fn why_are_reads_slow_what_would_lz4_give_and_which_target() {
         fits(&shown, COLUMNS);
         // choices depend on figures: what is said of them, not which
         assert!(
-            shown.contains("today ") && shown.contains("> recommended; * unbeaten;"),
+            shown.contains("today ") && shown.contains("> recommended; * no other is as good"),
             "{shown}"
         );
         insta::assert_snapshot!(name.to_owned(), masked(&shown, &database));
