@@ -167,8 +167,11 @@ impl LiveCheck {
         }
         let client = self.connection.client();
         let oid = self.relation.oid;
-        let found =
-            self.connection.reading(async || catalog::contradiction(client, oid).await).await?;
+        let found = self
+            .connection
+            .reading(async || catalog::contradictions(client, &[oid]).await)
+            .await?
+            .remove(&oid);
         let place = Place::new(self.name(Which::Heap));
         Ok(found.map(|(expected, found)| Finding::new(Code::Catalog, place, expected, found)))
     }

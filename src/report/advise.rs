@@ -123,11 +123,11 @@ const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as
 
 /// What the titles of the table mean, where they do not say it.
 const TERMS: [(&str, &str); 12] = [
-    ("Size", "Size: heap, TOAST, its index; no free space."),
+    ("Size", "Size: without free space."),
     ("After command", "After command: the files as retoast and its compaction leave them."),
     ("Before compaction", "Before compaction: right after the conversion, which shortens no file."),
     ("Heap", "Heap, TOAST, Index: the parts of the size."),
-    ("Buffers", "Buffers: pages that the read of one value visits."),
+    ("Buffers", "Buffers: pages per read."),
     ("CPU/read", "CPU/read: time that storage adds."),
     ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
     ("WAL/update", "WAL/update: WAL written when one value is replaced."),
@@ -150,7 +150,7 @@ const EXCLUDED: &str = "Not advised, since it";
 const COSTS: [&str; 2] = ["Buffers", "CPU/read"];
 
 /// What stands below the table where nothing more is explained.
-const BRIEFLY: &str = "> recommended; * no other is as good in everything; --details explains.";
+const BRIEFLY: &str = "> recommended; * no other is better in all; --details explains.";
 
 /// What those titles of the table mean that were not explained before.
 fn terms(left_out: &[&'static str], told: &mut HashSet<String>) -> Vec<&'static str> {

@@ -144,7 +144,7 @@ pub(crate) fn utc() -> String {
 pub(super) fn expected_time(seconds: Range) -> String {
     const SHORT: u64 = 60;
     if seconds.high <= SHORT {
-        return format!("about {} s or less on an idle server", seconds.high);
+        return format!("about {} s if idle", seconds.high);
     }
     let low = rough_duration(seconds.low);
     let high = rough_duration(seconds.high);

@@ -394,33 +394,34 @@ pub(crate) async fn describe_all(client: &Client, oids: &[Oid]) -> LiveResult<Ve
     Ok(relations)
 }
 
-/// What two rows of the catalog, or a row and what the server takes for granted, say differently of a table: the first such
-/// contradiction, as what is expected and what was found. SQL then misreads rows of the table, or refuses to read them,
+/// What two rows of the catalog, or a row and what the server takes for granted, say differently of tables: the first such
+/// contradiction of each, as what is expected and what was found. SQL then misreads rows of the table, or refuses to read them,
 /// whatever they hold. Servers with pluggable TOAST name TOAST relations otherwise.
-pub(crate) async fn contradiction(
+pub(crate) async fn contradictions(
     client: &Client,
-    table: Oid,
-) -> LiveResult<Option<(String, String)>> {
+    tables: &[Oid],
+) -> LiveResult<HashMap<Oid, (String, String)>> {
     // `toast_open_indexes` takes the only valid index of the TOAST relation, and `relation_open` as many columns as
     // pg_class says
-    const SQL: &str = "WITH c AS (SELECT * FROM pg_catalog.pg_class WHERE oid = $1), \
-         a AS (SELECT a.* FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = $1 AND a.attnum > 0), \
+    const SQL: &str = "SELECT q.oid, x.expected, x.found FROM pg_catalog.unnest($1) AS q (oid), LATERAL (WITH \
+         c AS (SELECT oid, relkind, relnatts, reltoastrelid AS toast FROM pg_catalog.pg_class WHERE oid = q.oid), \
+         a AS (SELECT a.* FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = q.oid AND a.attnum > 0), \
          d AS (SELECT pg_catalog.min(d.objid) AS toast FROM pg_catalog.pg_depend AS d \
                WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = d.classid \
-                 AND d.refobjid = $1 AND d.refobjsubid = 0 AND d.deptype = 'i' \
+                 AND d.refobjid = q.oid AND d.refobjsubid = 0 AND d.deptype = 'i' \
                  AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS t WHERE t.oid = d.objid AND t.relkind <> 't') \
                HAVING pg_catalog.count(*) = 1) \
-         SELECT pg_catalog.format('reltoastrelid %s, which depends on the table', d.toast), c.reltoastrelid::pg_catalog.text \
-         FROM c, d WHERE d.toast <> c.reltoastrelid \
+         SELECT pg_catalog.format('reltoastrelid %s, which depends on the table', d.toast), c.toast::pg_catalog.text \
+         FROM c, d WHERE d.toast <> c.toast \
          UNION ALL \
          SELECT 'a valid index of the TOAST relation on chunk_id and chunk_seq', 'none' FROM c \
-         WHERE c.reltoastrelid <> 0 AND c.relkind <> 't' \
+         WHERE c.toast <> 0 AND c.relkind <> 't' \
            AND NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid \
-             WHERE i.indrelid = c.reltoastrelid AND i.indisvalid AND i.indkey::pg_catalog.text = '1 2') \
+             WHERE i.indrelid = c.toast AND i.indisvalid AND i.indkey::pg_catalog.text = '1 2') \
          UNION ALL \
          SELECT pg_catalog.format('a file of its own (relfilenode) for %s', t.oid::pg_catalog.regclass), \
            pg_catalog.format('that of %s', o.oid::pg_catalog.regclass) \
-         FROM c JOIN pg_catalog.pg_class AS t ON t.oid IN (c.oid, c.reltoastrelid) \
+         FROM c JOIN pg_catalog.pg_class AS t ON t.oid IN (c.oid, c.toast) \
            JOIN pg_catalog.pg_class AS o ON o.relfilenode = t.relfilenode AND o.reltablespace = t.reltablespace \
          WHERE t.relfilenode <> 0 AND o.oid <> t.oid AND t.relpersistence <> 't' AND o.relpersistence <> 't' \
          UNION ALL \
@@ -433,9 +434,11 @@ pub(crate) async fn contradiction(
          UNION ALL \
          SELECT pg_catalog.format('attmissingval of column %s', pg_catalog.to_json(a.attname)), 'NULL' \
          FROM a WHERE a.atthasmissing AND a.attmissingval IS NULL \
-         LIMIT 1";
-    let row = client.row(SQL, &[(&table.0, Type::OID)]).await?;
-    row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+         LIMIT 1) AS x (expected, found)";
+    let rows = client.query_typed(SQL, &[(&numbers(tables), Type::OID_ARRAY)]).await?;
+    let found =
+        rows.iter().map(|row| Ok((Oid(row.try_get(0)?), (row.try_get(1)?, row.try_get(2)?))));
+    found.collect()
 }
 
 /// The SQL condition that a VACUUM or the like is at work on the relation of this database with this OID.

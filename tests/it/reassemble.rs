@@ -366,7 +366,7 @@ fn the_chunks_of_every_value_are_where_the_server_has_them() {
         let said = format!("{}|{}", anatomy.md5.as_deref().unwrap(), anatomy.stored_size);
         assert_eq!(said, database.psql(&md5), "{spec}");
         let text = value("table");
-        for chunk in expected.lines().take(100) {
+        for chunk in expected.lines().take(8) {
             assert!(text.contains(chunk), "{chunk} in {text}");
         }
         longest = longest.max(chunks.len());

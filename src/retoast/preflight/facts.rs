@@ -36,6 +36,8 @@ pub(super) struct TableFacts {
     pub(super) rights: Option<Rights>,
     pub(super) triggers: UpdateTriggers,
     pub(super) privileges: Option<Privileges>,
+    /// What the catalog contradicts itself about: what is expected, and what was found.
+    pub(super) contradiction: Option<(String, String)>,
 }
 
 impl Facts {
@@ -88,6 +90,10 @@ impl Facts {
         let mut rights = owner_facts::rights(client, oids).await?;
         let mut triggers = UpdateTriggers::ask(client, oids).await?;
         let mut privileges = Privileges::ask(client, oids).await?;
+        let mut contradictions = match self.toasters {
+            Some(_) => HashMap::new(),
+            None => catalog::contradictions(client, oids).await?,
+        };
         for relation in relations {
             let oid = relation.oid;
             let facts = TableFacts {
@@ -98,6 +104,7 @@ impl Facts {
                 rights: rights.remove(&oid),
                 triggers: triggers.remove(&oid).unwrap_or_default(),
                 privileges: privileges.remove(&oid),
+                contradiction: contradictions.remove(&oid),
             };
             self.tables.insert(oid, facts);
         }

@@ -31,7 +31,7 @@ use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Ta
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::NEVER_TRUNCATES;
-use crate::server::catalog::{self, RelationKind, is_toastable};
+use crate::server::catalog::{RelationKind, is_toastable};
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
 use crate::server::holders::{self, Counted};
@@ -152,9 +152,7 @@ impl Preflight<'_> {
             return toast_relation(client, &relation).await;
         }
         may_change(server, &relation, shard_of.as_ref())?;
-        if !server.has_toasters
-            && let Some((expected, found)) = catalog::contradiction(client, oid).await?
-        {
+        if let Some((expected, found)) = &table.contradiction {
             let text =
                 format!("the catalog contradicts itself: expected {expected}, found {found}");
             let table = table_words(&relation.schema, &relation.name);

@@ -110,7 +110,7 @@ impl Guard<'_> {
             && common.rows.found > 0
         {
             let table = quote_qualified(&relation.schema, &relation.name);
-            report.undo = (!methods.is_empty())
+            report.undo = (storage.compresses() && !methods.is_empty())
                 .then(|| format!("ALTER TABLE ONLY {table} {}", methods.join(", ")));
             report.undo_command =
                 command::to_storage(&relation.schema, &relation.name, &columns, storage);
