@@ -728,8 +728,8 @@ pub mod tests {
             AfterCommand::new(&wanted, today, &now(1015, 400, 8), PageSize::DEFAULT, BOTH)
         };
         let found = 1069.0 * 8192.0;
-        let told = left(&today).heap_bytes;
-        assert!((told / found - 1.0).abs() < 0.05, "{told} {found}");
+        let predicted = left(&today).heap_bytes;
+        assert!((predicted / found - 1.0).abs() < 0.05, "{predicted} {found}");
         // pages in front have room for them
         let mut roomy = today;
         roomy.written.roomy_pages = 300.0;

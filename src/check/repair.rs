@@ -214,7 +214,7 @@ impl<'f> Remedies<'f> {
         let facts = self.facts;
         if value.code == Code::CustomMisread {
             return none(
-                "it is not damaged: an UPDATE of the row with the value that is saved stores it anew.",
+                "it is not damaged: write the saved value back with an UPDATE of the row.",
             );
         }
         if value.is_custom {
@@ -286,8 +286,8 @@ impl<'f> Remedies<'f> {
         }
         if is_whole && !reading.by_index {
             return none(
-                "all of its chunks are there, and only the TOAST index does not lead to them: REINDEX brings it back, and is \
-                 printed once it loses nothing. First follow what is said of other values; then check again.",
+                "all of its chunks are there, but the TOAST index does not lead to them. REINDEX makes it readable again; it is \
+                 printed as soon as it is safe. First follow the advice on the other values, then check again.",
             );
         }
         if !is_whole && !facts.unread.toast_blocks.is_empty() {

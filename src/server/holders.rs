@@ -88,7 +88,7 @@ const MODES: [&str; 8] = [
 
 /// Which locks on a table count.
 #[derive(Clone, Copy)]
-pub(crate) enum Counted {
+pub(crate) enum LocksCounted {
     All,
     /// Those that no reader gets past, held or waited for.
     BlockReaders,
@@ -102,13 +102,13 @@ pub(crate) async fn of_table(
     client: &Client,
     table: Oid,
     ours: &[i32],
-    counted: Counted,
+    counted: LocksCounted,
 ) -> LiveResult<Option<LockHolder>> {
     let who = of_lock();
     let (modes, granted) = match counted {
-        Counted::All => (&MODES[..], ""),
-        Counted::BlockReaders => (&MODES[7..], ""),
-        Counted::BlockWriters => (&MODES[4..], "AND l.granted "),
+        LocksCounted::All => (&MODES[..], ""),
+        LocksCounted::BlockReaders => (&MODES[7..], ""),
+        LocksCounted::BlockWriters => (&MODES[4..], "AND l.granted "),
     };
     let modes: Vec<String> = modes.iter().map(|mode| format!("{mode}Lock")).collect();
     let sql = format!(

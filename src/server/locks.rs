@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::connect::{Client, Connection};
-use super::holders::{self, Counted};
+use super::holders::{self, LocksCounted};
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveResult, Parameter, numbers};
 use crate::message::Message;
@@ -73,7 +73,7 @@ pub(crate) async fn explained(connection: &Connection, oid: Oid, message: Messag
     // Errors are ignored, because the lock itself is the problem to report.
     let holder = connection
         .reading(async || {
-            holders::of_table(connection.client(), oid, &[], Counted::BlockReaders).await
+            holders::of_table(connection.client(), oid, &[], LocksCounted::BlockReaders).await
         })
         .await;
     let Ok(Some(holder)) = holder else { return message };

@@ -44,7 +44,7 @@ pub enum SavedProblem {
     /// An attribute of an array is wrong; attributes are numbered from 1.
     #[error("attribute {0}: {1}")]
     Attribute(usize, Box<SavedProblem>),
-    /// What is told by words alone.
+    /// Any other problem, as text.
     #[error("{0}")]
     Other(String),
 }
@@ -73,7 +73,7 @@ impl SavedProblem {
         }
     }
 
-    /// Whether the session's settings are the cause, which is told once.
+    /// Whether psql's settings are the cause; such a problem is reported once per text.
     pub(super) fn is_of_session(&self) -> bool {
         match self {
             SavedProblem::Attribute(_, problem) => problem.is_of_session(),

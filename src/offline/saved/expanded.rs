@@ -2,7 +2,7 @@
 
 use super::error::SavedProblem;
 use super::reader::{MOST, Reader};
-use super::table::{Header, SavedTable};
+use super::table::{Header, PrintedTable};
 use super::text;
 
 /// A column of a record.
@@ -60,7 +60,7 @@ impl Reader<'_> {
     /// line break.
     fn record(
         &mut self,
-        last: &mut Option<SavedTable>,
+        last: &mut Option<PrintedTable>,
         pairs: &[NameValue],
         closed: bool,
         ended: bool,

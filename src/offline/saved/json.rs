@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::error::SavedProblem;
 use super::reader::{MOST, Reader};
-use super::table::{Header, SavedTable};
+use super::table::{Header, PrintedTable};
 use super::text;
 
 /// Where in the JSON values the text is.
@@ -106,7 +106,7 @@ impl Reader<'_> {
         }
     }
 
-    fn json_row(&mut self, last: &mut Option<SavedTable>, line: usize, row: &[u8]) {
+    fn json_row(&mut self, last: &mut Option<PrintedTable>, line: usize, row: &[u8]) {
         if row.len() > MOST {
             return self.too_long(line);
         }

@@ -34,7 +34,7 @@ pub(super) struct Reader<'s> {
     pub(super) results: u64,
     pub(super) errors: u64,
     pub(super) first: Option<SavedError>,
-    /// Whether a problem of the session's settings was told.
+    /// Whether a problem caused by psql's settings has been reported.
     has_told_session: bool,
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::error::SavedProblem;
 use super::reader::{Reader, TextLine};
-use super::table::{Header, ITEM_COLUMNS, SavedTable, is_null, may_be_name, own_column};
+use super::table::{Header, ITEM_COLUMNS, PrintedTable, is_null, may_be_name, own_column};
 use super::text;
 
 /// A line with names of columns; the next line shows whether a result begins.
@@ -88,7 +88,7 @@ fn separator_of_row(row: &str) -> Option<&str> {
 
 /// The rows of a result.
 struct DelimitedRows {
-    table: SavedTable,
+    table: PrintedTable,
     /// Empty if there is a single column.
     separator: String,
     is_aligned: bool,

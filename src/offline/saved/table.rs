@@ -7,7 +7,7 @@ use toast_format::disk::hex::decode_digits;
 use toast_format::disk::{BlockNumber, ItemPointer, PageSize, TransactionId};
 
 /// A result that is being read.
-pub(super) struct SavedTable {
+pub(super) struct PrintedTable {
     pub(super) header: Header,
     /// The number of rows printed, including those that could not be read.
     pub(super) rows: u64,
@@ -15,14 +15,19 @@ pub(super) struct SavedTable {
 }
 
 impl Reader<'_> {
-    pub(super) fn begin(&mut self, header: Header) -> SavedTable {
+    pub(super) fn begin(&mut self, header: Header) -> PrintedTable {
         self.results += 1;
         self.sink.begin(header.kind);
-        SavedTable { header, rows: 0, last_malformed: None }
+        PrintedTable { header, rows: 0, last_malformed: None }
     }
 
     /// Counts a row that cannot be parsed. Only the first of several consecutive ones is reported.
-    pub(super) fn malformed(&mut self, table: &mut SavedTable, line: usize, problem: SavedProblem) {
+    pub(super) fn malformed(
+        &mut self,
+        table: &mut PrintedTable,
+        line: usize,
+        problem: SavedProblem,
+    ) {
         table.rows += 1;
         let follows = table.last_malformed.is_some_and(|last| last + 1 == line);
         table.last_malformed = Some(line);
@@ -42,7 +47,7 @@ impl Reader<'_> {
     /// Reads a row from its cells. If the text ends within or directly after the last cell, the row is not `ended`.
     pub(super) fn push(
         &mut self,
-        table: &mut SavedTable,
+        table: &mut PrintedTable,
         line: usize,
         cells: &[impl AsRef<str>],
         ended: bool,

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::throttle::{TELL_EVERY, Throttle};
-use crate::server::holders::Counted;
+use crate::server::holders::LocksCounted;
 use crate::server::{Client, LiveError, LiveResult};
 use toast_format::disk::Oid;
 
@@ -56,7 +56,7 @@ impl LockTries<'_> {
         what: &str,
         attempt: impl AsyncFnMut() -> LiveResult<T>,
     ) -> LiveResult<Tried<T>> {
-        self.repeated(what, Counted::BlockReaders, attempt).await
+        self.repeated(what, LocksCounted::BlockReaders, attempt).await
     }
 
     /// Repeats `attempt`, but not while a session is known to have a lock that it would not get past: each attempt that
@@ -64,7 +64,7 @@ impl LockTries<'_> {
     async fn repeated<T>(
         &self,
         what: &str,
-        in_the_way: Counted,
+        in_the_way: LocksCounted,
         mut attempt: impl AsyncFnMut() -> LiveResult<T>,
     ) -> LiveResult<Tried<T>> {
         let began = Instant::now();
@@ -124,7 +124,7 @@ impl LockTries<'_> {
         );
         let mut longest = Duration::ZERO;
         let tried = self
-            .repeated(what, Counted::BlockWriters, async || {
+            .repeated(what, LocksCounted::BlockWriters, async || {
                 let began = Instant::now();
                 let done = client.batch_execute(&sql).await;
                 longest = longest.max(began.elapsed());

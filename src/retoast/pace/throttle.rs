@@ -26,7 +26,7 @@ use crate::retoast::pace::{metrics, space};
 use crate::retoast::plan::{RunForecast, Sizes};
 use crate::retoast::preflight::ready::PreparedTable;
 use crate::retoast::result::{CoursePoint, PauseReport};
-use crate::server::holders::{self, Counted, Holder, LockHolder};
+use crate::server::holders::{self, Holder, LockHolder, LocksCounted};
 use crate::server::{Connection, LiveError, LiveResult, locks};
 use toast_format::disk::Oid;
 use toast_format::model::sql::{LONGEST_NAME, quote_literal, truncated};
@@ -379,14 +379,14 @@ impl<'a> Throttle<'a> {
 
     /// Who has the strongest lock on a table, or waits for it; `None` if that is not known.
     pub(crate) async fn lock_holder(&self, table: Oid) -> Option<String> {
-        Some(self.lock_of_others(table, Counted::All).await?.text())
+        Some(self.lock_of_others(table, LocksCounted::All).await?.text())
     }
 
     /// Whether the last attempt to write got no lock, and another session still has one on the table that no writer gets
     /// past. Asking leaves nothing in the server's log; each attempt that times out is an error there.
     pub(crate) async fn is_locked_out(&self, table: Oid) -> bool {
         let missed = self.meter().missed_lock;
-        missed && self.lock_of_others(table, Counted::BlockWriters).await.is_some()
+        missed && self.lock_of_others(table, LocksCounted::BlockWriters).await.is_some()
     }
 
     /// Records that a batch got no lock.
@@ -394,7 +394,11 @@ impl<'a> Throttle<'a> {
         self.meter().missed_lock = true;
     }
 
-    pub(crate) async fn lock_of_others(&self, table: Oid, counted: Counted) -> Option<LockHolder> {
+    pub(crate) async fn lock_of_others(
+        &self,
+        table: Oid,
+        counted: LocksCounted,
+    ) -> Option<LockHolder> {
         let ours = self.measuring.own_processes();
         self.measuring
             .read(async |c| holders::of_table(c.client(), table, &ours, counted).await)
@@ -906,7 +910,7 @@ impl<'a> Throttle<'a> {
             let ours = self.measuring.own_processes();
             let found = self.measuring.read(async |c| {
                 let holder =
-                    holders::of_table(c.client(), table, &ours, Counted::BlockReaders).await?;
+                    holders::of_table(c.client(), table, &ours, LocksCounted::BlockReaders).await?;
                 let names = locks::names(c.client(), &[table]).await?;
                 Ok(holder.map(|holder| (names.name(table), holder.text())))
             });

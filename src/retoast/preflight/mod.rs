@@ -34,7 +34,7 @@ use crate::server::about::NEVER_TRUNCATES;
 use crate::server::catalog::{RelationKind, is_toastable};
 use crate::server::citus::Shard;
 use crate::server::connect::are_lent;
-use crate::server::holders::{self, Counted};
+use crate::server::holders::{self, LocksCounted};
 use crate::server::select::table_of_toast;
 use crate::server::{Client, Connection, LiveResult, Relation, Server, locks, toasters};
 use toast_format::codec::Method;
@@ -153,12 +153,7 @@ impl Preflight<'_> {
         }
         may_change(server, &relation, shard_of.as_ref())?;
         if let Some((expected, found)) = &table.contradiction {
-            let text =
-                format!("the catalog contradicts itself: expected {expected}, found {found}");
-            let table = table_words(&relation.schema, &relation.name);
-            let hint = format!("toastctl check {table} tells what to do. Nothing was changed.");
-            let message = Message::error(text).about(relation.display_name());
-            return Err(RetoastError::Refused(message.hint(hint)));
+            return contradicted(&relation, expected, found);
         }
         if task.updates() {
             may_update(client, &relation, table.privileges.as_ref()).await?;
@@ -233,13 +228,22 @@ impl Preflight<'_> {
 /// Refuses a table that is locked so that not even its size can be read, and reports which session holds the lock.
 async fn locked<T>(client: &Client, oid: Oid) -> Result<T> {
     let name = locks::names(client, &[oid]).await?.name(oid);
-    let holder = holders::of_table(client, oid, &[], Counted::BlockReaders).await?;
+    let holder = holders::of_table(client, oid, &[], LocksCounted::BlockReaders).await?;
     let who = holder.map_or_else(|| "locked by another session".to_owned(), |who| who.text());
     let text = format!(
         "{who}, and the lock was not granted in time\n\
          HINT:  Wait until that transaction has ended. Nothing was changed."
     );
     refused_table(&name, text)
+}
+
+/// Refuses a table about which the catalog contradicts itself.
+fn contradicted<T>(relation: &Relation, expected: &str, found: &str) -> Result<T> {
+    let text = format!("the catalog contradicts itself: expected {expected}, found {found}");
+    let table = table_words(&relation.schema, &relation.name);
+    let hint = format!("toastctl check {table} tells what to do. Nothing was changed.");
+    let message = Message::error(text).about(relation.display_name());
+    Err(RetoastError::Refused(message.hint(hint)))
 }
 
 /// Refuses a TOAST relation, and names the table that it belongs to.
