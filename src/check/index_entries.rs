@@ -1,10 +1,15 @@
 //! The entries of a damaged TOAST index, which are compared with the chunks that they lead to (pure).
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::value::ChunkSeen;
 use toast_format::disk::btree::{ChunkEntry, chunk_entries};
 use toast_format::disk::{ItemPointer, Page, PageState, ValueId, ValueIdType};
+
+/// `pd_pagesize_version` of a page's header, and the version in it (`PG_PAGE_LAYOUT_VERSION`).
+const SIZE_AND_VERSION: Range<usize> = 18..20;
+const LAYOUT_VERSION: u16 = 4;
 
 /// The entries of a damaged index that are not dead.
 #[derive(Debug, Default)]
@@ -24,6 +29,14 @@ impl IndexEntries {
 
     /// Adds the entries of one page of the index.
     pub(super) fn add_page(&mut self, bytes: &[u8], id_type: ValueIdType) {
+        // the server does not look at the size and version in the header of a page
+        let sized;
+        let bytes = if Page::parse(bytes).is_err() {
+            sized = with_size(bytes);
+            &sized
+        } else {
+            bytes
+        };
         let entries = match Page::parse(bytes) {
             Ok(PageState::New) => return,
             Ok(PageState::Used(page)) => chunk_entries(&page, id_type),
@@ -60,4 +73,14 @@ impl IndexEntries {
         });
         is_led_to && !is_proven && !own.any(|&(_, id, seq)| (id, seq) == key)
     }
+}
+
+/// The page with its real size, and the version that all pages have, in its header.
+fn with_size(bytes: &[u8]) -> Vec<u8> {
+    let mut sized = bytes.to_vec();
+    let size = u16::try_from(bytes.len()).unwrap_or_default() | LAYOUT_VERSION;
+    if let Some(field) = sized.get_mut(SIZE_AND_VERSION) {
+        field.copy_from_slice(&size.to_le_bytes());
+    }
+    sized
 }
