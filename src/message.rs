@@ -136,6 +136,13 @@ impl Message {
         self
     }
 
+    /// Its text and hints as sentences, without what it is about.
+    pub(crate) fn on_one_line(&self) -> String {
+        let hints = self.hints.iter().map(String::as_str);
+        let said: Vec<&str> = std::iter::once(self.text.as_str()).chain(hints).collect();
+        said.join(". ").replace("\nHINT:  ", ". ")
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Message {
         self.hints.push(hint.into());
         self

@@ -90,7 +90,7 @@ pub struct ColumnsArg {
     /// Tables that match a pattern but do not have the column are left out. inspect shows only this column's line and
     /// findings; table totals are unchanged. With --explain, it explains only this column. Without this option, keys takes
     /// all columns with documents, and advise-threshold those that hold at least a tenth of the rows' bytes, stored or raw,
-    /// or half as much as the largest; retoast --toaster and --policy require it.
+    /// or half as much as the largest; retoast takes all that can be toasted.
     #[arg(short, long = "column", value_name = "COLUMN")]
     pub(super) columns: Vec<String>,
 }

@@ -56,9 +56,9 @@ const OTHER_OPTIONS: [(&[&str], &[&str], &str); 51] = [
         "--target is the table's toast_tuple_target: --target 4080.",
     ),
     (
-        &["--limit", "--sort"],
+        &["--sort"],
         &["value"],
-        "toastctl inspect ranks columns; --format csv lists all values for sort.",
+        "--limit 10 lists the 10 largest values; --format csv lists all for sort.",
     ),
     (
         &["--compression"],
@@ -89,7 +89,7 @@ const OTHER_OPTIONS: [(&[&str], &[&str], &str); 51] = [
     (&["-n"], &WRITERS, "--dry-run prints the plan; tables of a schema are named 'SCHEMA.*'."),
     (&["-n"], &NOT_SELECTING, OF_SCHEMA),
     (&["-x"], &WITH_DETAILS, "--details prints everything about each table."),
-    (&["-c", "--column", "--where"], &["value"], OF_ROW),
+    (&["--where"], &["value"], OF_ROW),
     (&["-c", "--column"], &WHOLE, "VERB takes whole tables."),
     (&["-a", "--all-databases"], &OF_DATABASES, "--all is for all databases of the server."),
     (&["-f", "--file"], &OF_FILES, READS_FILE),

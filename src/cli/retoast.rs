@@ -15,7 +15,6 @@ use super::fleet::{Database, Fleet, Writes};
 use super::retoast_output::{Progress, RetoastOutput, listen};
 use super::settings::{NewValues, ReindexArg, RowArgs, RunArgs, Settings, Verb};
 use super::terminal::{self, Ui};
-use crate::command::shell_quoted;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
 use crate::retoast::preflight::ready::ConvertRequest;
@@ -315,47 +314,22 @@ fn no_method(args: &RetoastArgs) -> Result<(), Failure> {
     Err(Failure::usage(text).hint(hint))
 }
 
-/// The failure that no column was named, and what else is wrong with what was given.
+/// The failure that no column was named for values that only some columns can take.
 fn no_columns(args: &RetoastArgs) -> Failure {
-    let failure = match &args.toaster {
-        Some(ToasterArg::Named(name)) => {
-            let known = Toaster::ALL.map(|toaster| toaster.name().to_owned());
-            let text = format!(
-                "\"{name}\" is no storage and no compression method, and --toaster requires --column"
-            );
-            let others = "Only servers with pluggable TOAST have toasters of other names.";
-            match similar(name, &known).first() {
-                Some(near) => Failure::usage(text).hint(format!("Perhaps you meant {near}.")),
-                None => Failure::usage(text)
-                    .hint(format!("--toaster accepts {}. {others}", known.join(", "))),
-            }
-        }
-        _ => Failure::usage("--toaster and --policy require --column"),
+    let Some(ToasterArg::Named(name)) = &args.toaster else {
+        return Failure::usage("--toaster plain requires --column")
+            .hint("Values that are stored plain must fit the row: toastctl inspect TABLE lists the columns.");
     };
-    let lists = match &args.tables.tables[..] {
-        [name] if !name.contains(['*', '?']) => "toastctl inspect TABLE lists the columns.",
-        _ => {
-            "toastctl advise-threshold --toaster lz4 compares lz4 with the present settings for all columns, and prints the commands that pay."
-        }
-    };
-    let failure = failure.hint(lists);
-    let name = match &args.tables.tables[..] {
-        [name] if !name.contains(['"', '*', '?']) => name.rsplit_once('.'),
-        _ => None,
-    };
-    match name {
-        Some((table, column)) => {
-            let [table, column] = [table, column].map(shell_quoted);
-            let goal = match &args.toaster {
-                Some(ToasterArg::Stock(toaster)) => format!("--toaster {}", toaster.name()),
-                Some(ToasterArg::Named(name)) => format!("--toaster {}", shell_quoted(name)),
-                None => "--policy ...".to_owned(),
-            };
-            failure.hint(format!(
-                "If {column} is the column: toastctl retoast {table} -c {column} {goal}"
-            ))
-        }
-        None => failure,
+    let known = Toaster::ALL.map(|toaster| toaster.name().to_owned());
+    let text = format!(
+        "\"{name}\" is no storage and no compression method, and a toaster of pg_toaster requires --column"
+    );
+    match similar(name, &known).first() {
+        Some(near) => Failure::usage(text).hint(format!("Perhaps you meant {near}.")),
+        None => Failure::usage(text).hint(format!(
+            "--toaster accepts {}. Only servers with pluggable TOAST have toasters of other names.",
+            known.join(", ")
+        )),
     }
 }
 
@@ -416,7 +390,12 @@ fn convert(
             });
         }
     };
-    if args.columns.columns.is_empty() {
+    let suits_all = match &goal {
+        Goal::Stock(toaster) => *toaster != Toaster::Plain,
+        Goal::Policy(_) => true,
+        Goal::Pluggable(_) => false,
+    };
+    if args.columns.columns.is_empty() && !suits_all {
         return Err(no_columns(args));
     }
     let columns = args.columns.columns.clone();

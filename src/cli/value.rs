@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::arguments::{AllowArg, FormatArg, SourceArg};
+use super::arguments::{AllowArg, FormatArg, SourceArg, count};
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::files::{FileArgs, OF_SERVERS, OrderArg, SavedArgs};
@@ -17,7 +17,7 @@ use crate::inspect::inspector::{ContentOptions, Options};
 use crate::inspect::offline::{self, ContentFiles};
 use crate::inspect::run::{self, Request, ValueRowPlace};
 use crate::report::document::Format;
-use crate::report::values::ValueWriter;
+use crate::report::values::{ValueChoice, ValueWriter};
 use crate::server::about::Access;
 use crate::server::by_key::GivenKey;
 use crate::server::chunks::parse_tid;
@@ -41,7 +41,7 @@ pub struct ValueArgs {
     /// row is named by the columns of its primary key or another index, as in orders.doc@id=42, orders.doc@shop=7,id=42
     /// or "orders.doc@place='Rome, IT'", or by its address, as in 'orders.doc@(12,3)'. The server converts values from
     /// text; single quotes enclose a value that contains a comma. With --relation-file, write column@(block,item). For
-    /// tables: all values, one per line.
+    /// tables: all values, one per line, or with --limit the largest ones.
     #[arg(value_name = "VALUE|TABLE")]
     of: Vec<String>,
 
@@ -69,6 +69,15 @@ pub struct ValueArgs {
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
           conflicts_with = "pageinspect", help_heading = "Output")]
     reassemble: Option<Option<PathBuf>>,
+
+    /// Only this column; can be repeated
+    #[arg(short, long = "column", value_name = "COLUMN", conflicts_with = "datum")]
+    columns: Vec<String>,
+
+    /// Only the N largest values, as stored
+    #[arg(long, value_name = "N", value_parser = count::<u32, 1, 1_000_000>,
+          allow_negative_numbers = true, conflicts_with_all = ["datum", "reassemble"])]
+    limit: Option<u32>,
 
     #[command(flatten)]
     source: SourceArg,
@@ -106,6 +115,10 @@ impl ValueArgs {
         if self.of.len() > 1 {
             return Err(Failure::usage("only one value can be shown in detail at a time"));
         }
+        if self.limit.is_some() || !self.columns.is_empty() {
+            return Err(Failure::usage("--column and --limit are for lists of values")
+                .hint("toastctl value TABLE -c COLUMN --limit 10 lists the 10 largest."));
+        }
         let spec = ValueSpec::parse(text)
             .map_err(|error| Failure::usage(format!("invalid value \"{text}\": {error}")))?;
         if matches!(self.format.format, Format::Csv | Format::Markdown | Format::Html) {
@@ -117,7 +130,9 @@ impl ValueArgs {
     }
 
     fn rows(&self, ui: &Ui) -> ValueWriter<Plain<Out>> {
-        let rows = ValueWriter::new(ui.paged_out(), ui.format, ui.width);
+        let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
+        let choice = ValueChoice { columns: self.columns.clone(), limit };
+        let rows = ValueWriter::new(ui.paged_out(), ui.format, ui.width).with_choice(choice);
         if self.reassemble.is_some() { rows.with_contents() } else { rows }
     }
 }
@@ -252,7 +267,7 @@ async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> 
     let request = Request {
         needs_pages: Some("value"),
         explains_functions: args.source.source == Access::Auto,
-        columns: Vec::new(),
+        columns: args.columns.clone(),
         policy: None,
     };
     let found = &selection.found;

@@ -238,7 +238,7 @@ async fn row_by_key(
         let hint = "Name one by more columns, as in orders.doc@shop=7,id=42, or by its address, as in orders.doc@(0,1).";
         return Err(Failed::new(Kind::Usage, text).hint(hint));
     }
-    rows.pop().ok_or_else(|| Failed::new(Kind::Usage, format!("no row of {table} has {has}")))
+    rows.pop().ok_or_else(|| Failed::new(Kind::Incomplete, format!("no row of {table} has {has}")))
 }
 
 struct RelationReader<'a> {

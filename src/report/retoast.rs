@@ -154,7 +154,9 @@ fn end(table: &TableReport) -> String {
         }
         (Outcome::Stopped, ..) => {
             let reason = table.common.stopped_by.map(|reason| format!(" by {reason}"));
-            format!("stopped{}", reason.unwrap_or_default())
+            let is_set = table.converted.altered && !table.converted.undone;
+            let settings = if is_set { "; the settings stay changed" } else { "" };
+            format!("stopped{}{settings}", reason.unwrap_or_default())
         }
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>

@@ -1,9 +1,11 @@
 //! Lines of values in every format, written as they come.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use super::document::{Format, csv_records, json_line};
 use super::table::{NAME, Tone, printable, printable_json, shortened_name};
+use super::units::counted;
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::{RowWriter, ValueRow};
 
@@ -94,14 +96,55 @@ pub struct ValueWriter<W: Write> {
     shown: Vec<&'static Column>,
     /// Titles of columns for which there was no room.
     left_out: Vec<&'static str>,
+    choice: ValueChoice,
+    /// The largest rows so far, in no order; at most twice as many as are written.
+    largest: Vec<ValueRow>,
+    /// How many rows of the chosen columns there were.
+    chosen: u64,
+}
+
+/// Which values are written.
+#[derive(Debug, Clone, Default)]
+pub struct ValueChoice {
+    /// Those of these columns; of all if there are none.
+    pub columns: Vec<String>,
+    /// Only so many, the largest as stored.
+    pub limit: Option<usize>,
+}
+
+impl ValueChoice {
+    fn takes(&self, row: &ValueRow) -> bool {
+        self.columns.is_empty() || row.column.as_ref().is_some_and(|own| self.columns.contains(own))
+    }
 }
 
 impl<W: Write> ValueWriter<W> {
     /// Nothing is written before the first row. `terminal` is the width that tables should fit.
     pub fn new(out: W, format: Format, terminal: Option<usize>) -> ValueWriter<W> {
         let shown = TABLE.iter().collect();
-        let left_out = Vec::new();
-        ValueWriter { out, format, relation: None, rows: 0, terminal, shown, left_out }
+        ValueWriter {
+            out,
+            format,
+            relation: None,
+            rows: 0,
+            terminal,
+            shown,
+            left_out: Vec::new(),
+            choice: ValueChoice::default(),
+            largest: Vec::new(),
+            chosen: 0,
+        }
+    }
+
+    /// Writes only the values of this choice.
+    pub fn with_choice(self, choice: ValueChoice) -> ValueWriter<W> {
+        ValueWriter { choice, ..self }
+    }
+
+    /// Puts the largest rows in order, and forgets those beyond `limit`.
+    fn keep_largest(&mut self, limit: usize) {
+        self.largest.sort_by_key(|row| Reverse((row.stored_size, row.raw_size)));
+        self.largest.truncate(limit);
     }
 
     /// Shows the md5s in the table too; the other formats always have them.
@@ -131,6 +174,16 @@ impl<W: Write> ValueWriter<W> {
 
     /// Ends the output; must be called once.
     pub fn finish(mut self) -> io::Result<W> {
+        if let Some(limit) = self.choice.limit {
+            self.keep_largest(limit);
+            for row in std::mem::take(&mut self.largest) {
+                self.write_row(&row)?;
+            }
+            if self.format == Format::Table {
+                let all = counted(self.chosen, "value");
+                writeln!(self.out, "The {} largest of {all}, by their stored size.", self.rows)?;
+            }
+        }
         match (self.format, self.rows) {
             (Format::Json, 0) => writeln!(self.out, "{JSON}]}}")?,
             (Format::Json, _) => writeln!(self.out, "\n]}}")?,
@@ -224,6 +277,21 @@ fn fields(row: &ValueRow) -> [String; 17] {
 
 impl<W: Write> RowWriter for ValueWriter<W> {
     fn write(&mut self, row: &ValueRow) -> io::Result<()> {
+        if !self.choice.takes(row) {
+            return Ok(());
+        }
+        self.chosen += 1;
+        let Some(limit) = self.choice.limit else { return self.write_row(row) };
+        self.largest.push(row.clone());
+        if self.largest.len() >= limit.saturating_mul(2) {
+            self.keep_largest(limit);
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> ValueWriter<W> {
+    fn write_row(&mut self, row: &ValueRow) -> io::Result<()> {
         match self.format {
             // values have no page, which the command line refuses
             Format::Table | Format::Html => self.table(row)?,

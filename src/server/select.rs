@@ -973,7 +973,9 @@ async fn column_of_table(
     let is_column: Option<Option<bool>> = connection.client().value(&sql, &parameters).await?;
     let hint = match is_column.flatten() {
         Some(true) => format!(
-            "Name the table, {words}: \"{column}\" is one of its columns. A single value is named as in table.column@id=42."
+            "Name the table, {words}: \"{column}\" is one of its columns, which -c {} selects. \
+             A single value is named as in table.column@id=42.",
+            name_words(column)
         ),
         Some(false) if pattern.database.is_some() => {
             format!("The table {words} has no column \"{column}\".")

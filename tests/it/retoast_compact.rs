@@ -165,7 +165,8 @@ fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
     let text = crate::support::command::run(&mut people).ok();
     assert!(text.starts_with("public.p1, compact: complete: "), "{text}");
     assert!(text.contains("\ncompact: TOAST: "), "{text}");
-    refused(&retoast(&database, &["p", "--toaster", "lz4", "--compact"]), 2, "require --column");
+    let plain = retoast(&database, &["p", "--toaster", "plain", "--compact"]);
+    refused(&plain, 2, "requires --column");
 }
 
 /// What sessions do to the table while it is compacted: they update its rows, and insert and delete rows of their own.

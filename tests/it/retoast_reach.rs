@@ -203,25 +203,52 @@ fn another_access_method_is_read_by_functions_and_otherwise_refused_and_costs_on
     let text = run(toastctl().args(["inspect", "-d", &database.url(), "odd"])).ok();
     assert!(text.contains("public.odd (table, access method other)\n"), "{text}");
     assert!(text.contains("file: 8192 bytes in 1 block"), "{text}");
-    // In the overview, it counts with its files, and no column of it is ranked.
+    // In the overview, it counts with its files, no column of it is ranked, and it is named as not looked at.
     let all = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]));
-    refused(
-        &all,
-        1,
-        "public.odd: pages cannot be read: the table's access method is other, not heap\nHINT:  ",
-    );
+    assert_eq!(all.code, Some(0), "{}", all.stderr);
     let document: Value = serde_json::from_str(&all.stdout).unwrap();
     let files = "SELECT pg_relation_size(c.oid) + pg_relation_size(indrelid) + pg_relation_size(indexrelid)
                  FROM pg_class AS c JOIN pg_index ON indrelid = reltoastrelid WHERE c.oid = 'odd'::regclass";
     let left_out = &document["left_out"][0];
     assert_eq!(left_out["relation"], "public.odd");
+    assert_eq!(left_out["reason"], "the table's access method is other, not heap");
     assert_eq!(left_out["bytes"], number(&database.psql(files)));
     assert_eq!(document["columns"].as_array().unwrap().len(), 2, "{document}");
+    let text = run(toastctl().args(["inspect", "-d", &database.url()])).ok();
+    assert!(text.contains("not looked at"), "{text}");
     // as the hint says
     if database.server().major() >= 15 {
         database.psql("ALTER TABLE odd SET ACCESS METHOD heap");
         tables(&sweep(&database, "odd"));
     }
+}
+
+#[test]
+fn without_a_column_all_that_can_be_toasted_are_converted() {
+    let database = with_pageinspect("columns");
+    database.psql(&format!(
+        "CREATE TABLE \"T\" (id int, \"A b\" text, gone text, n numeric, j jsonb);
+         INSERT INTO \"T\" (id, \"A b\") {ROWS}; ALTER TABLE \"T\" DROP COLUMN gone;
+         CREATE TABLE parent (id int, w text, g text GENERATED ALWAYS AS (w || 'x') STORED)
+             PARTITION BY RANGE (id);
+         CREATE TABLE part_1 PARTITION OF parent FOR VALUES FROM (0) TO (1000);
+         INSERT INTO parent {ROWS}; CREATE TABLE number (v int)"
+    ));
+    let all = retoast(&database, &["*", "--toaster", "external"]);
+    assert_eq!(tables(&all), ["public.T", "public.part_1"]);
+    let none = "public.number: none of its columns holds values that can be toasted";
+    assert!(all.stderr.contains(&format!("left out: {none}")), "{}", all.stderr);
+    let others = "SELECT string_agg(format('%s.%s', attrelid::regclass, attname), ' ' ORDER BY 1)
+                  FROM pg_attribute WHERE attrelid IN ('\"T\"'::regclass, 'parent'::regclass, 'part_1'::regclass)
+                      AND attlen = -1 AND attnum > 0 AND NOT attisdropped AND attstorage <> 'e'";
+    assert_eq!(database.psql(others), "");
+    let again = retoast(&database, &["*", "--toaster", "external"]);
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    for table in again["tables"].as_array().unwrap() {
+        assert_eq!((&table["outcome"], &table["rows_stored"]), (&"complete".into(), &0.into()));
+    }
+    refused(&retoast(&database, &["number", "--toaster", "external"]), 1, none);
+    refused(&retoast(&database, &["*", "--toaster", "plain"]), 2, "requires --column");
 }
 
 #[test]

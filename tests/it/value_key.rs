@@ -55,7 +55,7 @@ fn what_is_not_one_row_is_explained() {
          CREATE TABLE bare (id int, doc text)",
     );
     for (words, code, said) in [
-        ("orders.doc@id=501", 2, "no row of orders has id=501"),
+        ("orders.doc@id=501", 1, "no row of orders has id=501"),
         (
             "orders.doc@status=paid",
             2,
@@ -115,4 +115,39 @@ fn the_listing_has_value_ids_and_rows_at_80_columns() {
         assert!(last.contains(&id.as_str()), "{id}: {listed}");
         assert!(listed.lines().all(|line| line.chars().count() <= 80), "{listed}");
     }
+}
+
+/// `--limit` lists the largest values of the chosen columns; which they are is asked of the server.
+#[test]
+fn the_largest_values_are_listed_first() {
+    let database = with_pageinspect("largest");
+    database.psql(
+        "CREATE TABLE bd (id int, message text, \"Note\" text);
+         INSERT INTO bd SELECT i, (SELECT string_agg(md5((i * n)::text), '') FROM generate_series(1, 7 * i) AS n), 'n'
+             FROM generate_series(1, 60) AS i",
+    );
+    let url = database.url();
+    let listed = |words: &[&str]| {
+        let mut command = toastctl();
+        command.args(["value", "bd", "-d", &url, "--format", "json"]).args(words);
+        let document: serde_json::Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
+        let rows = document["values"].as_array().unwrap();
+        let place = |row: &serde_json::Value| {
+            format!("{} {}", row["ctid"].as_str().unwrap(), row["column"].as_str().unwrap())
+        };
+        rows.iter().map(place).collect::<Vec<_>>().join("\n")
+    };
+    let largest = database
+        .psql("SELECT ctid || ' message' FROM bd ORDER BY pg_column_size(message) DESC LIMIT 5");
+    assert_eq!(listed(&["--limit", "5"]), largest);
+    assert_eq!(listed(&["-c", "message", "--limit", "5"]), largest);
+    let notes = listed(&["-c", "Note"]);
+    assert_eq!(notes, database.psql("SELECT ctid || ' Note' FROM bd ORDER BY ctid"));
+    let all = listed(&["-c", "Note", "--limit", "1000"]);
+    assert_eq!(all.lines().count(), 60);
+    let text = run(toastctl().args(["value", "bd", "-c", "message", "--limit", "2", "-d", &url]));
+    assert!(text.ok().ends_with("\nThe 2 largest of 60 values, by their stored size.\n"));
+    let missing = run(toastctl().args(["value", "bd", "-c", "massage", "-d", &url]));
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stderr.contains("Perhaps you meant \"message\"."), "{}", missing.stderr);
 }

@@ -118,6 +118,7 @@ const VALUE: Manual = Manual {
     verb: "value",
     examples: &[
         ("show one value in detail", "toastctl value orders.doc@id=42"),
+        ("the largest values of a column", "toastctl value orders -c doc --limit 10"),
         ("all values", "toastctl value orders --format csv"),
         ("save all that can be read", "toastctl value orders --reassemble=intact"),
         ("save one value", "toastctl value orders.doc@id=42 --reassemble=saved"),

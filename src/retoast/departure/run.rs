@@ -263,7 +263,11 @@ impl DepartureRun<'_, '_> {
         if let RetoastError::Lost(_) = error {
             return Err(error);
         }
-        Ok(Err(error.to_string()))
+        Ok(Err(match &error {
+            // the report names the table
+            RetoastError::Refused(message) | RetoastError::Usage(message) => message.on_one_line(),
+            _ => error.to_string(),
+        }))
     }
 
     /// Waits until all current transactions have ended, or a stop is requested. Returns those that had not ended when

@@ -10,12 +10,21 @@ use crate::retoast::sql::Target;
 use crate::server::catalog::{VIRTUAL, is_toastable};
 use crate::server::{Client, Relation, Server};
 use toast_format::codec::Method;
-use toast_format::disk::{Length, Storage};
+use toast_format::disk::{Attribute, Length, Storage};
 use toast_format::judge::goal::Goal;
 use toast_format::judge::toaster::Toaster;
 use toast_format::model::sql::Shape;
 use toast_format::model::toast::Table as Model;
 use toast_format::model::{MethodChoice, TupleTarget};
+
+/// Why a table has nothing to convert.
+pub(crate) const NONE_TOASTABLE: &str = "none of its columns holds values that can be toasted";
+
+/// The columns whose values can be toasted. Virtual generated columns store none.
+pub(crate) fn toastable(relation: &Relation) -> impl Iterator<Item = &Attribute> {
+    let columns = relation.desc.attributes.iter();
+    columns.filter(|column| !column.dropped && !column.is_virtual && is_toastable(column))
+}
 
 pub(crate) async fn targets(
     client: &Client,
@@ -27,10 +36,16 @@ pub(crate) async fn targets(
 ) -> Result<Vec<Target>> {
     let name = relation.display_name();
     let mut targets: Vec<Target> = Vec::new();
-    if request.columns.is_empty() {
+    let mut names = request.columns.clone();
+    if request.takes_all_columns() {
+        names.extend(toastable(relation).map(|column| column.name.clone()));
+        if names.is_empty() {
+            return refused_table(&name, NONE_TOASTABLE);
+        }
+    } else if names.is_empty() {
         targets.push(touched(client, relation, generated).await?);
     }
-    for wanted in &request.columns {
+    for wanted in &names {
         let found = relation
             .desc
             .attributes

@@ -24,7 +24,7 @@ use crate::command::table_words;
 use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{Result, RetoastError, refused, refused_table};
-use crate::retoast::preflight::columns::{follow, kept, model, targets};
+use crate::retoast::preflight::columns::{NONE_TOASTABLE, follow, kept, model, targets, toastable};
 use crate::retoast::preflight::facts::{Facts, Privileges, TableFacts};
 use crate::retoast::preflight::owner::{Approval, Code, coerced};
 use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Task};
@@ -414,7 +414,7 @@ fn notes(
             target.name
         ));
     }
-    if request.columns.is_empty() {
+    if request.columns.is_empty() && !request.takes_all_columns() {
         let note =
             "only dropped columns hold values of this toaster; updating the rows clears them";
         notes.push(note.to_owned());
@@ -594,13 +594,17 @@ pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<()> {
 }
 
 /// Why a table that only a pattern matches is left out, if it is.
-pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
+pub fn unfit(relation: &Relation, request: Option<&ConvertRequest>) -> Option<String> {
     if let Err(refusal) = kind(relation) {
         let text = refusal.to_string();
         return text.lines().next().map(str::to_owned);
     }
     let name = relation.display_name();
-    columns.iter().find_map(|wanted| {
+    let request = request?;
+    if request.takes_all_columns() && toastable(relation).next().is_none() {
+        return Some(format!("{name}: {NONE_TOASTABLE}"));
+    }
+    request.columns.iter().find_map(|wanted| {
         let mut known = relation.desc.attributes.iter();
         match known.find(|column| !column.dropped && column.name == *wanted) {
             None => Some(format!("{name} has no column \"{wanted}\"")),

@@ -8,7 +8,7 @@ use super::ready::ConvertRequest;
 use super::{changes, tuple_target};
 use crate::retoast::error::Result;
 use crate::retoast::memory::settings::current;
-use crate::server::{Client, Server, toasters};
+use crate::server::{Client, Parameter, Server, toasters};
 use toast_format::disk::Oid;
 use toast_format::judge::pluggable::{self, ToasterPlan};
 use toast_format::judge::toaster::TargetChange;
@@ -64,9 +64,14 @@ pub async fn parent(
                FROM pg_catalog.pg_class AS c \
                JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
                JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
-               WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND a.attname = ANY ($2) \
+               JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
+               WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND CASE WHEN $3 \
+                   THEN t.typstorage <> 'p' AND NOT a.attisdropped AND a.attgenerated <> 'v' \
+                   ELSE a.attname = ANY ($2) END \
                ORDER BY a.attnum";
-    let about = [(&oid.0 as _, Type::OID), (&request.columns as _, Type::TEXT_ARRAY)];
+    let takes_all = request.takes_all_columns();
+    let about: [Parameter<'_>; 3] =
+        [(&oid.0, Type::OID), (&request.columns, Type::TEXT_ARRAY), (&takes_all, Type::BOOL)];
     let rows = client.query_typed(sql, &about).await?;
     let Some(first) = rows.first() else { return Ok(None) };
     let schema: String = first.try_get(0)?;
@@ -109,7 +114,10 @@ async fn plan(
     let columns = toasters::columns(client, Some(oid)).await?;
     let chosen: Vec<_> = columns
         .iter()
-        .filter(|column| !column.dropped && request.columns.contains(&column.name))
+        .filter(|column| {
+            let is_chosen = request.takes_all_columns() || request.columns.contains(&column.name);
+            !column.dropped && is_chosen
+        })
         .collect();
     Ok(pluggable::plan(Some(&toasters), &chosen, &request.goal)?)
 }

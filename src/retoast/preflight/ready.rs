@@ -16,9 +16,8 @@ use toast_format::model::toast::Table as Model;
 /// The request for columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertRequest {
-    /// The columns; none if only dropped columns are to be cleared ([`Pluggable::Leaves`]).
-    ///
-    /// [`Pluggable::Leaves`]: toast_format::judge::goal::Pluggable::Leaves
+    /// The columns; none for all that can be toasted, or if only dropped columns are to be cleared
+    /// ([`Pluggable::Leaves`]).
     pub columns: Vec<String>,
     pub goal: Goal,
     /// `toast_tuple_target`, if it should be set.
@@ -27,6 +26,13 @@ pub struct ConvertRequest {
     pub no_alter: bool,
     /// Whether a shard's table of Citus gets the settings too, so that moved shards keep them.
     pub sets_citus_table: bool,
+}
+
+impl ConvertRequest {
+    /// Whether all columns that can be toasted are converted.
+    pub(crate) fn takes_all_columns(&self) -> bool {
+        self.columns.is_empty() && !matches!(self.goal, Goal::Pluggable(_))
+    }
 }
 
 /// A task on one table.

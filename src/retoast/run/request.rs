@@ -57,7 +57,8 @@ impl Request {
         let mut parts = Vec::new();
         if let Some(ConvertRequest { columns, goal, target, .. }) = convert {
             let target = target.map(|bytes| format!(", target {bytes}")).unwrap_or_default();
-            parts.push(format!("{} to {}{target}", columns.join(", "), goal.choice()));
+            let columns = if columns.is_empty() { "all columns" } else { &columns.join(", ") };
+            parts.push(format!("{columns} to {}{target}", goal.choice()));
         }
         parts.extend(compact.map(|files| format!("compact {files:?}")));
         if *reindex != Reindex::Never {

@@ -404,7 +404,8 @@ impl TablesRun<'_, '_> {
     async fn tell_of_other(&self, connection: &Connection, found: &Selected, place: usize) {
         let name = match catalog::describe(connection.client(), found.oid).await {
             Ok(Some(relation)) => {
-                if found.how.leaves_out() && unfit(&relation, self.tasks.columns()).is_some() {
+                if found.how.leaves_out() && unfit(&relation, self.tasks.convert.as_ref()).is_some()
+                {
                     return;
                 }
                 relation.display_name()
@@ -480,7 +481,10 @@ impl TablesRun<'_, '_> {
 
     /// Whether a table is to be processed; one that only matches a pattern may be left out, which is reported.
     fn is_wanted(&self, found: &Selected, relation: &Relation) -> bool {
-        let why = if found.how.leaves_out() { unfit(relation, self.tasks.columns()) } else { None };
+        if !found.how.leaves_out() {
+            return true;
+        }
+        let why = unfit(relation, self.tasks.convert.as_ref());
         if let Some(why) = &why {
             self.results.message(Message::notice(format!("left out: {why}")));
         }
