@@ -936,7 +936,7 @@ fn plan_lines(plan: &Plan, document: &mut Document) {
     let wal = format!("expected WAL: {}", forecast(&plan.wal_bytes));
     let rows = plan.rows_bytes_after.zip(plan.rows_bytes).map(|(then, now)| {
         format!(
-            "expected size of these rows: about {} (now {}); files keep theirs until compaction (--compact)",
+            "expected size of these rows: about {} (now {}); files shrink with --compact",
             size(then),
             size(now)
         )

@@ -179,7 +179,7 @@ impl<W: Write> ValueWriter<W> {
             for row in std::mem::take(&mut self.largest) {
                 self.write_row(&row)?;
             }
-            if self.format == Format::Table {
+            if self.format == Format::Table && self.chosen > 0 {
                 let all = counted(self.chosen, "value");
                 writeln!(self.out, "The {} largest of {all}, by their stored size.", self.rows)?;
             }

@@ -281,12 +281,11 @@ fn locks(found: &FirstScan) -> Vec<String> {
     }
     if found.expected.rows > 0 {
         locks.push(format!(
-            "ROW EXCLUSIVE on the table during each transaction (waits at most {ms} ms each time); rows that other \
-             sessions have locked are skipped and tried later"
+            "ROW EXCLUSIVE per transaction (waits {ms} ms; locked rows are tried later)"
         ));
-        locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
+        locks.push("SHARE UPDATE EXCLUSIVE during each VACUUM".to_owned());
     }
-    locks.push("ACCESS SHARE on the table while a part of it is read".to_owned());
+    locks.push("ACCESS SHARE while a part of the table is read".to_owned());
     if found.compacts {
         locks.push(TRUNCATION_LOCK.to_owned());
     }
@@ -372,7 +371,7 @@ mod tests {
         };
         let plan = Plan::new(&none, &Surroundings::default());
         assert_eq!(plan.seconds, Range { low: 0, high: 1 });
-        assert_eq!(plan.locks, ["ACCESS SHARE on the table while a part of it is read"]);
+        assert_eq!(plan.locks, ["ACCESS SHARE while a part of the table is read"]);
     }
 
     #[test]

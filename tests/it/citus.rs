@@ -1060,7 +1060,7 @@ fn a_dry_run_of_shards_says_what_that_of_a_table_says() {
         "\nexpected size of these rows: ",
         "\nexpected: about ",
         "\nexpected WAL: ",
-        "\nlock: ROW EXCLUSIVE on the table",
+        "\nlock: ROW EXCLUSIVE per transaction ",
     ] {
         assert!(planned.stdout.contains(said), "{said}: {}", planned.stdout);
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -17,6 +18,18 @@ const SMALL: u64 = 256 << 10;
 /// Fewest and most relations assigned together; each connection takes its share in several portions.
 const TOGETHER: RangeInclusive<usize> = 8..=200;
 const SHARES: usize = 4;
+/// What advice on one relation leaves to each of those after it: of a size that is worth advice, and of any.
+const LEFT_TO_LARGE: Duration = Duration::from_millis(500);
+const LEFT_TO_EACH: Duration = Duration::from_millis(20);
+
+/// When the time for a relation is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct TimeShare {
+    pub(super) until: Option<Instant>,
+    /// For advice on its columns: that takes as long for a small sample as for a large one, and the larger a relation, the
+    /// more it may bring.
+    pub(super) advice_until: Option<Instant>,
+}
 
 /// The relations that were not assigned yet.
 pub(super) struct Queue {
@@ -46,7 +59,7 @@ impl Queue {
     }
 
     /// The next relation, or several small ones, and when their time is up.
-    pub(super) fn take(&self) -> Option<(Vec<Listed>, Option<Instant>)> {
+    pub(super) fn take(&self) -> Option<(Vec<Listed>, TimeShare)> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -64,11 +77,18 @@ impl Queue {
         }
         let part = part_of_time(bytes, next.len(), left.bytes, count, self.workers);
         left.bytes = left.bytes.saturating_sub(bytes);
-        let until = self
-            .deadline
-            .map(|deadline| now + deadline.saturating_duration_since(now).mul_f64(part));
-        Some((next, until))
+        let Some(deadline) = self.deadline else { return Some((next, TimeShare::default())) };
+        let time = deadline.saturating_duration_since(now);
+        let until = now + time.mul_f64(part);
+        let rest = left_to_others(left.relations.iter().map(|one| one.bytes));
+        let advice_until = until.max(now + time.saturating_sub(rest));
+        Some((next, TimeShare { until: Some(until), advice_until: Some(advice_until) }))
     }
+}
+
+/// How much time advice leaves to relations of these sizes.
+fn left_to_others(bytes: impl Iterator<Item = u64>) -> Duration {
+    bytes.map(|bytes| if bytes > SMALL { LEFT_TO_LARGE } else { LEFT_TO_EACH }).sum()
 }
 
 /// The fraction of the remaining time that `taken` relations with these bytes may take, of `count` relations that are
@@ -104,6 +124,23 @@ mod tests {
         assert_eq!(part_of_time(1, 1, 1000, 500, 2), 0.004);
         assert_eq!(part_of_time(10, 1, 20, 2, 2), 1.0);
         assert_eq!(part_of_time(0, 1, 0, 1, 1), 1.0);
+    }
+
+    #[test]
+    fn advice_takes_what_the_other_relations_do_not_need() {
+        let seconds = |share: Option<Instant>, from: Instant| share.unwrap().duration_since(from);
+        let began = Instant::now();
+        let deadline = began + Duration::from_secs(10);
+        let take = |others: usize, bytes: u64| {
+            let mut all = vec![listed(0, 1 << 30, false)];
+            all.extend((0..others).map(|_| listed(1, bytes, false)));
+            let (_, share) = Queue::new(all, 1, Some(deadline)).take().unwrap();
+            (seconds(share.until, began).as_secs(), seconds(share.advice_until, began).as_secs())
+        };
+        assert_eq!(take(0, 0), (10, 10));
+        assert_eq!(take(2, 1 << 20), (4, 9));
+        assert_eq!(take(100, 8192), (4, 8));
+        assert_eq!(take(1000, 8192), (4, 4));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::queue::TimeShare;
 use crate::findings::code::{Severity, WORTH};
 use crate::inspect::finding_look::{Evidence, PageFacts, Partial};
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
@@ -35,8 +36,7 @@ pub(super) struct Effort {
     pub(super) sampling: Option<Sampling>,
     /// Half the width of the intervals of large columns, as a part of the estimate.
     pub(super) precision: f64,
-    /// When the relation's time is up.
-    pub(super) until: Option<Instant>,
+    pub(super) share: TimeShare,
     /// Bytes of the table that it is a part of, if it is one.
     pub(super) whole: Option<u64>,
 }
@@ -100,7 +100,7 @@ impl Inspector {
                         .await
                         .map_err(live)?;
                     let advice = self.add_advice(relation, &mut report, Severity::Medium);
-                    if ended_in_time(effort.until, advice).await.is_none() {
+                    if ended_in_time(effort.share.advice_until, advice).await.is_none() {
                         // what it was reading ends soon, without an error in the server's log
                         snapshot::abandon(connection.client()).await.map_err(live)?;
                     }
@@ -128,7 +128,9 @@ impl Inspector {
         if effort.sampling.is_some() {
             return Ok(Partial::complete(Vec::new()));
         }
-        if let Some(indexes) = ended_in_time(effort.until, self.indexes(relation, source)).await {
+        if let Some(indexes) =
+            ended_in_time(effort.share.until, self.indexes(relation, source)).await
+        {
             return indexes;
         }
         let connection = self.connections.first().ok_or_else(no_client)?;
@@ -217,7 +219,7 @@ impl Inspector {
                 reader.read(&blocks).await?;
             } else {
                 let before = reader.scan.clone();
-                match ended_in_time(effort.until, reader.read(&blocks)).await {
+                match ended_in_time(effort.share.until, reader.read(&blocks)).await {
                     Some(read) => read?,
                     None => {
                         // what it was reading ends soon, without an error in the server's log
@@ -232,7 +234,7 @@ impl Inspector {
                 return Ok(());
             }
             wanted = rounds.wanted(imprecision, effort.precision);
-            if let Some(until) = effort.until {
+            if let Some(until) = effort.share.until {
                 let left = until.saturating_duration_since(Instant::now());
                 let each = began.elapsed().as_secs_f64() / blocks.len() as f64;
                 wanted = wanted.min((left.as_secs_f64() / each.max(1e-9)) as u32);

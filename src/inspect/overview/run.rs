@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::queue::Queue;
+use super::queue::{Queue, TimeShare};
 use super::read::Effort;
 use super::{CatalogBytes, Extent, LeftOut, RelationLine};
 use crate::drive::out_of_reach;
@@ -335,11 +335,11 @@ struct Worker {
 impl Worker {
     async fn run(self) {
         let Some(connection) = self.inspector.connections.first().cloned() else { return };
-        while let Some((some, until)) = self.queue.take() {
+        while let Some((some, share)) = self.queue.take() {
             let mut known = self.described(&connection, &some).await;
             for listed in some {
                 let known = known.remove(&listed.oid);
-                let work = self.read_relation(&listed, known, until);
+                let work = self.read_relation(&listed, known, share);
                 let outcome = match self.queue.deadline() {
                     None => work.await,
                     Some(deadline) => match timeout_at(deadline + GRACE, work).await {
@@ -380,7 +380,7 @@ impl Worker {
         &self,
         listed: &Listed,
         known: Option<Relation>,
-        until: Option<Instant>,
+        share: TimeShare,
     ) -> RelationOutcome {
         let inspector = &self.inspector;
         let Some(leader) = inspector.connections.first() else {
@@ -417,7 +417,7 @@ impl Worker {
         }
         let Terms { sampling, precision, .. } = self.terms;
         let whole = self.wholes.bytes(listed);
-        match inspector.glance(&relation, Effort { sampling, precision, until, whole }).await {
+        match inspector.glance(&relation, Effort { sampling, precision, share, whole }).await {
             Ok(report) => RelationOutcome::Read(Box::new(report)),
             Err(error) => {
                 // what prevents pages of one heap from being read prevents it for all

@@ -13,7 +13,7 @@ use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveResult;
 use toast_format::judge::toaster::Changes;
-use toast_format::model::sql::{quote_qualified, set_compression};
+use toast_format::model::sql::{quote_identifier, quote_qualified, set_compression};
 
 /// How often a sweep restores settings that another session has changed.
 const MOST_SET_RIGHT: u32 = 5;
@@ -90,30 +90,37 @@ impl Guard<'_> {
         let relation = &self.ready.relation;
         let mut columns = Vec::new();
         let mut storages = Vec::new();
-        let mut methods = Vec::new();
+        let mut actions = Vec::new();
+        // where rows are converted back, the command sets their storage
+        let is_converted = common.rows.found > 0;
         for column in &relation.desc.attributes {
             let is_stored_otherwise = changes.storage.iter().any(|(name, _)| *name == column.name);
             let is_compressed_otherwise = changes
                 .compression
                 .iter()
                 .any(|(name, method)| *name == column.name && column.compression != Some(*method));
+            if is_stored_otherwise && !is_converted {
+                let name = quote_identifier(&column.name);
+                actions.push(format!("ALTER COLUMN {name} SET STORAGE {}", column.storage.name()));
+            }
             if is_compressed_otherwise {
-                methods.push(set_compression(&column.name, column.compression));
+                actions.push(set_compression(&column.name, column.compression));
             }
             if is_stored_otherwise || is_compressed_otherwise {
                 columns.push(column.name.as_str());
                 storages.push(column.storage);
             }
         }
-        if let Some(&storage) = storages.first()
-            && storages.iter().all(|other| *other == storage)
-            && common.rows.found > 0
-        {
-            let table = quote_qualified(&relation.schema, &relation.name);
-            report.undo = (storage.compresses() && !methods.is_empty())
-                .then(|| format!("ALTER TABLE ONLY {table} {}", methods.join(", ")));
+        let [first, others @ ..] = &storages[..] else { return };
+        if is_converted && others.iter().any(|other| other != first) {
+            return;
+        }
+        let table = quote_qualified(&relation.schema, &relation.name);
+        let statement = || format!("ALTER TABLE ONLY {table} {}", actions.join(", "));
+        report.undo = (!actions.is_empty()).then(statement);
+        if is_converted {
             report.undo_command =
-                command::to_storage(&relation.schema, &relation.name, &columns, storage);
+                command::to_storage(&relation.schema, &relation.name, &columns, *first);
         }
     }
 
