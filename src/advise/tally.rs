@@ -56,6 +56,8 @@ pub struct Sums {
     /// What the conversion writes: bytes of heap tuples, the number of values out of line and of their chunks, and the
     /// bytes of these on pages.
     pub new_heap_bytes: f64,
+    /// Bytes of the heap tuples that these replace.
+    pub replaced_heap_bytes: f64,
     pub new_values: f64,
     pub new_chunks: f64,
     pub new_toast_bytes: f64,
@@ -640,6 +642,11 @@ impl VariantTally {
         if self.parts.is_empty() { vec![Sums::total(&self.clusters)] } else { self.parts.clone() }
     }
 
+    /// How many times what INSERT puts on a page of the heap fits on it.
+    pub(super) fn page_room(&self) -> f64 {
+        self.toast.heap().room() as f64 / self.heap.room() as f64
+    }
+
     /// The column's values in the blocks that were read.
     pub(super) fn values(&self) -> f64 {
         self.clusters.iter().map(|sums| sums.values).sum()
@@ -692,6 +699,7 @@ impl VariantTally {
         }
         if is_new {
             self.block.new_heap_bytes += heap_bytes;
+            self.block.replaced_heap_bytes += tuple_bytes(row.tuple_length) as f64;
         } else if row.dropped_outside > 0 {
             self.block.dropped_toast_bytes += chunk_bytes(page, row.dropped_outside) as f64;
             self.block.dropped_chunks += f64::from(page.chunks(row.dropped_outside));
