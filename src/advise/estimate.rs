@@ -226,12 +226,15 @@ pub struct PrefixRead {
 /// What a conversion rewrites in the whole table, and how much of the dropped columns' values it leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Written {
-    /// Bytes of heap tuples.
+    /// Bytes of heap tuples, and of those that they replace.
     pub heap_bytes: f64,
+    pub replaced_bytes: f64,
     /// Bytes of the heap's pages, as counted by [`Sums::pages_apart`].
     pub heap_apart_bytes: f64,
     /// The same as counted by [`Sums::pages_long_apart`].
     pub heap_long_apart_bytes: f64,
+    /// How many times what INSERT puts on a page of the heap fits on it: more than 1 with a fillfactor below 100.
+    pub page_room: f64,
     /// Rows that become longer, and their bytes.
     pub grown_rows: f64,
     pub grown_bytes: f64,
@@ -272,12 +275,14 @@ impl Figures {
             dropped_toast_bytes: 0.0,
             dropped_index_bytes: 0.0,
             heap_apart_bytes: self.written.heap_long_apart_bytes,
+            page_room: 1.0,
             ..self.written
         };
         Figures { written, ..*self }
     }
 
-    /// The heap without free space, except where a conversion in place leaves some next to long rows that have grown.
+    /// The heap without free space but what the fillfactor keeps, except where a conversion in place leaves some next to long
+    /// rows that have grown.
     pub(super) fn heap_in_place(&self) -> Interval {
         let Interval { estimate, low, high } = self.files.heap_bytes.value;
         let apart = self.written.heap_apart_bytes;
@@ -326,8 +331,10 @@ impl Figures {
         };
         let Written {
             heap_bytes,
+            replaced_bytes,
             heap_apart_bytes,
             heap_long_apart_bytes,
+            page_room,
             grown_rows,
             grown_bytes,
             roomy_pages,
@@ -342,9 +349,12 @@ impl Figures {
             dropped_toast_bytes: dropped_toast_bytes * dropped,
             dropped_index_bytes: dropped_index_bytes * dropped,
             heap_bytes: heap_bytes * share(part.new_heap_bytes, all.new_heap_bytes),
+            replaced_bytes: replaced_bytes
+                * share(part.replaced_heap_bytes, all.replaced_heap_bytes),
             heap_apart_bytes: heap_apart_bytes * share(part.pages_apart, all.pages_apart),
             heap_long_apart_bytes: heap_long_apart_bytes
                 * share(part.pages_long_apart, all.pages_long_apart),
+            page_room,
             grown_rows: grown_rows * share(part.grown_rows, all.grown_rows),
             grown_bytes: grown_bytes * share(part.grown_bytes, all.grown_bytes),
             roomy_pages: roomy_pages * share(part.roomy_blocks, all.roomy_blocks),
@@ -379,6 +389,8 @@ struct Formulas {
     /// Pages for each byte of heap tuples, and bytes on pages for each byte of chunks, as the sample filled them.
     heap_pages: f64,
     toast_pack: f64,
+    /// What fits on a page of the heap, as [`Written::page_room`] says.
+    page_room: f64,
     /// What is left of the sample's chunks so that they fit the TOAST relation: less than 1 where the sample has met more
     /// of few very large values than there are in all.
     fits: f64,
@@ -406,6 +418,7 @@ impl Formulas {
         Formulas {
             heap_pages: heap_pack / page,
             toast_pack: packing(toast.filled * page, put.toast_bytes),
+            page_room: tally.page_room(),
             fits: 1.0,
             index: IndexShape::new(mean_levels(&tally.parts(), scope.page, scale), scope.page),
             page,
@@ -439,8 +452,10 @@ impl Formulas {
         let index = self.index.pages_per_chunk * self.page * self.fits;
         Written {
             heap_bytes: sums.new_heap_bytes * self.heap_pages * self.page * scale,
+            replaced_bytes: sums.replaced_heap_bytes * self.heap_pages * self.page * scale,
             heap_apart_bytes: sums.pages_apart * self.page * scale,
             heap_long_apart_bytes: sums.pages_long_apart * self.page * scale,
+            page_room: self.page_room,
             grown_rows: sums.grown_rows * scale,
             grown_bytes: sums.grown_bytes * scale,
             roomy_pages: sums.roomy_blocks * scale,

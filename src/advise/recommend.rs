@@ -396,11 +396,13 @@ impl Exclusion {
         let grows = larger.max(growth.estimate);
         // files that are larger with these settings, not only loose
         let may_grow = optimize != Optimize::Size && larger > 0.0;
-        if grows > limit {
-            Some(Exclusion::Grows(grows))
-        } else {
-            (may_grow && growth.high > limit).then_some(Exclusion::MayGrow(growth.high))
+        let least = (part(total.change, LOW) - 1.0) * scale;
+        let another_sample_may_not = larger > limit && least <= limit;
+        if grows > limit && !another_sample_may_not {
+            return Some(Exclusion::Grows(grows));
         }
+        let most = growth.high.max(grows);
+        (grows > limit || may_grow && most > limit).then_some(Exclusion::MayGrow(most))
     }
 
     /// Whether it holds whatever is stored today: before a command and after it.
@@ -833,7 +835,8 @@ fn indistinct(all: &[Described<'_>], choice: usize) -> String {
             Some(chosen) => value.low <= chosen.value.high,
             None => value.low <= 1.0 - LEAST_GAIN,
         };
-        if at != choice && exclusion.is_none() && is_as_good {
+        let is_allowed = matches!(exclusion, None | Some(Exclusion::MayGrow(_)));
+        if at != choice && is_allowed && is_as_good {
             may_be.push(other.name);
         }
     }
@@ -1279,6 +1282,12 @@ mod tests {
         assert_eq!(excluded(0.98, growth, Optimize::Read), None);
         let surely = Interval { high: 0.09, ..growth };
         assert_eq!(excluded(1.02, surely, Optimize::Write), None);
+        // another sample may find that it grows by less
+        let mut sampled = entry(1.07, 0.5, 0.5, 1).figures;
+        sampled.files.total_bytes.change = Some(Interval { estimate: 0.07, low: 0.04, high: 0.1 });
+        let found =
+            Exclusion::of_growth(&sampled, Interval::exact(0.07), &goal(Optimize::Balanced));
+        assert!(matches!(found, Some(Exclusion::MayGrow(_))), "{found:?}");
         // a user who cannot compact them is told why they grow
         let grows = Exclusion::Grows(0.07);
         for (size, left) in [(0.98, Exclusion::LeavesFree(0.07)), (1.02, grows)] {
@@ -1319,7 +1328,7 @@ mod tests {
         let figures = entry(1.104, 0.5, 0.5, 1).figures;
         let none = Interval::default();
         let excluded = |goal| Exclusion::of_growth(&figures, none, &goal);
-        assert!(matches!(excluded(goal), Some(Exclusion::Grows(_))));
+        assert!(excluded(goal).is_some());
         assert_eq!(excluded(with_others(9.0 * MEGABYTE, 0.0)), None);
 
         // and all of them within a tenth of what the defaults store, before that command and after it
@@ -1566,6 +1575,12 @@ mod tests {
         let loose = Described { name: "lz4", weighed: &left, ..changed };
         let loose = reasons(&[today, loose], kept, &goal, ON_DISK, None, true);
         insta::assert_snapshot!(loose, @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): the best of the others, lz4, costs 15 % less without the free space that the command leaves, 3 % with it, too little to rewrite the table for.");
+        // what a sample excludes because of its growth another one may not
+        let exclusion = Some(Exclusion::MayGrow(0.07));
+        let near = Weighed { exclusion, value: Interval::exact(0.85), ..all[1] };
+        let near = Described { name: "lz4", weighed: &near, ..changed };
+        let near = reasons(&[today, near], kept, &goal, ON_DISK, None, false);
+        assert!(near.ends_with(" Another sample might lead to lz4."), "{near}");
         let none = Recommendation { choice: 0, best: None, tied: None };
         insta::assert_snapshot!(said(&[("today", 0)], none, true), @"Keep the present settings (storage extended, compression lz4, toast_tuple_target 2032): no others suit the values.");
         insta::assert_snapshot!(weighting(&Goal { optimize: Optimize::Read, ..goal }), @"The time of reads counts most, as requested, cold reads and reads of prefixes a tenth each; size and scans that do not need the column have a tenth of its weight, and the table may grow to at most 10 % more than now, and than with PostgreSQL's defaults where these are compared.");

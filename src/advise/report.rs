@@ -34,6 +34,7 @@ use toast_format::model::settings::Settings;
 use toast_format::model::{Form, Interval, MethodChoice, Policy, TupleTarget};
 
 /// What was read of one relation, or of the shards of a table.
+#[derive(Default)]
 pub(super) struct SampleRead {
     pub(super) access: Access,
     pub(super) done: Done,
@@ -960,7 +961,9 @@ mod tests {
         };
         assert_eq!(number(&present, &same), 0);
         assert_eq!(number(&present, &figures(105.0, 900.0)), 0);
-        assert_eq!(number(&present, &figures(1000.0, 0.0)), 1);
+        let mut larger = figures(1000.0, 0.0);
+        larger.written.heap_bytes = 1000.0;
+        assert_eq!(number(&present, &larger), 1);
         let low = Settings { target: TupleTarget::new(256, page).unwrap(), ..present };
         assert_eq!(number(&low, &same), 2);
         assert_eq!(number(&Settings { policy: Policy::Best, ..present }, &same), 1);

@@ -116,9 +116,10 @@ pub struct SampleReport {
 }
 
 /// How rows are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
+    #[default]
     #[serde(rename = "pageinspect")]
     Pages,
     /// By SQL functions, the server compressing the sample.

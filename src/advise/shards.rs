@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use super::advisor::{Advisor, NoPages, TableFacts};
 use super::calibration::Calibrated;
 use super::candidate::{AdviseError, Variants, named_columns};
-use super::plan::{Done, SamplePlan};
+use super::plan::SamplePlan;
 use super::report::{SampleRead, Subject};
 use super::result::{
     Access, CalibrationSource, CompactionReport, PartitionsReport, Report, ShardsReport,
@@ -523,17 +523,9 @@ impl Added {
             counters: Counters::default(),
             logical: false,
             read: SampleRead {
-                access: Access::Pages,
-                done: Done::default(),
-                fetched_bytes: 0,
-                rows_examined: 0,
-                columns_left_out: 0,
-                total_blocks: 0,
                 complete: true,
-                limit: None,
-                files: Vec::new(),
                 pluggable: pluggable(&model.variants, page),
-                problems: Problems::default(),
+                ..SampleRead::default()
             },
             total_blocks: 0,
             calibrated: None,

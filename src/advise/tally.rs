@@ -56,6 +56,8 @@ pub struct Sums {
     /// What the conversion writes: bytes of heap tuples, the number of values out of line and of their chunks, and the
     /// bytes of these on pages.
     pub new_heap_bytes: f64,
+    /// Bytes of the heap tuples that these replace.
+    pub replaced_heap_bytes: f64,
     pub new_values: f64,
     pub new_chunks: f64,
     pub new_toast_bytes: f64,
@@ -377,6 +379,8 @@ impl<C: Compressor> Compressor for SizesStored<'_, C> {
 #[derive(Debug, Clone)]
 pub struct VariantTally {
     pub variant: Variant,
+    /// The place of an earlier variant that has the same table and names the same columns: the same rows comply.
+    complies_like: Option<usize>,
     /// One for each cluster.
     pub clusters: Vec<Sums>,
     /// The column's values by form.
@@ -436,6 +440,8 @@ pub struct Tally {
     toast_now: ToastFiller,
     /// The row's values in it.
     now: Vec<ChunksNow>,
+    /// Whether the row complies with each variant.
+    complying: Vec<bool>,
 }
 
 impl Tally {
@@ -451,8 +457,16 @@ impl Tally {
         fill: Fill,
         variants: Vec<Variant>,
     ) -> Tally {
-        let tallies = variants.into_iter().map(|variant| VariantTally {
+        let mut like = Vec::with_capacity(variants.len());
+        for (at, variant) in variants.iter().enumerate() {
+            like.push(variants.iter().take(at).position(|earlier| {
+                let Variant { settings, table, named, .. } = earlier;
+                (settings, table, named) == (&variant.settings, &variant.table, &variant.named)
+            }));
+        }
+        let tallies = variants.into_iter().zip(like).map(|(variant, complies_like)| VariantTally {
             variant,
+            complies_like,
             clusters: Vec::new(),
             forms: Forms::default(),
             refused: 0.0,
@@ -477,6 +491,7 @@ impl Tally {
             next: 0,
             toast_now: ToastFiller::new(page, fill),
             now: Vec::new(),
+            complying: Vec::new(),
         }
     }
 
@@ -503,12 +518,18 @@ impl Tally {
             Some((now.chunks, toast_now.put(now.stored_size)))
         }));
         let Some((today, others)) = self.tallies.split_first_mut() else { return };
-        today.add(stored, &judged, &[], page, compressor);
+        let complies = today.variant.complies(&judged, compressor);
+        today.add(stored, &judged, complies, &[], page, compressor);
+        self.complying.clear();
+        self.complying.push(complies);
         for tally in others {
             let Variant { table, named, .. } = &tally.variant;
+            let like = tally.complies_like.and_then(|at| self.complying.get(at)).copied();
+            let complies = like.unwrap_or_else(|| tally.variant.complies(&judged, compressor));
+            self.complying.push(complies);
             let entry = too_large(table, &today.variant.table, named, &made.values, compressor);
             let refused = tally.block_refused;
-            tally.add(made, &judged, &self.now, page, compressor);
+            tally.add(made, &judged, complies, &self.now, page, compressor);
             if let Some(entry) = entry {
                 tally.block_refused = refused + 1.0;
                 tally.refusal.get_or_insert(entry.to_string());
@@ -640,6 +661,11 @@ impl VariantTally {
         if self.parts.is_empty() { vec![Sums::total(&self.clusters)] } else { self.parts.clone() }
     }
 
+    /// How many times what INSERT puts on a page of the heap fits on it.
+    pub(super) fn page_room(&self) -> f64 {
+        self.toast.heap().room() as f64 / self.heap.room() as f64
+    }
+
     /// The column's values in the blocks that were read.
     pub(super) fn values(&self) -> f64 {
         self.clusters.iter().map(|sums| sums.values).sum()
@@ -650,16 +676,18 @@ impl VariantTally {
         &self.put
     }
 
+    /// `complies`: whether the row's values, `judged`, are stored as the variant would store them.
     fn add(
         &mut self,
         row: &SampleRow,
         judged: &[StoredValue],
+        complies: bool,
         now: &[ChunksNow],
         page: PageSize,
         compressor: &mut impl Compressor,
     ) {
         let variant = &self.variant;
-        let toasted = if variant.settings.is_none() || variant.complies(judged, compressor) {
+        let toasted = if variant.settings.is_none() || complies {
             None
         } else {
             let operation = variant.arriving(row, &mut self.arriving);
@@ -692,6 +720,7 @@ impl VariantTally {
         }
         if is_new {
             self.block.new_heap_bytes += heap_bytes;
+            self.block.replaced_heap_bytes += tuple_bytes(row.tuple_length) as f64;
         } else if row.dropped_outside > 0 {
             self.block.dropped_toast_bytes += chunk_bytes(page, row.dropped_outside) as f64;
             self.block.dropped_chunks += f64::from(page.chunks(row.dropped_outside));

@@ -380,6 +380,31 @@ fn few_long_values_among_many_rows_are_settled_in_one_round_within_the_promise()
     }
 }
 
+/// Rows that become longer fill what the fillfactor keeps free on their pages first.
+#[test]
+fn rows_that_grow_stay_on_pages_with_a_fillfactor_as_promised() {
+    let database = prepared("fillfactor");
+    database.psql(
+        "CREATE TABLE half (id int PRIMARY KEY, v text) WITH (fillfactor = 50);
+         CREATE TABLE most (id int PRIMARY KEY, v text, w text) WITH (fillfactor = 70);
+         ALTER TABLE half ALTER v SET STORAGE external;
+         ALTER TABLE most ALTER v SET STORAGE external;
+         INSERT INTO half SELECT i, repeat('value ' || i % 97 || ' is here; ', 180) FROM generate_series(1, 4000) AS i;
+         INSERT INTO most SELECT i, repeat('value ' || i % 97 || ' is here; ', 180), noise(i, 90)
+             FROM generate_series(1, 4000) AS i;
+         VACUUM ANALYZE",
+    );
+    for table in ["half", "most"] {
+        let report = advised(&database, &[table, "-c", "v", "--optimize", "size"]);
+        let after = report.recommendation.after_bytes;
+        carry_out(&database, &report);
+        let now = bytes(&database, table);
+        assert!((after.low..=after.high).contains(&now), "{table} {now}: {report}");
+        assert!((after.estimate / now - 1.0).abs() < 0.1, "{table} {now}: {after:?}");
+        assert_eq!(commands(&database, table, "size"), [""; 0], "{table}");
+    }
+}
+
 /// Settings are not out of proportion because PostgreSQL's defaults would store the values in less space, if they store them
 /// in less than today.
 #[test]

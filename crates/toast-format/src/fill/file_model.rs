@@ -173,8 +173,8 @@ impl FileModel {
 
     /// Whether compaction may return enough pages to be asked for; it does nothing otherwise.
     pub fn may_compact(&self) -> bool {
-        let chunks = self.content == Content::Chunks;
-        let bytes = if chunks { self.bytes.high } else { self.bytes.estimate };
+        let may_be_loose = self.content == Content::Chunks || self.has_grown;
+        let bytes = if may_be_loose { self.bytes.high } else { self.bytes.estimate };
         self.is_worth_compacting(bytes, self.fresh.estimate)
     }
 
@@ -206,7 +206,8 @@ impl FileModel {
                 cost = self.chunks_updated(old, new, tuning);
                 needed.max(now + cost.growth)
             }
-            Content::Rows if has_grown => LONGER_ROWS_UPDATED.size(needed, new),
+            // rows leave no more room than they had
+            Content::Rows if has_grown => LONGER_ROWS_UPDATED.size(needed, new).min(needed + old),
             Content::Rows => ROWS_UPDATED.size(needed, new),
         };
         let mut error = ERROR * cost.before_vacuum;

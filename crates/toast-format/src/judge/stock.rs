@@ -163,7 +163,11 @@ impl JudgedRow<'_> {
         let together = (2..=changed.len()).map(|end| 0..end);
         alone.chain(together).take(MOST_HISTORIES).any(|some| {
             let some = changed.get(some).unwrap_or_default();
-            [Incoming::fresh, before_moved].into_iter().any(|earlier| {
+            let mut forms: Vec<fn(Incoming) -> Incoming> = vec![Incoming::fresh];
+            if some.iter().any(|(_, value)| value.form == Form::ExternalCompressed) {
+                forms.push(before_moved);
+            }
+            forms.into_iter().any(|earlier| {
                 let mut incoming = incoming.to_vec();
                 for (index, _) in some {
                     if let Some(slot) = incoming.get_mut(*index) {
