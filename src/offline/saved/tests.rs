@@ -476,7 +476,7 @@ fn errors(text: &str) -> String {
     let mut lines = Vec::new();
     for error in &outcome.errors {
         lines.push(error.to_string());
-        lines.extend(error.hint().map(|hint| format!("    hint: {hint}")));
+        lines.extend(error.problem.hint().map(|hint| format!("    hint: {hint}")));
     }
     let rows = Rows::of(&outcome);
     let count = rows.count();
