@@ -1,8 +1,6 @@
 //! The contents of values (pure): whether they are in a compressed format, whether the column's method would compress
 //! them, what the other method would do to them, and last chunks that are nearly empty.
 
-use derive_more::AddAssign;
-
 use toast_format::codec::Method;
 use toast_format::codec::datum::{self, Compressor};
 use toast_format::disk::PageSize;
@@ -69,7 +67,7 @@ pub(crate) fn few_to_try<T>(items: &[T]) -> impl Iterator<Item = &T> {
 }
 
 /// What both compression methods make of some values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct MethodTrial {
     pub(crate) values: u64,
     /// Bytes that the server would store with its default method, and with the other one.
