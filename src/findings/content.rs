@@ -211,11 +211,10 @@ mod tests {
         reverse.add(&mut compressor, Method::Lz4, &text);
         assert_eq!((reverse.default_bytes, reverse.other_bytes), (other_bytes, default_bytes));
         // a value that neither method compresses is stored uncompressed
-        trial += reverse;
         let before = trial;
         trial.add(&mut compressor, Method::Pglz, b"0123456789");
         assert_eq!(trial.default_bytes - before.default_bytes, 10);
-        assert_eq!((trial.values, trial.other_bytes - before.other_bytes), (3, 10));
+        assert_eq!((trial.values, trial.other_bytes - before.other_bytes), (2, 10));
         for items in [0, 1, 7, 8, 9, 127usize] {
             let all: Vec<usize> = (0..items).collect();
             let some = few_to_try(&all).count();

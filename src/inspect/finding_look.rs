@@ -10,7 +10,7 @@ use super::kept::{KeptPages, examined_blocks};
 use super::result::NotAvailable;
 use crate::findings::facts::Contents;
 use crate::findings::look::{HeapFacts, HeapLook, RowFacts};
-use crate::findings::rules::lengths::asks_for_values;
+use crate::findings::rules::lengths::many_short_ends;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation, WIDE_IDS};
@@ -225,7 +225,7 @@ impl Inspector {
                     method: asked_method(attribute, compression.default),
                     page,
                     column,
-                    needs_ends: asks_for_values(counted),
+                    needs_ends: many_short_ends(counted).is_some(),
                     dead: &dead,
                 };
                 let read = noted(values.contents(leader.client()).await)?;

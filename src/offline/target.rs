@@ -12,8 +12,8 @@ use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::walk::WalkErrorKind;
 use toast_format::disk::{
-    BlockNumber, CustomFlavor, Datum, HeapTuple, Page, PageSize, PageState,
-    ToastPointer, TupleDesc, ValueId, ValueIdType, Varlena, Walk,
+    BlockNumber, CustomFlavor, Datum, HeapTuple, Page, PageSize, PageState, ToastPointer,
+    TupleDesc, ValueId, ValueIdType, Varlena, Walk,
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::progress::Progress;

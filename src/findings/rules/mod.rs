@@ -17,7 +17,7 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
         values::add(facts, &mut findings);
         lengths::add(facts, &mut findings);
         usage::add(facts, &mut findings);
-        usage::add_keys(facts, &mut findings);
+        findings.extend(facts.columns.iter().filter_map(|column| usage::hot_keys(facts, column)));
         settings::add(facts, &mut findings);
         upkeep::add(facts, &mut findings);
     } else {

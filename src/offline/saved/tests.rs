@@ -256,7 +256,8 @@ fn other_formats_are_refused() {
         assert_eq!(wrong, None, "{name}");
         let wrong = rows.attributes.iter().find(|row| !truth.attributes.contains(row));
         assert_eq!(wrong, None, "{name}");
-        let hints: Vec<&str> = outcome.errors.iter().filter_map(SavedError::hint).collect();
+        let hints: Vec<&str> =
+            outcome.errors.iter().filter_map(|error| error.problem.hint()).collect();
         let names_csv = hints.iter().any(|hint| hint.contains("CSV HEADER"));
         // A single column with border 0 differs in nothing but empty lines, which are counted.
         let is_counted =
