@@ -65,6 +65,11 @@ impl From<LiveError> for InspectError {
 }
 
 impl InspectError {
+    /// An error of the server at this place.
+    pub(super) fn at(place: &str, error: LiveError) -> InspectError {
+        InspectError::Live { place: Some(place.to_owned()), error }
+    }
+
     /// Makes the reason why there is no such value name the relation.
     pub(super) fn no_value(relation: &str) -> impl Fn(String) -> InspectError + Copy + '_ {
         move |reason| InspectError::NoValue(format!("{relation}: {reason}"))

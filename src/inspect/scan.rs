@@ -62,11 +62,8 @@ impl ScanError {
         match self {
             ScanError::Stopped => InspectError::Stopped,
             ScanError::Failed { from, error } => {
-                let place = match from {
-                    Some(first) => format!("{name}, block {first}"),
-                    None => name.to_owned(),
-                };
-                InspectError::Live { place: Some(place), error }
+                let block = from.map_or(String::new(), |first| format!(", block {first}"));
+                InspectError::at(&format!("{name}{block}"), error)
             }
         }
     }
@@ -90,17 +87,17 @@ impl Inspector {
         references: Option<References>,
     ) -> Result<ScanResult, InspectError> {
         let ScanTarget { name, quoted, .. } = target;
-        let in_relation = |error| InspectError::Live { place: Some(name.to_owned()), error };
         let mut readers = Vec::new();
         let needed = if rows.is_some() { 1 } else { self.connections.len() };
         for connection in self.connections.iter().take(needed) {
             let opened = self.server.page_reader(connection, quoted.clone(), &moment.snapshot);
-            readers.push(opened.await.map_err(in_relation)?);
+            readers.push(opened.await.map_err(|error| InspectError::at(name, error))?);
         }
         let Some(first) = readers.first_mut() else {
-            return Err(in_relation(LiveError::Unexpected("no connection".into())));
+            return Err(InspectError::at(name, LiveError::Unexpected("no connection".into())));
         };
-        let total_blocks = first.block_count().await.map_err(in_relation)?;
+        let counted = first.block_count().await;
+        let total_blocks = counted.map_err(|error| InspectError::at(name, error))?;
         let sampling = self.options.sampling;
         let sample = match sampling {
             Some(sampling) => sampling.draw(total_blocks),
