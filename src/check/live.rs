@@ -47,11 +47,10 @@ pub(super) async fn check_table(
     salvage: Option<&mut SalvageDir>,
     tell: &mut Tell<'_>,
 ) -> Result<Option<Checked>, CheckError> {
-    let leader = inspector.connections.first();
-    let leader = leader.ok_or_else(|| LiveError::Unexpected("no connection".into()))?;
     let relation = Arc::new(relation);
     let name = relation.display_name();
-    let mut first = LiveCheck::new(Arc::clone(leader), Arc::clone(about), Arc::clone(&relation));
+    let leader = Arc::clone(&inspector.leader);
+    let mut first = LiveCheck::new(leader, Arc::clone(about), Arc::clone(&relation));
     let begun: Result<_, LiveError> = first
         .in_snapshot(async |check| Ok((check.standing.clone(), check.toast_index().await?)))
         .await;

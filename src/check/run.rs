@@ -80,7 +80,7 @@ async fn check_relations<O: Sink<CheckResult> + ?Sized>(
     mut salvage: Option<&mut SalvageDir>,
     output: &mut O,
 ) -> Result<(), RunError> {
-    let leader = inspector.leader()?;
+    let leader = &inspector.leader;
     let (names, owners, storage, toasters) = leader
         .reading(async || {
             let mut oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();

@@ -53,7 +53,7 @@ impl NodesArg {
         inspector: &'a Inspector,
         selection: &Selection,
     ) -> Result<Cluster<'a>, Failure> {
-        let first = inspector.leader()?;
+        let first = &inspector.leader;
         let tables = &selection.on_nodes;
         let mut nodes = Vec::new();
         let mut is_read_elsewhere = false;
@@ -338,7 +338,7 @@ impl<'a, 'o, R: ShardResult> NodeOutput<'a, 'o, R> {
         let progress = ReadingProgress::new(self.cluster.ui);
         let inspector = run::open(connection, count, options.clone(), progress).await?;
         let mut found = Vec::new();
-        for (shard, oid) in self.resolved(inspector.leader()?).await? {
+        for (shard, oid) in self.resolved(&inspector.leader).await? {
             if let Some(oid) = oid {
                 found.push(Selected { oid, how: How::Named });
                 continue;

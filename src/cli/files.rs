@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use super::exit::Failure;
 use crate::message::capitalized;
 use crate::offline::file::{DirectoryKind, RelationFile};
-use crate::offline::other_file::{BEGINNING, OtherFile, is_page};
+use crate::offline::other_file::{BEGINNING, OtherFile, own_size};
 use crate::offline::saved::{SavedError, SavedProblem};
 use crate::offline::target::{FileTarget, Misfit, page_size};
 use crate::offline::toastfile;
@@ -272,7 +272,7 @@ pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
         SavedProblem::Nothing => Failure::usage(text),
         _ => Failure::usage(format!("{text}: {first}")),
     };
-    match first.hint() {
+    match first.problem.hint() {
         Some(hint) => failure.hint(format!("{}.", capitalized(hint))),
         None => failure,
     }
@@ -378,7 +378,7 @@ fn text(path: &Path, mut source: Box<dyn Read>) -> Result<Box<dyn Read>, Failure
             "\"{name}\" is {}, not saved output of pageinspect",
             kind.name
         ))),
-        None if is_page(&beginning) => {
+        None if own_size(&beginning).is_some() => {
             let text = format!("\"{name}\" is a relation file, not saved output of pageinspect");
             Err(Failure::usage(text).hint("--relation-file reads it."))
         }

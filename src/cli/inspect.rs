@@ -46,8 +46,6 @@ use toast_format::heap::sample::Sampling;
 
 /// The time limit of an overview without a requested sample.
 const MAX_TIME: Duration = Duration::from_secs(10);
-/// How precise it is wanted.
-const PRECISION: f64 = 0.05;
 
 /// What leaves no place for an overview.
 const NOT_OVERVIEW: [&str; 5] = ["details", "policy", "explain", "relation_file", "pageinspect"];
@@ -360,7 +358,6 @@ fn run_on(
     }
     let request = Request {
         needs_pages: args.sample.sampling().is_some().then_some("--sample"),
-        explains_functions: args.source.source == Access::Auto,
         columns: args.columns.columns.clone(),
         policy: args.policy.one()?.map(|(policy, method)| -> Box<dyn Compare> {
             Box::new(PolicyRequest { policy, method })
@@ -438,20 +435,14 @@ impl InspectArgs {
         !in_full && (given || self.tables.tables.is_empty() || found.len() + cluster.shards() != 1)
     }
 
-    /// How much is read for the overview.
-    fn terms(&self, explains_functions: bool) -> Terms {
+    /// How long the overview may take, and what it reports.
+    fn terms(&self, counts_no_database: bool) -> Terms {
+        let default = if self.sampling().is_none() { Some(MAX_TIME) } else { None };
         Terms {
-            sampling: self.sampling(),
-            precision: PRECISION,
-            max_time: self.overview.max_time.or(self
-                .sample
-                .sampling()
-                .is_none()
-                .then_some(MAX_TIME)),
+            max_time: self.overview.max_time.or(default),
             parts: self.overview.parts,
             shards: false,
-            counts_no_database: false,
-            explains_functions,
+            counts_no_database,
         }
     }
 
@@ -552,10 +543,7 @@ async fn relations(
             .of_tables(&tables, &excluded)
             .compared_with(earlier);
         selection.report_to(&mut output);
-        let terms = Terms {
-            counts_no_database: cluster.is_read_elsewhere,
-            ..args.terms(request.explains_functions)
-        };
+        let terms = args.terms(cluster.is_read_elsewhere);
         let all = args.tables.tables.is_empty();
         let read =
             overview::run::run(&inspector, found, all, terms, &mut output, interrupt.as_mut());

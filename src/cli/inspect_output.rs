@@ -10,8 +10,8 @@ use super::files::{SavedText, unreadable};
 use super::terminal::{self, Out, Plain, ReadingProgress, TargetRun, Ui};
 use crate::findings::finding::Finding;
 use crate::inspect::compare::{Earlier, RunComparison};
-use crate::inspect::inspector::InspectError;
-use crate::inspect::offline::{self, ContentFiles};
+use crate::inspect::inspector::{ContentOptions, InspectError};
+use crate::inspect::offline;
 use crate::inspect::overview::figures::{Condition, Figures};
 use crate::inspect::overview::rank::{Ranking, SortBy};
 use crate::inspect::overview::run::OverviewResult;
@@ -215,7 +215,7 @@ impl InspectOutput {
     pub(super) fn read_file(
         mut self,
         target: &FileTarget<'_>,
-        contents: Option<ContentFiles<'_>>,
+        contents: Option<&ContentOptions>,
         mut values: Option<ValueWriter<Plain<Out>>>,
     ) -> Result<Exit, Failure> {
         let rows = values.as_mut().map(|rows| rows as &mut (dyn RowWriter + Send));

@@ -14,11 +14,10 @@ use super::inspect::inspector;
 use super::inspect_output::InspectOutput;
 use super::terminal::{self, Out, Plain, Ui};
 use crate::inspect::inspector::{ContentOptions, Options};
-use crate::inspect::offline::{self, ContentFiles};
+use crate::inspect::offline;
 use crate::inspect::run::{self, Request, ValueRowPlace};
 use crate::report::document::Format;
 use crate::report::values::{ValueChoice, ValueWriter};
-use crate::server::about::Access;
 use crate::server::by_key::GivenKey;
 use crate::server::chunks::parse_tid;
 use crate::server::select::Reach;
@@ -161,18 +160,18 @@ pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
     let asked = args.asked()?;
     let tables: &[String] = if matches!(asked, Asked::One(_)) { &[] } else { &args.of };
     if let Some(file) = args.file.file(tables, args.saved.is_given())? {
-        let contents = args.reassemble.as_ref();
-        let contents = contents.map(|dir| ContentFiles { output_dir: dir.as_deref() });
+        let contents = args.contents();
         return match asked {
             Asked::One(ValueSpec { table: None, column, row: ValueRowPlace::Address(ctid) }) => {
                 let files = contents.unwrap_or_default();
-                let value = offline::value(&file.target(None), &column, ctid, files);
+                let value = offline::value(&file.target(None), &column, ctid, &files);
                 print_anatomy(ui, &value.map_err(|error| Failure::usage(error.to_string()))?)
             }
             Asked::One(_) => Err(Failure::usage("a value of a file is named column@(block,item)")),
             Asked::All => {
                 let rows = Some(args.rows(ui));
-                InspectOutput::of_values(ui).read_file(&file.target(None), contents, rows)
+                let output = InspectOutput::of_values(ui);
+                output.read_file(&file.target(None), contents.as_ref(), rows)
             }
         };
     }
@@ -234,12 +233,13 @@ impl ValueArgs {
         Options {
             access: self.source.source,
             flavor: self.file.flavor,
-            contents: self
-                .reassemble
-                .as_ref()
-                .map(|output_dir| ContentOptions { output_dir: output_dir.clone() }),
+            contents: self.contents(),
             ..Options::default()
         }
+    }
+
+    fn contents(&self) -> Option<ContentOptions> {
+        self.reassemble.clone().map(|output_dir| ContentOptions { output_dir })
     }
 }
 
@@ -264,12 +264,8 @@ async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> 
         Err(error) => return output.end(Err(error), Some(rows)),
     };
     selection.report_to(&mut output);
-    let request = Request {
-        needs_pages: Some("value"),
-        explains_functions: args.source.source == Access::Auto,
-        columns: args.columns.clone(),
-        policy: None,
-    };
+    let columns = args.columns.clone();
+    let request = Request { needs_pages: Some("value"), columns, policy: None };
     let found = &selection.found;
     let read = run::relations(&inspector, &request, found, Some(&mut rows), &mut output, interrupt);
     let ended = read.await;

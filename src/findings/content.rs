@@ -1,8 +1,6 @@
 //! The contents of values (pure): whether they are in a compressed format, whether the column's method would compress
 //! them, what the other method would do to them, and last chunks that are nearly empty.
 
-use derive_more::AddAssign;
-
 use toast_format::codec::Method;
 use toast_format::codec::datum::{self, Compressor};
 use toast_format::disk::PageSize;
@@ -69,7 +67,7 @@ pub(crate) fn few_to_try<T>(items: &[T]) -> impl Iterator<Item = &T> {
 }
 
 /// What both compression methods make of some values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct MethodTrial {
     pub(crate) values: u64,
     /// Bytes that the server would store with its default method, and with the other one.
@@ -213,11 +211,10 @@ mod tests {
         reverse.add(&mut compressor, Method::Lz4, &text);
         assert_eq!((reverse.default_bytes, reverse.other_bytes), (other_bytes, default_bytes));
         // a value that neither method compresses is stored uncompressed
-        trial += reverse;
         let before = trial;
         trial.add(&mut compressor, Method::Pglz, b"0123456789");
         assert_eq!(trial.default_bytes - before.default_bytes, 10);
-        assert_eq!((trial.values, trial.other_bytes - before.other_bytes), (3, 10));
+        assert_eq!((trial.values, trial.other_bytes - before.other_bytes), (2, 10));
         for items in [0, 1, 7, 8, 9, 127usize] {
             let all: Vec<usize> = (0..items).collect();
             let some = few_to_try(&all).count();

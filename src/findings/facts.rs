@@ -4,7 +4,7 @@ use derive_more::AddAssign;
 
 use super::code::Code;
 use super::content::MethodTrial;
-use super::finding::{Finding, LookedAt, Unit};
+use super::finding::{Finding, Unit};
 use super::look::{Count, Counted, RowFacts};
 use crate::command::TableName;
 use crate::server::holders::Holder;
@@ -89,7 +89,10 @@ pub(crate) struct Facts {
     pub(crate) horizon: Option<Holder>,
     /// What was read and written, if that was determined.
     pub(crate) counters: Option<Counters>,
-    pub(crate) looked_at: LookedAt,
+    /// Indexes of both whose size after a rebuild is known.
+    pub(crate) measured_indexes: u64,
+    /// Whether the table's settings are known; those of files are not.
+    pub(crate) settings_are_known: bool,
 }
 
 impl Facts {
@@ -306,7 +309,8 @@ impl Facts {
             },
             horizon: None,
             counters: None,
-            looked_at: LookedAt { settings: true, ..LookedAt::default() },
+            measured_indexes: 0,
+            settings_are_known: true,
         }
     }
 }

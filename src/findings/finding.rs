@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::code::{Code, Severity};
-use toast_format::fill::meter::FileFill;
 use toast_format::fill::moves::Expected;
 use toast_format::model::Interval;
 
@@ -79,19 +78,6 @@ pub struct Findings {
     /// The worst first.
     pub findings: Vec<Finding>,
     pub looked_at: LookedAt,
-}
-
-impl LookedAt {
-    /// The files of a table and of its TOAST relation, as far as they were examined.
-    pub(crate) fn files(heap: Option<FileFill>, toast: Option<FileFill>) -> LookedAt {
-        LookedAt {
-            heap_blocks: heap.map(|file| file.drawn.total),
-            heap_blocks_read: heap.map(|file| file.drawn.read),
-            toast_blocks: toast.map(|file| file.drawn.total),
-            toast_blocks_read: toast.map(|file| file.drawn.read),
-            ..LookedAt::default()
-        }
-    }
 }
 
 impl Finding {

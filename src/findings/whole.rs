@@ -6,12 +6,11 @@
 
 use super::code::{Code, WORTH};
 use super::facts::{ColumnFacts, Contents, Facts, ShortEnds, ToastFacts};
-use super::finding::{Finding, LookedAt, Unit};
+use super::finding::{Finding, Unit};
 use super::look::{Count, Counted, RowFacts};
 use super::rules;
 use crate::command::TableName;
 use crate::usage::upkeep::Upkeep;
-use crate::usage::workload::UseCounts;
 use toast_format::codec::Method;
 use toast_format::disk::Storage;
 use toast_format::fill::meter::FileFill;
@@ -87,23 +86,10 @@ struct AlikeParts<'a> {
     parts: Vec<&'a TablePart>,
 }
 
-/// What a finding is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct FindingSubject {
-    code: Code,
-    column: Option<String>,
-    /// The file; that of an index is not the same in any other part.
-    file: Option<String>,
-}
-
-impl From<&Finding> for FindingSubject {
-    fn from(finding: &Finding) -> FindingSubject {
-        let mut file = None;
-        if finding.code != Code::BloatedIndex {
-            file.clone_from(&finding.object);
-        }
-        FindingSubject { code: finding.code, column: finding.column.clone(), file }
-    }
+/// Whether both are about the same column or file of the whole table; an index of one part is like any of another.
+fn are_alike(one: &Finding, other: &Finding) -> bool {
+    let have_same_object = one.code == Code::BloatedIndex || one.object == other.object;
+    one.code == other.code && one.column == other.column && have_same_object
 }
 
 impl AlikeParts<'_> {
@@ -113,6 +99,8 @@ impl AlikeParts<'_> {
         // IDs and options are those of a TOAST relation
         sum.toast_facts.ids = None;
         sum.toast_facts.upkeep = Upkeep::default();
+        // indexes are judged each by itself
+        sum.bloated.clear();
         for other in others {
             sum.add(&other.facts);
         }
@@ -121,23 +109,14 @@ impl AlikeParts<'_> {
             .iter()
             .flat_map(|part| part.candidates().into_iter().map(|finding| (*part, finding)))
             .collect();
-        let mut subjects: Vec<FindingSubject> = Vec::new();
         let together = rules::findings(&sum).findings;
-        let mut found = Vec::new();
-        for finding in &together {
-            // indexes are judged each by itself
-            if finding.code == Code::BloatedIndex {
-                continue;
-            }
-            let subject = FindingSubject::from(finding);
-            found.push(self.of_whole(finding, &subject, &sum, &candidates));
-            subjects.push(subject);
-        }
+        let mut found: Vec<Finding> =
+            together.iter().map(|finding| self.of_whole(finding, &sum, &candidates)).collect();
+        let mut models: Vec<&Finding> = together.iter().collect();
         for (_, candidate) in &candidates {
-            let subject = FindingSubject::from(candidate);
-            if !subjects.contains(&subject) {
-                found.extend(self.of_parts(&subject, &candidates));
-                subjects.push(subject);
+            if !models.iter().any(|model| are_alike(model, candidate)) {
+                found.extend(self.of_parts(candidate, &candidates));
+                models.push(candidate);
             }
         }
         found
@@ -146,35 +125,27 @@ impl AlikeParts<'_> {
     /// A finding about the whole, with the command for the parts that have it.
     fn of_whole(
         &self,
-        finding: &Finding,
-        subject: &FindingSubject,
+        model: &Finding,
         sum: &Facts,
         candidates: &[(&TablePart, Finding)],
     ) -> Finding {
-        let mut having: Vec<&TablePart> =
-            with_subject(subject, candidates).map(|(part, _)| *part).collect();
+        let mut having: Vec<&TablePart> = alike(model, candidates).map(|(part, _)| *part).collect();
         if having.is_empty() {
             having.clone_from(&self.parts);
         }
         let facts = Facts { table: self.name(&having), ..sum.clone() };
-        let mut finding = finding_about(subject, &facts).unwrap_or_else(|| finding.clone());
-        if let (Code::HotKeys, Some((_, of_part))) =
-            (finding.code, with_subject(subject, candidates).find(|(part, _)| part.is_shard))
-        {
-            finding.command.clone_from(&of_part.command);
+        let mut finding = finding_like(model, &facts).unwrap_or_else(|| model.clone());
+        let of_shard = alike(model, candidates).find(|(part, _)| part.is_shard);
+        if let (Code::HotKeys, Some((_, of_shard))) = (model.code, of_shard) {
+            finding.command.clone_from(&of_shard.command);
         }
         finding.what.push_str(&self.place(&self.parts));
         finding
     }
 
-    /// What some parts have, added up, if it is worth a report.
-    fn of_parts(
-        &self,
-        subject: &FindingSubject,
-        candidates: &[(&TablePart, Finding)],
-    ) -> Option<Finding> {
-        let having: Vec<&(&TablePart, Finding)> = with_subject(subject, candidates).collect();
-        let (_, model) = having.first()?;
+    /// What some parts have, added up, if it is worth a report. `model`: what the first of them has.
+    fn of_parts(&self, model: &Finding, candidates: &[(&TablePart, Finding)]) -> Option<Finding> {
+        let having: Vec<&(&TablePart, Finding)> = alike(model, candidates).collect();
         let mut sum = model.clone();
         if matches!(sum.unit, Unit::Bytes | Unit::Rows | Unit::Values) {
             for (_, finding) in having.iter().skip(1) {
@@ -196,7 +167,7 @@ impl AlikeParts<'_> {
         }
         sum.what.push_str(&self.place(&parts));
         if parts.len() > 1 {
-            sum.command = self.command(subject, &parts, &having);
+            sum.command = self.command(model, &parts, &having);
         }
         Some(sum)
     }
@@ -204,14 +175,14 @@ impl AlikeParts<'_> {
     /// The command for these parts, or the statements for each if they need different ones.
     fn command(
         &self,
-        subject: &FindingSubject,
+        model: &Finding,
         parts: &[&TablePart],
         having: &[&(&TablePart, Finding)],
     ) -> String {
         let mut commands = Vec::new();
         for part in parts {
             let facts = Facts { table: self.name(parts), worth: 0, ..part.facts.clone() };
-            commands.extend(finding_about(subject, &facts).map(|named| named.command));
+            commands.extend(finding_like(model, &facts).map(|named| named.command));
         }
         commands.dedup();
         match commands.as_slice() {
@@ -264,18 +235,17 @@ impl AlikeParts<'_> {
     }
 }
 
-/// What these facts show about this.
-fn finding_about(subject: &FindingSubject, facts: &Facts) -> Option<Finding> {
-    let found = rules::findings(facts).findings;
-    found.into_iter().find(|finding| FindingSubject::from(finding) == *subject)
+/// What these facts show about the same.
+fn finding_like(model: &Finding, facts: &Facts) -> Option<Finding> {
+    rules::findings(facts).findings.into_iter().find(|finding| are_alike(finding, model))
 }
 
-/// The findings of parts that are about this.
-fn with_subject<'c, 'p>(
-    subject: &FindingSubject,
+/// The findings of parts that are about the same.
+fn alike<'c, 'p>(
+    model: &Finding,
     candidates: &'c [(&'p TablePart, Finding)],
 ) -> impl Iterator<Item = &'c (&'p TablePart, Finding)> {
-    candidates.iter().filter(|(_, finding)| FindingSubject::from(finding) == *subject)
+    candidates.iter().filter(|(_, finding)| are_alike(finding, model))
 }
 
 /// What decides how values of a column are stored.
@@ -295,7 +265,7 @@ fn have_same_settings(one: &Facts, other: &Facts) -> bool {
 }
 
 impl Facts {
-    /// Adds those of another part of the table, which has the same settings.
+    /// Adds those of another part of the table, which has the same settings, as far as rules use them.
     fn add(&mut self, other: &Facts) {
         for column in &mut self.columns {
             let Some(more) = other.columns.iter().find(|more| more.name == column.name) else {
@@ -319,7 +289,6 @@ impl Facts {
         self.toast = added(self.toast, other.toast, added_fill);
         self.toast_facts.add(&other.toast_facts);
         self.damage += other.damage;
-        self.bloated.extend(other.bloated.iter().cloned());
         self.counters =
             added(self.counters, other.counters, |sum, more| sum.plus_with_chunks(&more));
         self.server.truncates &= other.server.truncates;
@@ -327,7 +296,6 @@ impl Facts {
         self.server.rebuilds_indexes &= other.server.rebuilds_indexes;
         self.server.lz4 &= other.server.lz4;
         self.server.has_toasters |= other.server.has_toasters;
-        self.looked_at.add(&other.looked_at);
     }
 }
 
@@ -351,10 +319,7 @@ impl ColumnFacts {
         if let (Some(toaster), Some(more)) = (&mut self.toaster, &more.toaster) {
             toaster.others = added(toaster.others, more.others, added_values);
         }
-        self.statements = added(self.statements, more.statements, |sum, more| UseCounts {
-            reads: sum.reads + more.reads,
-            writes: sum.writes + more.writes,
-        });
+        self.statements = added(self.statements, more.statements, |sum, more| sum + more);
         if self.keys.is_none() {
             self.keys.clone_from(&more.keys);
         }
@@ -363,7 +328,7 @@ impl ColumnFacts {
         let rewritten = PartWeights::new(Count::RewrittenBytes, here, there);
         let ends = PartWeights::new(Count::ShortEnds, here, there);
         let contents = &mut self.contents;
-        let Contents { compressed, compressible, savings, unchanged, short_ends, trial } =
+        let Contents { compressed, compressible, savings, unchanged, short_ends, .. } =
             more.contents;
         contents.compressed = uncompressed.mean(contents.compressed, compressed);
         contents.compressible = short.mean(contents.compressible, compressible);
@@ -373,7 +338,6 @@ impl ColumnFacts {
             pglz: ends.mean(contents.short_ends.pglz, short_ends.pglz),
             lz4: ends.mean(contents.short_ends.lz4, short_ends.lz4),
         };
-        contents.trial += trial;
     }
 }
 
@@ -407,25 +371,24 @@ impl RowFacts {
     fn add(&mut self, other: &RowFacts, here: &[ColumnFacts], there: &[ColumnFacts]) {
         self.rows = self.rows.plus_independent(other.rows);
         self.dropped = self.dropped.plus_independent(other.dropped);
+        let mut pairs: Vec<(usize, usize)> = Vec::new();
         for column in here {
-            let Some(more) = there.iter().find(|more| more.name == column.name) else { continue };
-            if let (Some(sum), Some(more)) =
-                (self.columns.get_mut(column.index), other.columns.get(more.index))
-            {
+            let more = there.iter().find(|more| more.name == column.name);
+            pairs.extend(more.map(|more| (column.index, more.index)));
+        }
+        for &(at, from) in &pairs {
+            if let (Some(sum), Some(more)) = (self.columns.get_mut(at), other.columns.get(from)) {
                 sum.add(more);
-            }
-            for target in &mut self.targets {
-                let same = other.targets.iter().find(|same| same.bytes == target.bytes);
-                let Some(same) = same else { continue };
-                add_at(&mut target.short_ends, column.index, same.short_ends.get(more.index));
-                add_at(&mut target.out_of_line, column.index, same.out_of_line.get(more.index));
             }
         }
         for target in &mut self.targets {
-            if let Some(same) = other.targets.iter().find(|same| same.bytes == target.bytes) {
-                target.near = target.near.plus_independent(same.near);
-                target.more = target.more.plus_independent(same.more);
-                target.fills_pages |= same.fills_pages;
+            let same = other.targets.iter().find(|same| same.bytes == target.bytes);
+            let Some(same) = same else { continue };
+            target.near = target.near.plus_independent(same.near);
+            target.more = target.more.plus_independent(same.more);
+            for &(at, from) in &pairs {
+                add_at(&mut target.short_ends, at, same.short_ends.get(from));
+                add_at(&mut target.out_of_line, at, same.out_of_line.get(from));
             }
         }
     }
@@ -462,21 +425,6 @@ impl ToastFacts {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.stored = self.stored.plus_independent(other.stored);
         self.spare = added(self.spare, other.spare, <Interval>::plus_independent);
-    }
-}
-
-impl LookedAt {
-    fn add(&mut self, other: &LookedAt) {
-        for (sum, more) in [
-            (&mut self.heap_blocks, other.heap_blocks),
-            (&mut self.heap_blocks_read, other.heap_blocks_read),
-            (&mut self.toast_blocks, other.toast_blocks),
-            (&mut self.toast_blocks_read, other.toast_blocks_read),
-        ] {
-            *sum = added(*sum, more, |sum, more| sum + more);
-        }
-        self.indexes += other.indexes;
-        self.settings &= other.settings;
     }
 }
 

@@ -4,8 +4,8 @@
 //! otherwise it is exact.
 
 use super::result::{
-    ColumnFigures, FormFigures, HeapFigures, NotAvailable, ProblemReport, Quantile, RelationReport,
-    SizeFigures, SizeRange, Source, ToasterReport, TupleFigures, ValueFigures,
+    ColumnFigures, FormFigures, NotAvailable, ProblemReport, Quantile, RelationReport, SizeFigures,
+    SizeRange, Source, ToasterReport, ValueFigures,
 };
 use crate::server::LiveError;
 use toast_format::codec::Method;
@@ -192,7 +192,7 @@ impl RelationReport {
     /// Adds the figures of what a scan has counted to a report that says what was read, by what and how large it is.
     pub(super) fn with_figures<V>(mut self, scan: &Scan<V>) -> RelationReport {
         let counts = &scan.stats.tuples;
-        let sample = scan.blocks.as_ref().and(self.read.sample);
+        let sample = self.read.sample;
         let sample =
             sample.map(|sample| BlocksRead { read: sample.blocks_read, total: sample.blocks });
         let no_blocks = BlockSums::new(scan.relation.desc.attributes.len());
@@ -207,7 +207,8 @@ impl RelationReport {
         let (values, chunks) = out_of_line(scan);
         let lacks_toast = values > 0 && self.toast.is_none();
         if is_heap && lacks_toast {
-            self.read.not_available.push(NotAvailable::share());
+            let reason = "the TOAST file was not given: --toast-file";
+            self.read.not_available.push(NotAvailable::new("share of each column", reason));
         }
         let estimator = Estimator {
             sample,
@@ -221,25 +222,18 @@ impl RelationReport {
         };
         self.tuples.live = estimator.count(counts.live, &blocks.live);
         if !by_functions {
-            let dead = estimator.count(counts.dead, &blocks.dead);
-            let unknown = estimator.count(counts.unknown, &blocks.unknown);
-            let free = estimator.bytes(counts.free_bytes, &blocks.free_bytes);
-            self.tuples = TupleFigures {
-                dead: Some(dead),
-                unknown: Some(unknown),
-                hot_updated: Some(counts.hot_updated),
-                heap_only: Some(counts.heap_only),
-                ..self.tuples
-            };
-            self.heap = HeapFigures {
-                blocks_read: counts.blocks,
-                new_blocks: Some(counts.new_blocks),
-                free_bytes: Some(free),
-                line_pointers_unused: Some(counts.line_pointers_unused),
-                line_pointers_redirect: Some(counts.line_pointers_redirect),
-                line_pointers_dead: Some(counts.line_pointers_dead),
-                ..self.heap
-            };
+            let tuples = &mut self.tuples;
+            tuples.dead = Some(estimator.count(counts.dead, &blocks.dead));
+            tuples.unknown = Some(estimator.count(counts.unknown, &blocks.unknown));
+            tuples.hot_updated = Some(counts.hot_updated);
+            tuples.heap_only = Some(counts.heap_only);
+            let heap = &mut self.heap;
+            heap.blocks_read = counts.blocks;
+            heap.new_blocks = Some(counts.new_blocks);
+            heap.free_bytes = Some(estimator.bytes(counts.free_bytes, &blocks.free_bytes));
+            heap.line_pointers_unused = Some(counts.line_pointers_unused);
+            heap.line_pointers_redirect = Some(counts.line_pointers_redirect);
+            heap.line_pointers_dead = Some(counts.line_pointers_dead);
         }
         let desc = &scan.relation.desc;
         let mut dropped = Vec::new();
@@ -262,12 +256,19 @@ impl RelationReport {
             add_unknown(&mut self.columns, &dropped, toast_bytes, estimator.relation_bytes);
         }
         if by_functions && !dropped.is_empty() {
-            self.read.not_available.push(NotAvailable::dropped_columns());
+            let reason = "no SQL function shows them";
+            self.read.not_available.push(NotAvailable::new("values of dropped columns", reason));
         } else {
             dropped.retain(|column| column.own_bytes.estimate > 0);
             self.dropped_columns = Some(dropped);
         }
-        self.read.not_available.extend(NotAvailable::virtual_columns(desc));
+        let columns = desc.attributes.iter().filter(|column| column.is_virtual && !column.dropped);
+        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        if !names.is_empty() {
+            let figure = format!("virtual generated columns {}", names.join(", "));
+            let reason = "they are computed when they are read, and not stored";
+            self.read.not_available.push(NotAvailable::new(figure, reason));
+        }
         if let Some(toast) = &mut self.toast {
             toast.values = estimator.count(values, &blocks.out_of_line);
             toast.chunks = estimator.count(chunks, &blocks.chunks);

@@ -8,7 +8,7 @@ use super::result::RelationReport;
 use crate::command::TableName;
 use crate::findings::code::WORTH;
 use crate::findings::facts::{ColumnFacts, DamageFacts, Facts, ServerFacts, ToastFacts};
-use crate::findings::finding::{Findings, LookedAt};
+use crate::findings::finding::Findings;
 use crate::findings::look::{Count, HeapFacts, HeapLook, RowFacts};
 use crate::findings::rules;
 use toast_format::codec::Method;
@@ -113,7 +113,8 @@ impl<'a> HeapPages<'a> {
             },
             horizon: None,
             counters: None,
-            looked_at: LookedAt::files(Some(heap), toast),
+            measured_indexes: 0,
+            settings_are_known: false,
         };
         Some(rules::findings(&facts))
     }

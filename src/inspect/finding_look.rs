@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use super::finding_values::{ColumnValues, trials};
-use super::inspector::{Inspector, no_client};
+use super::inspector::Inspector;
 use super::kept::{KeptPages, examined_blocks};
 use super::result::NotAvailable;
 use crate::findings::facts::Contents;
 use crate::findings::look::{HeapFacts, HeapLook, RowFacts};
-use crate::findings::rules::lengths::asks_for_values;
+use crate::findings::rules::lengths::many_short_ends;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation, WIDE_IDS};
@@ -40,7 +40,7 @@ pub(super) struct PageFacts {
 /// Why no findings are searched for in a table or file with value IDs of 8 bytes; `None` of another.
 pub(super) fn not_searched(desc: &TupleDesc) -> Option<NotAvailable> {
     let is_wide = desc.id_type == ValueIdType::Oid8;
-    is_wide.then(|| NotAvailable { figure: "findings".into(), reason: WIDE_IDS.into() })
+    is_wide.then(|| NotAvailable::new("findings", WIDE_IDS))
 }
 
 /// Whether findings about a relation are searched for: the settings of catalogs cannot be chosen, a materialized view
@@ -128,7 +128,7 @@ impl Inspector {
         if !is_wanted(relation) {
             return Ok(Partial::complete(None));
         }
-        let last = self.connections.last().ok_or_else(no_client)?;
+        let last = self.connections.last().unwrap_or(&self.leader);
         noted(last.reading(async || Compression::ask(last.client()).await).await)
     }
 
@@ -156,8 +156,8 @@ impl Inspector {
         Begun { compression, heap, toast: None }
     }
 
-    /// Examines a sample of the blocks of a table and of its TOAST relation. With `sampling`, which the user has
-    /// requested, it examines only blocks of that sample; if it has `begun` with pages that a scan has kept, those.
+    /// Examines a sample of the blocks of a table and of its TOAST relation. If the user has requested a sample, it examines
+    /// only blocks of that; if it has `begun` with pages that a scan has kept, those.
     /// After an error of the server, the transaction can run no more queries.
     ///
     /// # Errors
@@ -166,10 +166,9 @@ impl Inspector {
         &self,
         relation: &Relation,
         moment: &Moment,
-        sampling: Option<Sampling>,
         begun: Option<Begun>,
     ) -> Result<Partial<Option<PageFacts>>, LiveError> {
-        let facts = noted(self.page_facts(relation, moment, sampling, begun).await)?;
+        let facts = noted(self.page_facts(relation, moment, begun).await)?;
         Ok(facts.obtained.unwrap_or(Partial { obtained: None, failed: facts.failed }))
     }
 
@@ -177,14 +176,14 @@ impl Inspector {
         &self,
         relation: &Relation,
         moment: &Moment,
-        sampling: Option<Sampling>,
         begun: Option<Begun>,
     ) -> Result<Partial<Option<PageFacts>>, LiveError> {
         if !is_wanted(relation) {
             return Ok(Partial::complete(None));
         }
         let page = self.server.page_size;
-        let leader = self.connections.first().ok_or_else(no_client)?;
+        let sampling = self.options.sampling;
+        let leader = &self.leader;
         let (compression, heap_facts, scanned) = match begun {
             Some(Begun { compression, heap, toast }) => match heap.await {
                 Ok(facts) => (compression, facts, toast),
@@ -226,7 +225,7 @@ impl Inspector {
                     method: asked_method(attribute, compression.default),
                     page,
                     column,
-                    needs_ends: asks_for_values(counted),
+                    needs_ends: many_short_ends(counted).is_some(),
                     dead: &dead,
                 };
                 let read = noted(values.contents(leader.client()).await)?;
@@ -273,8 +272,8 @@ impl Inspector {
         sampling: Option<Sampling>,
         look: &mut impl Visitor,
     ) -> Result<u64, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let mut reader = self.server.page_reader(leader, quoted, &moment.snapshot).await?;
+        let reader = self.server.page_reader(&self.leader, quoted, &moment.snapshot);
+        let mut reader = reader.await?;
         let total = reader.block_count().await?;
         let blocks = examined_blocks(total, sampling);
         // what is at the end counts as such

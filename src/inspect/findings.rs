@@ -9,7 +9,7 @@ use tokio_postgres::error::SqlState;
 
 use super::figures::note_failed_findings;
 use super::finding_look::{Evidence, PageFacts, Partial, is_wanted, noted};
-use super::inspector::{Inspector, no_client};
+use super::inspector::Inspector;
 use super::overview::CHUNK_OVERHEAD;
 use super::result::{
     ColumnFigures, FormFigures, NotAvailable, RelationReport, Source, ToastFigures,
@@ -23,7 +23,7 @@ use crate::findings::facts::{
     BloatedIndex, ColumnFacts, Contents, DamageFacts, Facts, IdUse, ServerFacts, ToastFacts,
     ToasterFacts, VALUE_IDS,
 };
-use crate::findings::finding::{LookedAt, rank};
+use crate::findings::finding::rank;
 use crate::findings::look::RowFacts;
 use crate::findings::rules;
 use crate::findings::rules::settings::are_many_ids;
@@ -31,7 +31,7 @@ use crate::findings::rules::usage::{has_documents, is_worth};
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
-use crate::server::holders::{self, Holder};
+use crate::server::holders;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::toasters::{self, SetToaster};
 use crate::testing;
@@ -122,12 +122,10 @@ impl Inspector {
         report: &mut RelationReport,
         least: Severity,
     ) {
-        let (Some(found), Some(leader)) = (&mut report.findings, self.connections.first()) else {
-            return;
-        };
         if report.read.source != Source::Pageinspect {
             return;
         }
+        let Some(found) = &mut report.findings else { return };
         let options = advisor::Options {
             sample: self.options.sampling.map(|sampling| sampling.size),
             seed: self.options.sampling.map_or(SEED, |sampling| sampling.seed),
@@ -135,7 +133,8 @@ impl Inspector {
             ..advisor::Options::default()
         };
         let progress = Arc::new(AdviceProgress(Arc::clone(&self.progress)));
-        let advisor = Advisor::new(Arc::clone(leader), self.server.clone(), options, progress);
+        let leader = Arc::clone(&self.leader);
+        let advisor = Advisor::new(leader, self.server.clone(), options, progress);
         let mut advised: HashMap<String, Option<Report>> = HashMap::new();
         let mut compacting = None;
         for finding in &mut found.findings {
@@ -182,7 +181,7 @@ impl Inspector {
         worth: u64,
     ) -> Result<Partial<Facts>, LiveError> {
         let Evidence { pages: looked, indexes } = evidence;
-        let leader = self.connections.first().ok_or_else(no_client)?;
+        let leader = &self.leader;
         let Compression { lz4, default } = match &looked {
             Some(looked) => looked.compression,
             None => leader.reading(async || Compression::ask(leader.client()).await).await?,
@@ -197,7 +196,12 @@ impl Inspector {
         let mut columns = columns(relation, default, &contents, report);
         let mut found = Partial::complete(());
         if self.server.has_toasters {
-            let set = found.take(noted(self.set_toasters(relation).await)?);
+            let asked = leader
+                .reading(async || {
+                    toasters::set_for(leader.client(), &self.server, relation.oid).await
+                })
+                .await;
+            let set = found.take(noted(asked)?);
             add_toasters(&mut columns, &set.unwrap_or_default(), report);
         }
         let mut counters = None;
@@ -212,7 +216,13 @@ impl Inspector {
         let out_of_line = toast_values.unwrap_or_default();
         let toast_facts = found.take(self.toast_facts(relation, report, out_of_line, worth).await?);
         let may_be_held = may_have_dead(heap, toast, &toast_facts, worth);
-        let horizon = if may_be_held { found.take(noted(self.horizon().await)?) } else { None };
+        let mut horizon = None;
+        if may_be_held {
+            let asked =
+                leader.reading(async || holders::of_horizon(leader, &self.processes).await).await;
+            horizon = found.take(noted(asked)?).flatten();
+        }
+        let measured = indexes.iter().filter(|index| index.fresh.bytes().is_some());
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
@@ -242,34 +252,16 @@ impl Inspector {
                 lz4,
                 has_toasters: self.server.has_toasters,
             },
-            horizon: horizon.flatten(),
+            horizon,
             counters,
-            looked_at: LookedAt {
-                indexes: indexes.iter().filter(|index| index.fresh.bytes().is_some()).count()
-                    as u64,
-                settings: true,
-                ..LookedAt::files(heap, toast)
-            },
+            measured_indexes: measured.count() as u64,
+            settings_are_known: true,
         };
         Ok(Partial { obtained: facts, failed: found.failed })
     }
 
-    /// The columns of a relation for which other toasters than the default one are set.
-    async fn set_toasters(&self, relation: &Relation) -> Result<Vec<SetToaster>, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let server = &self.server;
-        leader
-            .reading(async || toasters::set_for(leader.client(), server, relation.oid).await)
-            .await
-    }
-
-    /// Who holds back vacuum most, apart from this run.
-    async fn horizon(&self) -> Result<Option<Holder>, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        leader.reading(async || holders::of_horizon(leader, &self.processes).await).await
-    }
-
-    /// How a relation is used, if it has columns that are worth another method than pglz.
+    /// How a relation is used, if it has columns that are worth another method than pglz; what statements show about these
+    /// is stored in them.
     async fn use_of_pglz(
         &self,
         relation: &Relation,
@@ -280,11 +272,36 @@ impl Inspector {
         let slow = columns
             .iter_mut()
             .filter(|column| column.method == Method::Pglz && is_worth(look, column, worth));
-        let mut slow: Vec<&mut ColumnFacts> = slow.collect();
+        let slow: Vec<&mut ColumnFacts> = slow.collect();
         if slow.is_empty() {
             return Ok(Partial::complete(None));
         }
-        noted(self.used(relation, &mut slow).await)
+        let client = self.leader.client();
+        let asked = self
+            .leader
+            .reading(async || {
+                let counters = Counters::ask(client, relation).await?;
+                // no statement texts are read for a table that is not used
+                let statements = if counters.is_busy() {
+                    Statements::ask(client, relation).await?
+                } else {
+                    Statements::NotInstalled
+                };
+                Ok::<_, LiveError>((counters, statements))
+            })
+            .await;
+        let Partial { obtained, failed } = noted(asked)?;
+        let Some((counters, statements)) = obtained else {
+            return Ok(Partial { obtained: None, failed });
+        };
+        for column in slow {
+            if let ColumnUse::Counted { reads, writes, .. } =
+                statements.column_use(relation, &column.name, counters.live)
+            {
+                column.statements = Some(UseCounts { reads, writes });
+            }
+        }
+        Ok(Partial::complete(Some(counters)))
     }
 
     /// Stores in columns of large documents which keys are used.
@@ -299,11 +316,11 @@ impl Inspector {
             let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
             is_jsonb && look.columns.get(column.index).is_some_and(has_documents)
         });
-        let mut documents: Vec<&mut ColumnFacts> = documents.collect();
+        let documents: Vec<&mut ColumnFacts> = documents.collect();
         if documents.is_empty() {
             return Ok(Partial::complete(None));
         }
-        noted(self.used_keys(relation, &mut documents).await)
+        noted(self.used_keys(relation, documents).await)
     }
 
     async fn toast_facts(
@@ -323,7 +340,9 @@ impl Inspector {
             None
         };
         let upkeep = if bytes >= worth && !self.server.has_toasters {
-            found.take(noted(self.upkeep(relation).await)?).unwrap_or_default()
+            let client = self.leader.client();
+            let asked = self.leader.reading(async || Upkeep::ask(client, relation).await).await;
+            found.take(noted(asked)?).unwrap_or_default()
         } else {
             Upkeep::default()
         };
@@ -336,6 +355,52 @@ impl Inspector {
             use_of_ids,
         };
         Ok(Partial { obtained, failed: found.failed })
+    }
+
+    /// How fast IDs of a TOAST relation are used; `None` if the statistics do not show it.
+    ///
+    /// # Errors
+    /// The server's.
+    async fn use_of_ids(
+        &self,
+        relation: &Relation,
+        report: &RelationReport,
+    ) -> Result<Option<IdUse>, LiveError> {
+        let client = self.leader.client();
+        let (chunks, age) = self
+            .leader
+            .reading(async || {
+                let counters = Counters::ask(client, relation).await?;
+                let age = counters.period(client).await?;
+                Ok::<_, LiveError>((counters.chunks, age))
+            })
+            .await?;
+        let Some((chunks, toast)) = chunks.zip(report.toast.as_ref()) else { return Ok(None) };
+        let values = toast.values.estimate as f64;
+        let all = toast.chunks.estimate as f64;
+        // per chunk and second, and per value and day
+        let days = age / 86_400.0;
+        let assigned = chunks.inserted * values / all / days;
+        let net = (chunks.inserted - chunks.deleted) * values / all / days;
+        Ok((assigned.is_finite() && assigned > 0.0).then_some(IdUse { assigned, net }))
+    }
+
+    /// Which keys of these columns' documents are used is stored in them.
+    ///
+    /// # Errors
+    /// The server's.
+    async fn used_keys(
+        &self,
+        relation: &Relation,
+        columns: Vec<&mut ColumnFacts>,
+    ) -> Result<(), LiveError> {
+        let leader = &self.leader;
+        let known = KnownUses::ask(leader, relation).await?;
+        for column in columns {
+            column.keys =
+                hot::used_keys(leader, &self.server, relation, column.index, &known).await?;
+        }
+        Ok(())
     }
 }
 
@@ -502,13 +567,11 @@ fn not_judged(facts: &Facts, report: &RelationReport) -> Vec<NotAvailable> {
         let figures = report.columns.iter().find(|figures| figures.column == column.name);
         let mut forms = figures.into_iter().flat_map(|figures| &figures.forms);
         if forms.any(|form| form.form.is_external() && form.all.values.estimate > 0) {
-            notes.push(NotAvailable {
-                figure: format!(
-                    "which values of column {} toaster {name} would store otherwise",
-                    column.name
-                ),
-                reason: "only re-toasting shows what it leaves to ordinary pointers".into(),
-            });
+            let column = &column.name;
+            notes.push(NotAvailable::new(
+                format!("which values of column {column} toaster {name} would store otherwise"),
+                "only re-toasting shows what it leaves to ordinary pointers",
+            ));
         }
     }
     notes
@@ -531,95 +594,6 @@ fn values_that(
         bytes = bytes.plus(all.stored_bytes.unwrap_or_default().real());
     }
     (values, bytes)
-}
-
-impl Inspector {
-    /// How a relation is used, on a server with lz4; what statements show about these columns is stored in them.
-    ///
-    /// # Errors
-    /// The server's.
-    async fn used(
-        &self,
-        relation: &Relation,
-        columns: &mut [&mut ColumnFacts],
-    ) -> Result<Counters, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let (counters, statements) = leader
-            .reading(async || {
-                let client = leader.client();
-                let counters = Counters::ask(client, relation).await?;
-                // no statement texts are read for a table that is not used
-                let statements = if counters.is_busy() {
-                    Statements::ask(client, relation).await?
-                } else {
-                    Statements::NotInstalled
-                };
-                Ok::<_, LiveError>((counters, statements))
-            })
-            .await?;
-        for column in columns {
-            if let ColumnUse::Counted { reads, writes, .. } =
-                statements.column_use(relation, &column.name, counters.live)
-            {
-                column.statements = Some(UseCounts { reads, writes });
-            }
-        }
-        Ok(counters)
-    }
-
-    /// How a relation is vacuumed, and what its updates log.
-    ///
-    /// # Errors
-    /// The server's.
-    async fn upkeep(&self, relation: &Relation) -> Result<Upkeep, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        leader.reading(async || Upkeep::ask(leader.client(), relation).await).await
-    }
-
-    /// How fast IDs of a TOAST relation are used; `None` if the statistics do not show it.
-    ///
-    /// # Errors
-    /// The server's.
-    async fn use_of_ids(
-        &self,
-        relation: &Relation,
-        report: &RelationReport,
-    ) -> Result<Option<IdUse>, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let (chunks, age) = leader
-            .reading(async || {
-                let counters = Counters::ask(leader.client(), relation).await?;
-                let age = counters.period(leader.client()).await?;
-                Ok::<_, LiveError>((counters.chunks, age))
-            })
-            .await?;
-        let Some((chunks, toast)) = chunks.zip(report.toast.as_ref()) else { return Ok(None) };
-        let values = toast.values.estimate as f64;
-        let all = toast.chunks.estimate as f64;
-        // per chunk and second, and per value and day
-        let days = age / 86_400.0;
-        let assigned = chunks.inserted * values / all / days;
-        let net = (chunks.inserted - chunks.deleted) * values / all / days;
-        Ok((assigned.is_finite() && assigned > 0.0).then_some(IdUse { assigned, net }))
-    }
-
-    /// Which keys of these columns' documents are used is stored in them.
-    ///
-    /// # Errors
-    /// The server's.
-    async fn used_keys(
-        &self,
-        relation: &Relation,
-        columns: &mut [&mut ColumnFacts],
-    ) -> Result<(), LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let known = KnownUses::ask(leader, relation).await?;
-        for column in columns {
-            column.keys =
-                hot::used_keys(leader, &self.server, relation, column.index, &known).await?;
-        }
-        Ok(())
-    }
 }
 
 /// How many chunks the pointers name, at least, that the TOAST relation does not have, if both were counted. Pluggable

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::message::Message;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
 use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
-use crate::server::sink::{Failed, Kind, PERMISSIONS};
+use crate::server::sink::PERMISSIONS;
 use toast_format::disk::CustomFlavor;
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::Sampling;
@@ -37,10 +38,10 @@ pub struct ContentOptions {
 /// Why `inspect` could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    #[error("{relation}: {error}")]
+    #[error("{error}")]
     Live {
-        /// What was being read, with the block where it is known.
-        relation: String,
+        /// What was being read, with the block where it is known; `None` for the relation itself.
+        place: Option<String>,
         error: LiveError,
     },
     #[error(transparent)]
@@ -53,29 +54,33 @@ pub enum InspectError {
     #[error("stopped")]
     Stopped,
     /// Pages were requested but cannot be read.
-    #[error("{relation}: pages cannot be read: {why}")]
-    NoPages { relation: String, why: String },
+    #[error("pages cannot be read: {0}")]
+    NoPages(String),
+}
+
+impl From<LiveError> for InspectError {
+    fn from(error: LiveError) -> InspectError {
+        InspectError::Live { place: None, error }
+    }
 }
 
 impl InspectError {
-    /// Makes errors of the server name the relation.
-    pub(super) fn live(relation: &str) -> impl Fn(LiveError) -> InspectError + Copy + '_ {
-        move |error| InspectError::Live { relation: relation.to_owned(), error }
+    /// An error of the server at this place.
+    pub(super) fn at(place: &str, error: LiveError) -> InspectError {
+        InspectError::Live { place: Some(place.to_owned()), error }
     }
 
     /// Makes the reason why there is no such value name the relation.
     pub(super) fn no_value(relation: &str) -> impl Fn(String) -> InspectError + Copy + '_ {
         move |reason| InspectError::NoValue(format!("{relation}: {reason}"))
     }
-
-    pub(super) fn no_pages(relation: &Relation, why: String) -> InspectError {
-        InspectError::NoPages { relation: relation.display_name(), why }
-    }
 }
 
 /// Reads relations of one server over one or more connections.
 pub struct Inspector {
-    /// Connections to the same database; the first one leads the others.
+    /// The connection that leads the others.
+    pub leader: Arc<Connection>,
+    /// All connections to the same database, the leader first.
     pub connections: Vec<Arc<Connection>>,
     /// The server's processes for all connections of this run.
     pub(super) processes: Vec<i32>,
@@ -84,30 +89,32 @@ pub struct Inspector {
     pub progress: Arc<dyn Progress>,
     /// Set from outside to stop the reading.
     pub stop: Arc<AtomicBool>,
+    /// Whether it was said why SQL functions are used.
+    pub(super) explained: Arc<AtomicBool>,
 }
 
 impl Inspector {
-    /// The connection that leads the others.
-    pub(crate) fn leader(&self) -> Result<&Arc<Connection>, Failed> {
-        self.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))
-    }
-
-    /// The same over other connections.
-    pub(super) fn with(&self, connections: Vec<Arc<Connection>>) -> Inspector {
+    /// The same over some of the connections.
+    pub(super) fn with(
+        &self,
+        leader: &Arc<Connection>,
+        connections: Vec<Arc<Connection>>,
+    ) -> Inspector {
         Inspector {
+            leader: Arc::clone(leader),
             connections,
             processes: self.processes.clone(),
             server: self.server.clone(),
             options: self.options.clone(),
             progress: Arc::clone(&self.progress),
             stop: Arc::clone(&self.stop),
+            explained: Arc::clone(&self.explained),
         }
     }
 
     /// The server as the report shows it.
     pub fn server_report(&self) -> ServerReport {
-        let address = self.connections.first().map(|connection| connection.address());
-        ServerReport::new(&self.server, address.unwrap_or_default())
+        ServerReport::new(&self.server, self.leader.address())
     }
 
     /// Why pages of `relation` cannot be read, `None` if they can.
@@ -129,16 +136,26 @@ impl Inspector {
         }
     }
 
+    /// Says once in a run why figures will be missing, and how to get them. The report of a table with another access method
+    /// says so itself.
+    pub(super) fn functions_notice(&self, relation: &Relation) -> Option<Message> {
+        if !relation.is_heap || self.options.access != Access::Auto {
+            return None;
+        }
+        let why = self.why_no_pages(relation)?;
+        if self.explained.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let notice = Message::notice(format!("using SQL functions: {why}"));
+        Some(if self.lacks_extension() { notice.hint(self.hint_for_pages()) } else { notice })
+    }
+
     /// Why SQL functions are used for `relation` instead of pages, `None` if pages are read.
     pub(super) fn why_functions(
         &self,
         relation: &Relation,
     ) -> Result<Option<String>, InspectError> {
         let chosen = self.options.access.by_functions(self.why_no_pages(relation));
-        chosen.map_err(|why| InspectError::no_pages(relation, why))
+        chosen.map_err(InspectError::NoPages)
     }
-}
-
-pub(super) fn no_client() -> LiveError {
-    LiveError::Unexpected("no connection".into())
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::figures::name_toasters;
 use super::finding_look::{Begun, Evidence, Partial, ToastFill, not_searched};
 use super::findings::in_reach;
-use super::inspector::{InspectError, Inspector, no_client};
+use super::inspector::{InspectError, Inspector};
 use super::orphans::References;
 use super::result::{
     HeapFigures, NotAvailable, OrphanReport, RelationRead, RelationReport, SampleReport, Source,
@@ -50,11 +50,10 @@ impl Inspector {
         if self.options.sampling.is_some()
             && let Some(why) = self.why_no_pages(&relation)
         {
-            return Err(InspectError::no_pages(&relation, why));
+            return Err(InspectError::NoPages(why));
         }
         if let Some(why) = self.why_functions(&relation)? {
-            let report = self.by_functions(&relation, why).await;
-            return report.map_err(InspectError::live(&relation.display_name()));
+            return Ok(self.by_functions(&relation, why).await?);
         }
         let result = self.by_pages(relation, rows).await;
         if result.is_err() {
@@ -71,13 +70,13 @@ impl Inspector {
         relation: &Relation,
         why: String,
     ) -> Result<RelationReport, LiveError> {
-        let connection = self.connections.first().ok_or_else(no_client)?;
+        let client = self.leader.client();
         let name = relation.display_name();
         tracing::debug!("{name}: SQL functions are used: {why}");
         self.progress.begin(&name, 0);
-        begin_reading(connection, relation, false).await?;
-        let read = functions::groups(connection.client(), &self.server, relation);
-        let (live, groups) = snapshot::ended(connection.client(), read).await?;
+        begin_reading(&self.leader, relation, false).await?;
+        let read = functions::groups(client, &self.server, relation);
+        let (live, groups) = snapshot::ended(client, read).await?;
         self.progress.end();
         let mut scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         scan.stats.tuples.live = live;
@@ -99,16 +98,15 @@ impl Inspector {
         sample: Option<SampleReport>,
         why: String,
     ) -> RelationReport {
-        let mut not_available =
-            vec![NotAvailable { figure: "everything that only pages show".into(), reason: why }];
+        let mut not_available = vec![NotAvailable::new("everything that only pages show", why)];
         for (figure, reason) in functions::not_available(&self.server, relation) {
-            not_available.push(NotAvailable { figure: figure.into(), reason });
+            not_available.push(NotAvailable::new(figure, reason));
         }
         if relation.row_security {
-            not_available.push(NotAvailable {
-                figure: "rows that row security hides".into(),
-                reason: "row security is active for this user".into(),
-            });
+            not_available.push(NotAvailable::new(
+                "rows that row security hides",
+                "row security is active for this user",
+            ));
         }
         let mut report = self.report(relation, scan, Source::Functions, sample);
         not_available.append(&mut report.read.not_available);
@@ -122,17 +120,13 @@ impl Inspector {
         rows: Option<&mut (dyn RowWriter + Send)>,
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
-        let live = InspectError::live(&name);
-        let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let leader = &self.leader;
         let values_alone = rows.is_some();
         let mut found = Partial::complete(());
-        let compression = if values_alone {
-            None
-        } else {
-            found.take(self.compression(&relation).await.map_err(live)?)
-        };
-        let moment = snapshot::begin(leader).await.map_err(live)?;
-        let joined = self.joined(leader).await.map_err(live)?;
+        let compression =
+            if values_alone { None } else { found.take(self.compression(&relation).await?) };
+        let moment = snapshot::begin(leader).await?;
+        let joined = self.joined().await?;
         if let Some(all) = self.connections.get(..joined)
             && joined < self.connections.len()
         {
@@ -140,9 +134,9 @@ impl Inspector {
                 "{name}: reading over {joined} connections, because the pooler has no more sessions"
             );
             for connection in all {
-                snapshot::end(connection.client()).await.map_err(live)?;
+                snapshot::end(connection.client()).await?;
             }
-            return Box::pin(self.with(all.to_vec()).by_pages(relation, rows)).await;
+            return Box::pin(self.with(leader, all.to_vec()).by_pages(relation, rows)).await;
         }
         let target = ScanTarget {
             name: name.clone(),
@@ -152,17 +146,14 @@ impl Inspector {
             metered: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
             target: relation.tuple_target(self.server.page_size),
         };
-        let toasters = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
+        let toasters = toasters::ask(leader.client(), &self.server).await?;
         let set = match &toasters {
-            Some(_) => {
-                toasters::columns(leader.client(), Some(relation.oid)).await.map_err(live)?
-            }
+            Some(_) => toasters::columns(leader.client(), Some(relation.oid)).await?,
             None => Vec::new(),
         };
         // a stock server leaves no chunks behind
         let references = toasters.is_some().then(|| References::new(self.server.page_size));
-        let sampling = self.options.sampling;
-        let mut heap = self.scan(&target, &moment, rows, sampling, references).await?;
+        let mut heap = self.scan(&target, &moment, rows, references).await?;
         // at the same time as what follows
         let mut begun = None;
         if let (Some(compression), Some(kept)) = (compression, heap.kept.take()) {
@@ -180,14 +171,14 @@ impl Inspector {
             }
             if let Some(references) = heap.references.take() {
                 let unread = heap.scan.problems.count() > 0;
-                let mut store = self.chunk_store(leader, &moment, false);
-                let counted = count_orphans(leader, wanted, &mut store, references, unread).await;
-                orphans = Some(counted.map_err(live)?);
+                let mut store = self.chunk_store(&moment, false);
+                let counted = count_orphans(leader, wanted, &mut store, references, unread);
+                orphans = Some(counted.await?);
             }
             toast = Some(scanned);
         }
-        let examined = self.examine_beside_indexes(&relation, &moment, begun, values_alone).await;
-        let evidence = found.take(examined.map_err(live)?);
+        let examined = self.examine_beside_indexes(&relation, &moment, begun, values_alone);
+        let evidence = found.take(examined.await?);
         let mut report = self.pages_report(&relation, heap, toast, toasters.as_ref(), &set);
         match (orphans, &mut report.toast) {
             (Some(Ok(orphans)), Some(toast)) => toast.orphans = Some(orphans),
@@ -198,7 +189,7 @@ impl Inspector {
         }
         if !values_alone {
             let evidence = Partial { obtained: evidence, failed: found.failed };
-            self.add_findings(&relation, evidence, &mut report, WORTH).await.map_err(live)?;
+            self.add_findings(&relation, evidence, &mut report, WORTH).await?;
         }
         Ok(report)
     }
@@ -219,7 +210,7 @@ impl Inspector {
             metered: is_metered.then_some((Kind::Chunks, 100)),
             target: None,
         };
-        self.scan(&target, moment, None, None, None).await
+        self.scan(&target, moment, None, None).await
     }
 
     /// The report on what was read of a relation's pages, and of its TOAST relation, without findings.
@@ -251,10 +242,8 @@ impl Inspector {
         if let Some(toast) = &relation.toast
             && !toast.layout_is_known(&self.server)
         {
-            report.read.not_available.push(NotAvailable {
-                figure: format!("the chunks in {}", toast.display_name()),
-                reason: UNKNOWN_LAYOUT.into(),
-            });
+            let figure = format!("the chunks in {}", toast.display_name());
+            report.read.not_available.push(NotAvailable::new(figure, UNKNOWN_LAYOUT));
         }
         report.read.not_available.extend(not_searched(&relation.desc));
         if let (Some(report), Some(tuples)) = (&mut report.toast, counted) {
@@ -275,9 +264,8 @@ impl Inspector {
         begun: Option<Begun>,
         values_alone: bool,
     ) -> Result<Partial<Evidence>, LiveError> {
-        let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
-        let sampling = self.options.sampling;
-        let is_part = sampling.is_some_and(|sampling| !sampling.is_of_all());
+        let others = self.connections.iter().skip(1);
+        let is_part = self.options.sampling.is_some_and(|sampling| !sampling.is_of_all());
         let indexes = if values_alone || is_part {
             None
         } else {
@@ -286,11 +274,11 @@ impl Inspector {
         let rows = async {
             let looked = match begun {
                 None => Partial::complete(None),
-                begun => self.examine_pages(relation, moment, sampling, begun).await?,
+                begun => self.examine_pages(relation, moment, begun).await?,
             };
-            Ok::<_, LiveError>((looked, end_and_examine(leader, indexes.as_ref()).await?))
+            Ok::<_, LiveError>((looked, end_and_examine(&self.leader, indexes.as_ref()).await?))
         };
-        let beside = others.iter().map(|other| end_and_examine(other, indexes.as_ref()));
+        let beside = others.map(|other| end_and_examine(other, indexes.as_ref()));
         let (rows, beside) = join(rows, join_all(beside)).await;
         let (looked, last) = rows?;
         let mut parts = beside.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -305,11 +293,11 @@ impl Inspector {
     /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no session
     /// for another connection before the first one has ended its transaction, and waiting for it would then never
     /// end.
-    async fn joined(&self, leader: &Connection) -> Result<usize, LiveError> {
+    async fn joined(&self) -> Result<usize, LiveError> {
         if self.connections.len() <= 1 {
             return Ok(1);
         }
-        let exported = snapshot::export(leader.client()).await?;
+        let exported = snapshot::export(self.leader.client()).await?;
         for (at, connection) in self.connections.iter().enumerate().skip(1) {
             match timeout(JOIN_PATIENCE, snapshot::join(connection, &exported)).await {
                 Ok(joined) => joined?,
@@ -384,25 +372,24 @@ impl Inspector {
         ctid: ItemPointer,
     ) -> Result<Anatomy, InspectError> {
         let name = relation.display_name();
-        let live = InspectError::live(&name);
         let missing = InspectError::no_value(&name);
         if let Some(why) = self.why_no_pages(relation) {
-            return Err(InspectError::no_pages(relation, why));
+            return Err(InspectError::NoPages(why));
         }
-        let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let moment = snapshot::begin(leader).await.map_err(live)?;
+        let leader = &self.leader;
+        let moment = snapshot::begin(leader).await?;
         let reader = self.server.page_reader(leader, relation.quoted(), &moment.snapshot);
-        let mut reader = reader.await.map_err(live)?;
-        if ctid.block.0 >= reader.block_count().await.map_err(live)? {
+        let mut reader = reader.await?;
+        if ctid.block.0 >= reader.block_count().await? {
             return Err(missing(format!("there is no block {}", ctid.block)));
         }
-        let pages = reader.read(&[ctid.block]).await.map_err(live)?;
+        let pages = reader.read(&[ctid.block]).await?;
         if let Some((_, message)) = pages.unreadable.first() {
             return Err(missing(format!("block {}: {message}", ctid.block)));
         }
         // the values of dead rows may have dead chunks
-        let store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
-        let mut contents = self.contents(&name, store, leader).await?;
+        let store = self.chunk_store(&moment, !pages.is_live(ctid));
+        let mut contents = self.contents(store).await?;
         let desc = &relation.desc;
         let flavor = self.options.flavor;
         let wanted = DatumPlace { relation: &name, desc, flavor, column, ctid };
@@ -411,25 +398,20 @@ impl Inspector {
         if !anatomy.text_bytes.is_ascii() {
             let sql = "SELECT pg_catalog.getdatabaseencoding()::pg_catalog.text";
             let encoding = leader.client().value::<String>(sql, &[]).await;
-            let encoding = encoding.map_err(|error| live(error.into()))?.unwrap_or_default();
+            let encoding = encoding.map_err(LiveError::from)?.unwrap_or_default();
             let first = first_characters(&anatomy.text_bytes, &encoding).to_vec();
             if let Some([text]) = decoded(leader.client(), slice::from_ref(&first)).await.as_deref()
             {
                 anatomy.set_first_text(text);
             }
         }
-        snapshot::end(leader.client()).await.map_err(live)?;
+        snapshot::end(leader.client()).await?;
         Ok(anatomy)
     }
 
-    /// Chunks read on this connection; `dead`: including those that no statement can see.
-    pub(super) fn chunk_store(
-        &self,
-        connection: &Arc<Connection>,
-        moment: &Moment,
-        dead: bool,
-    ) -> LiveChunks {
-        let connection = Arc::clone(connection);
+    /// Chunks read on the first connection; `dead`: including those that no statement can see.
+    pub(super) fn chunk_store(&self, moment: &Moment, dead: bool) -> LiveChunks {
+        let connection = Arc::clone(&self.leader);
         match self.server.pageinspect.clone() {
             Some(pageinspect) => LiveChunks::with_pages(
                 connection,
@@ -447,14 +429,10 @@ impl Inspector {
     /// Reassembles values from the chunks of `store`, to files if the options say so.
     pub(super) async fn contents(
         &self,
-        relation: &str,
         store: LiveChunks,
-        connection: &Connection,
     ) -> Result<Contents<LiveChunks>, InspectError> {
-        let live = InspectError::live(relation);
-        let toasters = toasters::toasters(connection.client(), &self.server).await.map_err(live)?;
-        let dir =
-            self.options.contents.as_ref().and_then(|contents| contents.output_dir.as_deref());
+        let toasters = toasters::toasters(self.leader.client(), &self.server).await?;
+        let dir = self.options.contents.as_ref().and_then(|files| files.output_dir.as_deref());
         Ok(Contents::new(store, toasters, self.server.page_size, dir)?)
     }
 }

@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 use super::file_findings::{self, HeapPages};
 use super::finding_look::not_searched;
-use super::inspector::InspectError;
+use super::inspector::{ContentOptions, InspectError};
 use super::orphans::References;
 use super::result::{
     HeapFigures, NotAvailable, OrphanReport, RelationRead, RelationReport, SampleReport, Source,
     ToastFigures,
 };
 use crate::offline::file::{FileError, RelationFile};
-use crate::offline::target::FileTarget;
-use crate::offline::toastfile::ToastFile;
-use crate::offline::xact::PgXact;
+use crate::offline::target::{FileChunks, FileTarget};
 use crate::server::catalog::RelationName;
 use crate::value::anatomy::{self, Anatomy, DatumPlace};
 use crate::value::contents::{Contents, RowSink};
@@ -30,13 +28,6 @@ use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::{Scan, ScannedRelation, Visible, Visitor};
 use toast_format::model::{StoredValue, Toasters};
 
-/// How values are reassembled.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ContentFiles<'a> {
-    /// The directory in which each value is written to a file of its own.
-    pub output_dir: Option<&'a Path>,
-}
-
 /// Reads a relation file and, if given, that of its TOAST relation.
 ///
 /// Visibility is what the hint bits say. What cannot be read is a problem in the report; an error
@@ -44,13 +35,13 @@ pub struct ContentFiles<'a> {
 /// listed with their contents.
 pub fn relation_file(
     target: &FileTarget<'_>,
-    contents: Option<ContentFiles<'_>>,
+    contents: Option<&ContentOptions>,
     rows: Option<&mut (dyn RowWriter + Send)>,
     progress: &dyn Progress,
 ) -> Result<RelationReport, InspectError> {
     let page_size = target.page_size;
     let mut problems = Problems::default();
-    let mut store = store(target, &mut problems)?;
+    let mut store = target.chunks(&mut problems)?;
     let without_toast = FileTarget { toast: None, ..*target };
     let mut target = target;
     if let (Some(path), Some(file)) = (target.toast, &store)
@@ -111,7 +102,7 @@ pub fn relation_file(
     }
     let mut toast = None;
     if let Some(path) = target.toast {
-        let mut file = ToastScan::read(target, path, store.as_ref(), progress)?;
+        let mut file = ToastScan::read(target, path, &store, progress)?;
         scan.problems.merge(std::mem::take(&mut file.scan.problems));
         toast = Some(file);
     }
@@ -151,11 +142,11 @@ pub fn relation_file(
 
 /// Reassembles values from the file of the TOAST relation.
 fn reassembly<'t>(
-    store: Store<'t>,
+    store: FileChunks<'t>,
     page: PageSize,
-    files: ContentFiles<'_>,
-) -> Result<Contents<Store<'t>>, InspectError> {
-    Ok(Contents::new(store, Toasters::by_bytes(), page, files.output_dir)?)
+    files: &ContentOptions,
+) -> Result<Contents<FileChunks<'t>>, InspectError> {
+    Ok(Contents::new(store, Toasters::by_bytes(), page, files.output_dir.as_deref())?)
 }
 
 /// What was counted in the file of a TOAST relation.
@@ -169,7 +160,7 @@ impl ToastScan {
     fn read(
         target: &FileTarget<'_>,
         path: &Path,
-        store: Option<&ToastFile<Option<&PgXact>>>,
+        chunks: &FileChunks<'_>,
         progress: &dyn Progress,
     ) -> Result<ToastScan, InspectError> {
         let file = FileScan::open(target, path, None)?;
@@ -178,8 +169,8 @@ impl ToastScan {
         let scan = Scan::new(scanned(target, path, &desc), ());
         let meter = file.spread(FileMeter::sample(Kind::Chunks, target.page_size, 100));
         let (mut scan, meter) = file.read(scan, meter, progress)?;
-        if let Some(store) = store {
-            add_unseen(&mut scan.problems, store.problems());
+        if let Some(chunks) = chunks {
+            add_unseen(&mut scan.problems, chunks.problems());
         }
         Ok(ToastScan { scan, fill: meter.visitor.finish(blocks, None), blocks })
     }
@@ -264,25 +255,6 @@ impl<V: Visitor> Visitor for EveryNth<V> {
     }
 }
 
-/// The TOAST relation's file, if there is one.
-pub(super) type Store<'t> = Option<ToastFile<Option<&'t PgXact>>>;
-
-pub(super) fn store<'t>(
-    target: &FileTarget<'t>,
-    problems: &mut Problems,
-) -> Result<Store<'t>, InspectError> {
-    let Some(path) = target.toast else { return Ok(None) };
-    let file = RelationFile::open(path, target.page_size)?;
-    match ToastFile::open(file, target.desc.id_type, target.xact) {
-        Ok(store) => Ok(Some(store)),
-        Err(error) => {
-            let place = Place::new(path.display().to_string());
-            problems.add(Problem { place, message: error.to_string() });
-            Ok(None)
-        }
-    }
-}
-
 /// Adds the problems that the chunks of a TOAST relation have shown and a scan has not: each place is reported once.
 fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
     let places = seen.kept().iter().map(|problem| (problem.place.block, problem.place.item));
@@ -306,12 +278,12 @@ pub fn value(
     target: &FileTarget<'_>,
     column: &str,
     ctid: ItemPointer,
-    files: ContentFiles<'_>,
+    files: &ContentOptions,
 ) -> Result<Anatomy, InspectError> {
     let relation = target.heap.display().to_string();
     let missing = InspectError::no_value(&relation);
     let mut problems = Problems::default();
-    let mut contents = reassembly(store(target, &mut problems)?, target.page_size, files)?;
+    let mut contents = reassembly(target.chunks(&mut problems)?, target.page_size, files)?;
     let mut file = RelationFile::open(target.heap, target.page_size)?;
     let Some(page) = file.read(ctid.block)? else {
         return Err(missing(format!("there is no block {}", ctid.block)));

@@ -13,7 +13,7 @@ use crate::findings::finding::Findings;
 use crate::server::catalog::{RelationKind, RelationName};
 use crate::server::citus::ShardLine;
 use toast_format::codec::Method;
-use toast_format::disk::{Storage, TupleDesc};
+use toast_format::disk::Storage;
 use toast_format::heap::problem::{Place, Problem};
 use toast_format::model::interval::Amount;
 use toast_format::model::{Form, Interval};
@@ -328,38 +328,13 @@ pub struct NotAvailable {
 }
 
 impl NotAvailable {
-    /// What functions do not show of rows that are older than the dropping of a column.
-    pub(super) fn dropped_columns() -> NotAvailable {
-        NotAvailable {
-            figure: "values of dropped columns".into(),
-            reason: "no SQL function shows them".into(),
-        }
-    }
-
-    /// What part of a relation a column takes whose TOAST file was not given.
-    pub(super) fn share() -> NotAvailable {
-        NotAvailable {
-            figure: "share of each column".into(),
-            reason: "the TOAST file was not given: --toast-file".into(),
-        }
-    }
-
-    /// The virtual columns, if there are any.
-    pub(super) fn virtual_columns(desc: &TupleDesc) -> Option<NotAvailable> {
-        let columns = desc.attributes.iter().filter(|column| column.is_virtual && !column.dropped);
-        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-        (!names.is_empty()).then(|| NotAvailable {
-            figure: format!("virtual generated columns {}", names.join(", ")),
-            reason: "they are computed when they are read, and not stored".into(),
-        })
+    pub(super) fn new(figure: impl Into<String>, reason: impl Into<String>) -> NotAvailable {
+        NotAvailable { figure: figure.into(), reason: reason.into() }
     }
 
     /// Orphans are not known, for this reason.
     pub(super) fn orphans(reason: &str) -> NotAvailable {
-        NotAvailable {
-            figure: "values in the TOAST relation that no row refers to".into(),
-            reason: reason.into(),
-        }
+        NotAvailable::new("values in the TOAST relation that no row refers to", reason)
     }
 }
 

@@ -1,6 +1,5 @@
 //! `inspect` over the relations of a server: which are read, in which order, and how errors are handled.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,8 +34,6 @@ const ADVISED: usize = 5;
 pub(crate) struct Request {
     /// The option that requires pages, if SQL functions are not sufficient.
     pub(crate) needs_pages: Option<&'static str>,
-    /// Whether to report why SQL functions are used if pages cannot be read.
-    pub(crate) explains_functions: bool,
     /// The columns whose figures are wanted; all if there are none.
     pub(crate) columns: Vec<String>,
     /// What tables are also compared with.
@@ -80,10 +77,21 @@ pub(crate) async fn open(
             None
         }
     });
-    let connections: Vec<_> = std::iter::once(first).chain(opened).map(Arc::new).collect();
+    let leader = Arc::new(first);
+    let mut connections = vec![Arc::clone(&leader)];
+    connections.extend(opened.map(Arc::new));
     let processes = try_join_all(connections.iter().map(|connection| connection.process())).await;
     let processes = processes.map_err(|error| Failed::incomplete(&error.into()))?;
-    Ok(Inspector { connections, processes, server, options, progress, stop: Arc::default() })
+    Ok(Inspector {
+        leader,
+        connections,
+        processes,
+        server,
+        options,
+        progress,
+        stop: Arc::default(),
+        explained: Arc::default(),
+    })
 }
 
 /// Finds the requested relations without those that are `excluded`, as far as `reach` goes, unless `interrupt` arrives. A
@@ -101,7 +109,7 @@ pub(crate) async fn find(
 ) -> Result<Selection, RunError> {
     let database = &inspector.server.database;
     let work = async {
-        let leader = inspector.leader()?;
+        let leader = &inspector.leader;
         let found = leader
             .reading(async || select_within(reach, leader, database, tables, excluded).await)
             .await;
@@ -130,7 +138,7 @@ pub(crate) async fn relations(
     output: &mut dyn Sink<RelationReport>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let reader = RelationReader { inspector, request, explained: Cell::new(false) };
+    let reader = RelationReader { inspector, request };
     let read = reader.read_relations(found, rows, output);
     let ended = until(interrupt, &inspector.connections, read).await;
     // otherwise, spawned tasks would continue to read
@@ -155,7 +163,7 @@ pub(crate) async fn value(
     column: &str,
     place: &ValueRowPlace,
 ) -> Result<Anatomy, Failed> {
-    let leader = inspector.leader()?;
+    let leader = &inspector.leader;
     let wanted = [table.to_owned()];
     let selected =
         leader.reading(async || select(leader, &inspector.server.database, &wanted).await).await;
@@ -184,7 +192,7 @@ pub(crate) async fn value(
 }
 
 async fn described(inspector: &Inspector, table: &str, oid: Oid) -> Result<Relation, Failed> {
-    let leader = inspector.leader()?;
+    let leader = &inspector.leader;
     match leader.reading(async || catalog::describe(leader.client(), oid).await).await {
         Ok(Some(relation)) => out_of_reach(&relation).map_or(Ok(relation), Err),
         Ok(None) => Err(Failed::new(Kind::Incomplete, "the table is gone")),
@@ -199,7 +207,7 @@ async fn row_by_key(
     found: &[Selected],
     key: &[GivenKey],
 ) -> Result<(Relation, ItemPointer), Failed> {
-    let leader = inspector.leader()?;
+    let leader = &inspector.leader;
     let mut rows: Vec<(Relation, ItemPointer)> = Vec::new();
     for selected in found {
         let relation = described(inspector, table, selected.oid).await?;
@@ -244,8 +252,6 @@ async fn row_by_key(
 struct RelationReader<'a> {
     inspector: &'a Inspector,
     request: &'a Request,
-    /// Whether to report why SQL functions are used.
-    explained: Cell<bool>,
 }
 
 impl RelationReader<'_> {
@@ -256,7 +262,7 @@ impl RelationReader<'_> {
         output: &mut dyn Sink<RelationReport>,
     ) -> Result<(), RunError> {
         let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
-        let leader = self.inspector.leader()?;
+        let leader = &self.inspector.leader;
         let asked = leader
             .reading(async || {
                 let names = locks::names(leader.client(), &oids).await?;
@@ -325,15 +331,15 @@ impl RelationReader<'_> {
             let failed = failed.hint(PERMISSIONS);
             return self.without_pages(&relation, failed.placed(&relation.display_name()), output);
         }
-        if self.request.explains_functions && !self.explained.get() {
-            self.explained.set(self.explain_functions(&relation, output));
+        if let Some(notice) = self.inspector.functions_notice(&relation) {
+            output.message(notice);
         }
         let read = self.inspector.relation(Arc::clone(&relation), rows).await;
         let mut report = match read {
             Ok(report) => report,
             Err(InspectError::Output(error)) => return Err(RunError::Output(error)),
             Err(error) => {
-                let without_pages = matches!(error, InspectError::NoPages { .. });
+                let without_pages = matches!(error, InspectError::NoPages(_));
                 let failed = failed(self.inspector, &relation, error).await;
                 return if without_pages {
                     self.without_pages(&relation, failed, output)
@@ -372,25 +378,6 @@ impl RelationReader<'_> {
         }
         failed.report_to(output)
     }
-
-    /// Reports why figures will be missing, and how to get them.
-    fn explain_functions(
-        &self,
-        relation: &Relation,
-        output: &mut dyn Sink<RelationReport>,
-    ) -> bool {
-        // The report of a table with another access method says so itself.
-        let why = if relation.is_heap { self.inspector.why_no_pages(relation) } else { None };
-        let Some(why) = why else { return false };
-        output.message(functions_notice(self.inspector, &why));
-        true
-    }
-}
-
-/// Says why figures will be missing, and how to get them.
-pub(super) fn functions_notice(inspector: &Inspector, why: &str) -> Message {
-    let notice = Message::notice(format!("using SQL functions: {why}"));
-    if inspector.lacks_extension() { notice.hint(inspector.hint_for_pages()) } else { notice }
 }
 
 pub(super) async fn failed(
@@ -399,18 +386,17 @@ pub(super) async fn failed(
     error: InspectError,
 ) -> Failed {
     match error {
-        InspectError::Live { relation: place, error } => {
+        InspectError::Live { place, error } => {
+            let place = place.unwrap_or_else(|| relation.display_name());
             Failed::at(&place, relation.oid, &error, &inspector.connections).await
         }
         InspectError::Stopped => Failed::stopped(),
         InspectError::NoValue(_) | InspectError::File(_) => {
             Failed::new(Kind::Usage, error.to_string())
         }
-        InspectError::NoPages { relation, why } => {
-            Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}"))
-                .placed(&relation)
-                .hint(inspector.hint_for_pages())
-        }
+        InspectError::NoPages(_) => Failed::new(Kind::Incomplete, error.to_string())
+            .placed(&relation.display_name())
+            .hint(inspector.hint_for_pages()),
         InspectError::Output(_) => Failed::new(Kind::Incomplete, error.to_string()),
     }
 }

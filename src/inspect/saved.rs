@@ -123,7 +123,7 @@ impl<V: Visitor> SavedSink for SavedReader<'_, V> {
     }
 
     fn error(&mut self, error: SavedError) {
-        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let hint = error.problem.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let message = format!("{}{hint}", error.problem);
         let line = Some(error.line);
         let place = Place { line, column: error.column, ..Place::new(&*self.scan.relation.source) };

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::inspector::{InspectError, Inspector, no_client};
+use super::inspector::{InspectError, Inspector};
 use super::kept::KeptPages;
 use super::orphans::References;
+use crate::server::LiveError;
 use crate::server::pages::PageReader;
 use crate::server::scan::{ScanControl, ScanError, in_order, side_by_side};
 use crate::server::snapshot::Moment;
@@ -13,7 +14,7 @@ use crate::value::rows::RowWriter;
 use toast_format::disk::{PageSize, TupleDesc};
 use toast_format::fill::lengths::Growth;
 use toast_format::fill::meter::{FileMeter, Kind};
-use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::sample::Sample;
 use toast_format::heap::scan::{Merge, Scan, ScannedRelation as Scanned, Visitor};
 use toast_format::model::TupleTarget;
 
@@ -61,11 +62,8 @@ impl ScanError {
         match self {
             ScanError::Stopped => InspectError::Stopped,
             ScanError::Failed { from, error } => {
-                let relation = match from {
-                    Some(first) => format!("{name}, block {first}"),
-                    None => name.to_owned(),
-                };
-                InspectError::Live { relation, error }
+                let block = from.map_or(String::new(), |first| format!(", block {first}"));
+                InspectError::at(&format!("{name}{block}"), error)
             }
         }
     }
@@ -86,24 +84,21 @@ impl Inspector {
         target: &ScanTarget,
         moment: &Moment,
         rows: Option<&mut (dyn RowWriter + Send)>,
-        sampling: Option<Sampling>,
         references: Option<References>,
     ) -> Result<ScanResult, InspectError> {
         let ScanTarget { name, quoted, .. } = target;
-        let live = InspectError::live(name);
         let mut readers = Vec::new();
         let needed = if rows.is_some() { 1 } else { self.connections.len() };
         for connection in self.connections.iter().take(needed) {
             let opened = self.server.page_reader(connection, quoted.clone(), &moment.snapshot);
-            readers.push(opened.await.map_err(live)?);
+            readers.push(opened.await.map_err(|error| InspectError::at(name, error))?);
         }
-        let (leader, first) = self
-            .connections
-            .first()
-            .zip(readers.first_mut())
-            .ok_or_else(no_client)
-            .map_err(live)?;
-        let total_blocks = first.block_count().await.map_err(live)?;
+        let Some(first) = readers.first_mut() else {
+            return Err(InspectError::at(name, LiveError::Unexpected("no connection".into())));
+        };
+        let counted = first.block_count().await;
+        let total_blocks = counted.map_err(|error| InspectError::at(name, error))?;
+        let sampling = self.options.sampling;
         let sample = match sampling {
             Some(sampling) => sampling.draw(total_blocks),
             None => Sample::whole(total_blocks),
@@ -132,10 +127,7 @@ impl Inspector {
             return self.scan_counts(readers, sample, begun).await;
         };
         let contents = match &self.options.contents {
-            Some(_) => {
-                let store = self.chunk_store(leader, moment, false);
-                Some(self.contents(name, store, leader).await?)
-            }
+            Some(_) => Some(self.contents(self.chunk_store(moment, false)).await?),
             None => None,
         };
         let sink = RowSink::new(name, writer, contents);

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::result::{
-    Beginnings, Container, Contents, Different, Key, KeyBytes, KeyCosts, KeySizes, KeyUses, Looked,
-    Others, Totals,
+    Beginnings, Container, Contents, Different, Key, KeyBytes, KeyCosts, KeySizes, Looked, Others,
+    Totals,
 };
 use super::sketch::DifferentValues;
 use super::tree::{LeastAndMost, Of, OwnStep, PathFigures, PathSums, THOUSAND, Tree};
@@ -48,29 +48,22 @@ impl InBlocks {
     }
 }
 
-/// What was sampled of what.
-#[derive(Debug, Clone)]
-pub(super) struct SampleScope {
-    pub(super) looked: Looked,
-    pub(super) in_blocks: InBlocks,
-}
-
-impl SampleScope {
+impl Looked {
     /// As blocks that hold only the documents that were analyzed.
     fn drawn(&self) -> BlocksRead {
-        let Looked { blocks, total_blocks, documents_part, complete, .. } = self.looked;
-        let read = u64::from(blocks);
-        if complete {
+        let read = u64::from(self.blocks);
+        if self.complete {
             return BlocksRead { read, total: read };
         }
-        let total = (f64::from(total_blocks) / documents_part.clamp(1e-6, 1.0)).ceil() as u64;
+        let part = self.documents_part.clamp(1e-6, 1.0);
+        let total = (f64::from(self.total_blocks) / part).ceil() as u64;
         BlocksRead { read, total: total.max(read + 1) }
     }
 
     /// In the whole table, what was counted in the blocks that were read.
     fn total(&self, counted: &Tally) -> Interval {
-        let Looked { blocks, total_blocks, .. } = self.looked;
-        counted.total(BlocksRead { read: u64::from(blocks), total: u64::from(total_blocks) })
+        let total = u64::from(self.total_blocks);
+        counted.total(BlocksRead { read: u64::from(self.blocks), total })
     }
 }
 
@@ -91,10 +84,10 @@ pub(super) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    pub(super) fn new(tree: &'t Tree, scope: &SampleScope) -> Table<'t> {
-        let documents = scope.total(&scope.in_blocks.documents);
+    pub(super) fn new(tree: &'t Tree, looked: &Looked, in_blocks: &InBlocks) -> Table<'t> {
+        let documents = looked.total(&in_blocks.documents);
         let sampled = tree.documents();
-        let complete = scope.looked.complete;
+        let complete = looked.complete;
         let factor = if complete {
             1.0
         } else {
@@ -102,7 +95,7 @@ impl<'t> Table<'t> {
         };
         let mut table = Table {
             tree,
-            drawn: scope.drawn(),
+            drawn: looked.drawn(),
             all: sampled.sums,
             documents,
             stored: Interval::default(),
@@ -113,11 +106,11 @@ impl<'t> Table<'t> {
         };
         table.raw = table.raw_bytes(sampled);
         table.stored = table.stored_part(sampled);
-        if !complete && !scope.in_blocks.is_unsized {
-            let stored = scope.total(&scope.in_blocks.stored);
+        if !complete && !in_blocks.is_unsized {
+            let stored = looked.total(&in_blocks.stored);
             table.unseen = (1.0 - table.stored.high / stored.low.max(1.0)).max(0.0);
             table.stored = stored;
-            table.raw = scope.total(&scope.in_blocks.raw);
+            table.raw = looked.total(&in_blocks.raw);
         }
         table
     }
@@ -343,7 +336,7 @@ impl<'t> Table<'t> {
                 wal_now: own(Of::WalNow),
                 wal_extracted: (!in_array).then(|| own(Of::WalExtracted)),
             },
-            uses: KeyUses::default(),
+            named_in: Vec::new(),
             steps: steps.iter().map(|step| step.key()).collect(),
         }
     }

@@ -3,16 +3,15 @@
 use std::time::Instant;
 
 use super::cost::TableTerms;
-use super::gather::{DocumentLayout, Gathering, KeyRequest};
+use super::gather::{Gathering, KeyRequest};
 use super::language::{chosen, languages};
 use super::result::KeysReport;
 use crate::advise::candidate::AdviseError;
 use crate::advise::plan::SamplePlan;
 use crate::offline::file::RelationFile;
 use crate::offline::target::{FileTarget, check_page_size};
-use crate::offline::toastfile::ToastFile;
 use toast_format::disk::page::wrong_checksum;
-use toast_format::heap::problem::{Place, Problem};
+use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::SampleSize;
 use toast_format::model::Toasters;
@@ -35,32 +34,15 @@ pub fn relation_file(
     let columns = chosen(&name, target.desc, &languages(target.desc), columns)?;
     let page = target.page_size;
     let mut heap = RelationFile::open(target.heap, page)?;
-    let mut store = None;
-    let mut unread = None;
-    if let Some(path) = target.toast {
-        let file = RelationFile::open(path, page)?;
-        match ToastFile::open(file, target.desc.id_type, target.xact) {
-            Ok(toast) => store = Some(toast),
-            Err(error) => {
-                let place = Place::new(path.display().to_string());
-                unread = Some(Problem { place, message: error.to_string() });
-            }
-        }
-    }
+    let mut problems = Problems::default();
+    let mut store = target.chunks(&mut problems)?;
     let chunks = store.as_ref().map_or(0, |toast| toast.values().map(|value| value.live).sum());
     let levels = ToastIndex::new(page, chunks).levels;
     let plan = SamplePlan::new(sample, seed, heap.blocks(), page.bytes() as f64);
     let terms = TableTerms { page, levels };
     let mut gathering =
         Gathering::new(name.clone(), target.desc, &columns, request, terms, &plan, seed);
-    gathering.problems.add_some(unread);
-    let layout = DocumentLayout {
-        name: &name,
-        desc: target.desc,
-        columns: &columns,
-        page,
-        flavor: target.flavor,
-    };
+    gathering.problems = problems;
     let toasters = Toasters::by_bytes();
     let checksums = target.verifies_checksums();
     let unverified = target.checksums_unverified();
@@ -83,8 +65,7 @@ pub fn relation_file(
                 let problem =
                     wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() });
                 gathering.problems.add_some(problem);
-                let problems = &mut gathering.problems;
-                let found = layout.documents(block, bytes, &target.xact, problems);
+                let found = gathering.documents(block, bytes, &target.xact);
                 for document in &found {
                     if gathering.takes(document.ctid) {
                         gathering.stored(document, &mut store, &toasters);

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use super::cost::{StoredDocument, TableTerms};
-use super::figures::{InBlocks, SampleScope, Table};
+use super::figures::{InBlocks, Table};
 use super::language::DocumentLanguage;
 use super::result::{KeysReport, Looked, Subject};
 use super::tree::{Of, Tree};
 use crate::advise::plan::{Done, SamplePlan};
 use toast_format::disk::jsonb_of_text::jsonb;
 use toast_format::disk::{
-    BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, ItemPointer, PageSize, ToastPointer,
-    TupleDesc, Varlena, Walk,
+    BlockNumber, ByteOrder, CustomFlavor, Datum, ItemPointer, ToastPointer, TupleDesc, Varlena,
+    Walk,
 };
 use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::scan::{Visible, live_tuples};
@@ -33,6 +33,8 @@ pub struct KeyRequest {
 /// A column with documents.
 #[derive(Debug)]
 struct DocumentColumn {
+    /// Its index in the table.
+    index: usize,
     name: String,
     type_name: String,
     tree: Tree,
@@ -40,8 +42,9 @@ struct DocumentColumn {
 }
 
 /// The sums for one table.
-pub(super) struct Gathering {
+pub(super) struct Gathering<'a> {
     relation: String,
+    desc: &'a TupleDesc,
     columns: Vec<DocumentColumn>,
     pub(super) problems: Problems,
     pub(super) done: Done,
@@ -53,21 +56,22 @@ pub(super) struct Gathering {
     seed: u64,
 }
 
-impl Gathering {
+impl<'a> Gathering<'a> {
     /// For columns with documents of a relation, by their indexes.
     pub(super) fn new(
         relation: String,
-        desc: &TupleDesc,
+        desc: &'a TupleDesc,
         columns: &[(usize, DocumentLanguage)],
         request: KeyRequest,
         terms: TableTerms,
         plan: &SamplePlan,
         seed: u64,
-    ) -> Gathering {
+    ) -> Gathering<'a> {
         let mut chosen = Vec::new();
         for (index, language) in columns {
             let column = &desc.attributes[*index];
             chosen.push(DocumentColumn {
+                index: *index,
                 name: column.name.clone(),
                 type_name: column.type_name.clone(),
                 tree: Tree::new(language.clone(), request.depth, terms),
@@ -76,6 +80,7 @@ impl Gathering {
         }
         Gathering {
             relation,
+            desc,
             columns: chosen,
             problems: Problems::default(),
             done: Done::default(),
@@ -103,6 +108,43 @@ impl Gathering {
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64 <= self.documents_part
+    }
+
+    /// The documents in the rows of a page, except those that `visible` finds dead, up to what cannot be read. Defaults of
+    /// columns that were added after a row was written are not stored in it.
+    pub(super) fn documents<'p>(
+        &mut self,
+        block: BlockNumber,
+        page: &'p [u8],
+        visible: &impl Visible,
+    ) -> Vec<SampledDocument<'p>> {
+        let Gathering { relation, desc, columns, problems, request, terms, .. } = self;
+        let mut found = Vec::new();
+        live_tuples(relation, block, page, visible, problems, |ctid, row, length| {
+            let mut walk = Walk::with_flavor(row, desc, request.flavor);
+            loop {
+                let index = walk.index();
+                let Some(walked) = walk.next() else { return Ok(()) };
+                let (column, datum) = walked.map_err(|error| {
+                    let column = desc.attributes.get(error.index);
+                    let column = column.map(|column| column.name.clone());
+                    let place = Place { column, byte: Some(error.byte), ..Place::default() };
+                    Problem { place, message: error.to_string() }
+                })?;
+                let slot = columns.iter().position(|column| column.index == index);
+                if let (Some(slot), Datum::Varlena(varlena)) = (slot, datum) {
+                    found.push(SampledDocument {
+                        ctid,
+                        slot,
+                        datum: varlena,
+                        stored: StoredValue::new(&datum, column, terms.page),
+                        tuple: u32::from(length),
+                        order: row.order,
+                    });
+                }
+            }
+        });
+        found
     }
 
     /// Adds a document of the current block, if it can be read.
@@ -204,8 +246,7 @@ impl Gathering {
             seed: self.seed,
             complete: self.documents_part >= 1.0 && self.done.blocks >= self.total,
         };
-        let scope = SampleScope { looked: looked.clone(), in_blocks: column.in_blocks };
-        let table = Table::new(tree, &scope);
+        let table = Table::new(tree, &looked, &column.in_blocks);
         KeysReport {
             subject: Subject {
                 relation: self.relation.clone(),
@@ -256,70 +297,6 @@ impl SampledDocument<'_> {
         match self.datum {
             Varlena::External(pointer) => Some(pointer),
             _ => None,
-        }
-    }
-}
-
-/// How a relation's pages are read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DocumentLayout<'a> {
-    pub(super) name: &'a str,
-    pub(super) desc: &'a TupleDesc,
-    /// The columns with documents, by their indexes.
-    pub(super) columns: &'a [(usize, DocumentLanguage)],
-    pub(super) page: PageSize,
-    pub(super) flavor: CustomFlavor,
-}
-
-impl DocumentLayout<'_> {
-    /// The documents in the rows of a page, except those that `visible` finds dead. Defaults of columns that were
-    /// added after a row was written are not stored in it.
-    pub(super) fn documents<'p>(
-        &self,
-        block: BlockNumber,
-        page: &'p [u8],
-        visible: &impl Visible,
-        problems: &mut Problems,
-    ) -> Vec<SampledDocument<'p>> {
-        let mut found = Vec::new();
-        live_tuples(self.name, block, page, visible, problems, |ctid, tuple, length| {
-            self.row(ctid, tuple, u32::from(length), &mut found)
-        });
-        found
-    }
-
-    /// Adds the documents of a row, up to what cannot be read.
-    fn row<'p>(
-        &self,
-        ctid: ItemPointer,
-        row: &HeapTuple<'p>,
-        tuple: u32,
-        found: &mut Vec<SampledDocument<'p>>,
-    ) -> Result<(), Problem> {
-        let mut walk = Walk::with_flavor(row, self.desc, self.flavor);
-        loop {
-            let index = walk.index();
-            let Some(walked) = walk.next() else { return Ok(()) };
-            let (column, datum) = walked.map_err(|error| {
-                let column = self.desc.attributes.get(error.index);
-                let column = column.map(|column| column.name.clone());
-                let place = Place { column, byte: Some(error.byte), ..Place::default() };
-                Problem { place, message: error.to_string() }
-            })?;
-            let Some(slot) = self.columns.iter().position(|(wanted, _)| *wanted == index) else {
-                continue;
-            };
-            if let Datum::Varlena(varlena) = datum {
-                let stored = StoredValue::new(&datum, column, self.page);
-                found.push(SampledDocument {
-                    ctid,
-                    slot,
-                    datum: varlena,
-                    stored,
-                    tuple,
-                    order: row.order,
-                });
-            }
         }
     }
 }

@@ -6,10 +6,10 @@ use std::slice;
 use std::sync::Arc;
 
 use super::cost::{StoredDocument, TableTerms};
-use super::gather::{DocumentLayout, Gathering, KeyRequest, SampledDocument};
+use super::gather::{Gathering, KeyRequest, SampledDocument};
 use super::language::{DocumentLanguage, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
-use crate::advise::advisor::{Advisor, NoPages};
+use crate::advise::advisor::{Advisor, NoPages, Options};
 use crate::advise::candidate::AdviseError;
 use crate::advise::content::asked_row;
 use crate::advise::plan::SamplePlan;
@@ -117,33 +117,6 @@ struct KeyReading<'a> {
 }
 
 impl KeyReading<'_> {
-    fn plan(&self, total: u32) -> SamplePlan {
-        let page = self.advisor.server.page_size.bytes() as f64;
-        let toast = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes) as f64;
-        let each = page + toast / f64::from(total.max(1));
-        let options = &self.advisor.options;
-        SamplePlan::new(options.sample, options.seed, total, each * FORESEEN_RATIO)
-    }
-
-    fn gathering(&self, plan: &SamplePlan, levels: u32) -> Gathering {
-        let terms = TableTerms { page: self.advisor.server.page_size, levels };
-        let name = self.relation.display_name();
-        let seed = self.advisor.options.seed;
-        let desc = &self.relation.desc;
-        Gathering::new(name, desc, &self.columns, self.request, terms, plan, seed)
-    }
-
-    fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
-        let mut reports = gathering.reports(source);
-        for KeysReport { subject, .. } in &mut reports {
-            subject.schema_name = Some(self.relation.schema.clone());
-            subject.name = Some(self.relation.name.clone());
-            subject.oid = Some(self.relation.oid.0);
-            subject.visible_rows_only = self.relation.row_security;
-        }
-        reports
-    }
-
     /// Reads the sample: from pages if possible, otherwise through functions.
     async fn read(
         &self,
@@ -167,9 +140,16 @@ impl KeyReading<'_> {
             (None, Some(toast)) => toast.full_index_levels(page),
         };
         let mut store = LiveChunks::new(Arc::clone(connection));
-        let plan = self.plan(total);
-        let mut gathering = self.gathering(&plan, levels);
-        let mut batches = plan.begin(&relation.display_name(), &*advisor.progress);
+        let toast_bytes = toast.map_or(0, |toast| toast.bytes) as f64;
+        let block_bytes = page.bytes() as f64 + toast_bytes / f64::from(total.max(1));
+        let Options { sample, seed, .. } = advisor.options;
+        let plan = SamplePlan::new(sample, seed, total, block_bytes * FORESEEN_RATIO);
+        let name = relation.display_name();
+        let desc = &relation.desc;
+        let mut batches = plan.begin(&name, &*advisor.progress);
+        let terms = TableTerms { page, levels };
+        let mut gathering =
+            Gathering::new(name, desc, &self.columns, self.request, terms, &plan, seed);
         while let Some(batch) = batches.next(&gathering.done) {
             match &mut source {
                 RowSource::Pages(reader) => {
@@ -193,7 +173,14 @@ impl KeyReading<'_> {
             }
         }
         let name = if pageinspect.is_some() { "pageinspect" } else { "functions" };
-        Ok(self.reports(&gathering, name))
+        let mut reports = gathering.reports(name);
+        for KeysReport { subject, .. } in &mut reports {
+            subject.schema_name = Some(relation.schema.clone());
+            subject.name = Some(relation.name.clone());
+            subject.oid = Some(relation.oid.0);
+            subject.visible_rows_only = relation.row_security;
+        }
+        Ok(reports)
     }
 
     /// Adds the documents of pages.
@@ -202,22 +189,14 @@ impl KeyReading<'_> {
         pages: &Pages,
         store: &mut LiveChunks,
         toasters: &Toasters,
-        gathering: &mut Gathering,
+        gathering: &mut Gathering<'_>,
     ) -> Result<(), LiveError> {
-        let name = self.relation.display_name();
-        for problem in pages.problems(&name) {
+        for problem in pages.problems(&self.relation.display_name()) {
             gathering.problems.add(problem);
             gathering.end_block([]);
         }
-        let layout = DocumentLayout {
-            name: &name,
-            desc: &self.relation.desc,
-            columns: &self.columns,
-            page: self.advisor.server.page_size,
-            flavor: self.request.flavor,
-        };
         for (block, page) in pages.iter() {
-            let found = layout.documents(block, page, pages, &mut gathering.problems);
+            let found = gathering.documents(block, page, pages);
             self.block(&found, store, toasters, gathering).await?;
             gathering.done.read += page.len() as u64;
         }
@@ -230,7 +209,7 @@ impl KeyReading<'_> {
         found: &[SampledDocument<'_>],
         store: &mut LiveChunks,
         toasters: &Toasters,
-        gathering: &mut Gathering,
+        gathering: &mut Gathering<'_>,
     ) -> Result<(), LiveError> {
         let taken: Vec<&SampledDocument<'_>> =
             found.iter().filter(|document| gathering.takes(document.ctid)).collect();
@@ -258,7 +237,7 @@ impl KeyReading<'_> {
         &self,
         items: &[ItemPointer],
         reader: &RowReader<'_>,
-        gathering: &mut Gathering,
+        gathering: &mut Gathering<'_>,
     ) -> Result<(), LiveError> {
         let desc = &self.relation.desc;
         let table = self.relation.table(Method::Pglz, self.advisor.server.page_size);

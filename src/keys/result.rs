@@ -151,7 +151,7 @@ impl KeysReport {
         let mut by_path = known.by_path(&self.subject.column);
         for key in &mut self.contents.keys {
             let named = by_path.remove(&key.steps).unwrap_or_default();
-            key.uses.named_in = named.into_iter().collect();
+            key.named_in = named.into_iter().collect();
         }
     }
 }
@@ -245,8 +245,8 @@ pub struct Key {
     pub extracted_bytes: Interval,
     #[serde(flatten)]
     pub costs: KeyCosts,
-    #[serde(flatten)]
-    pub uses: KeyUses,
+    /// Expressions of indexes and generated columns, and views. Empty for a file.
+    pub named_in: Vec<Named>,
     #[serde(skip)]
     /// The keys that lead to it; an element of an array is `None`.
     pub steps: Vec<Option<String>>,
@@ -282,13 +282,6 @@ pub struct KeyCosts {
     pub wal_now: Interval,
     /// The same for a column of its own; null for what is in an array.
     pub wal_extracted: Option<Interval>,
-}
-
-/// What names a key in the catalog.
-#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
-pub struct KeyUses {
-    /// Expressions of indexes and generated columns, and views. Empty for a file.
-    pub named_in: Vec<Named>,
 }
 
 /// Raw bytes of a path.

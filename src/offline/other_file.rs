@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use toast_format::disk::PageSize;
+use toast_format::disk::{ByteOrder, PageSize};
 
 /// What a file is that is neither a relation file nor saved output of pageinspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl OtherFile {
 
     /// Recognizes a file by its first 512 bytes, or all of it if it is shorter.
     pub(crate) fn recognize(beginning: &[u8]) -> Option<OtherFile> {
-        if is_page(beginning) {
+        if own_size(beginning).is_some() {
             return is_btree(beginning).then_some(with_pages("an index"));
         }
         if let Some((_, kind)) = BEGINNINGS.iter().find(|(bytes, _)| beginning.starts_with(bytes)) {
@@ -85,13 +85,13 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Whether `pd_pagesize_version`, in either order of bytes, is that of a page (`bufpage.h`).
-pub(crate) fn is_page(bytes: &[u8]) -> bool {
-    const VERSION: u16 = 4;
-    let Some(word) = u16_at(bytes, 18) else { return false };
-    [word, word.swap_bytes()]
-        .iter()
-        .any(|word| word & 0xff == VERSION && PageSize::new(usize::from(word & 0xff00)).is_some())
+/// The size in a page's header (`pd_pagesize_version`, layout version 4), in either order of bytes.
+pub(crate) fn own_size(page: &[u8]) -> Option<PageSize> {
+    const SIZE_WORD: usize = 18;
+    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
+        let word = order.u16(page, SIZE_WORD)?;
+        if word & 0x00FF == 4 { PageSize::new(usize::from(word & 0xFF00)) } else { None }
+    })
 }
 
 /// Whether the page is the metapage of a btree (`nbtree.h`).

@@ -6,15 +6,16 @@ use std::path::Path;
 
 use super::control::{Checksums, ControlFile};
 use super::file::{FileError, RelationFile, open_regular};
-use super::toastfile::read_chunk;
+use super::other_file::own_size;
+use super::toastfile::{ToastFile, read_chunk};
 use super::xact::PgXact;
 use toast_format::disk::page::wrong_checksum;
 use toast_format::disk::walk::WalkErrorKind;
 use toast_format::disk::{
-    BlockNumber, ByteOrder, CustomFlavor, Datum, HeapTuple, Page, PageSize, PageState,
-    ToastPointer, TupleDesc, ValueId, ValueIdType, Varlena, Walk,
+    BlockNumber, CustomFlavor, Datum, HeapTuple, Page, PageSize, PageState, ToastPointer,
+    TupleDesc, ValueId, ValueIdType, Varlena, Walk,
 };
-use toast_format::heap::problem::{Place, Problem};
+use toast_format::heap::problem::{Place, Problem, Problems};
 use toast_format::heap::progress::Progress;
 use toast_format::heap::sample::{Sample, Sampling};
 use toast_format::heap::scan::{Visitor, each_tuple};
@@ -119,6 +120,9 @@ impl ColumnFit {
     }
 }
 
+/// The chunks in the file of a TOAST relation, if there is one that can be read.
+pub(crate) type FileChunks<'a> = Option<ToastFile<Option<&'a PgXact>>>;
+
 /// A relation file to read.
 #[derive(Debug, Clone, Copy)]
 pub struct FileTarget<'a> {
@@ -139,7 +143,24 @@ pub struct FileTarget<'a> {
     pub sampling: Option<Sampling>,
 }
 
-impl FileTarget<'_> {
+impl<'a> FileTarget<'a> {
+    /// The chunks in the TOAST relation's file, if there is one; why they cannot be read is added to `problems`.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn chunks(&self, problems: &mut Problems) -> Result<FileChunks<'a>, FileError> {
+        let Some(path) = self.toast else { return Ok(None) };
+        let file = RelationFile::open(path, self.page_size)?;
+        match ToastFile::open(file, self.desc.id_type, self.xact) {
+            Ok(chunks) => Ok(Some(chunks)),
+            Err(error) => {
+                let place = Place::new(path.display().to_string());
+                problems.add(Problem { place, message: error.to_string() });
+                Ok(None)
+            }
+        }
+    }
+
     /// What the control file of its cluster says, if it is below one.
     pub(crate) fn control(&self) -> ControlFile {
         ControlFile::above(self.heap, self.page_size)
@@ -332,15 +353,6 @@ impl FileTarget<'_> {
         }
         Ok(())
     }
-}
-
-/// The size in a page's header (`pd_pagesize_version`, layout version 4).
-fn own_size(page: &[u8]) -> Option<PageSize> {
-    const SIZE_WORD: usize = 18;
-    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| {
-        let word = order.u16(page, SIZE_WORD)?;
-        if word & 0x00FF == 4 { PageSize::new(usize::from(word & 0xFF00)) } else { None }
-    })
 }
 
 /// Distinguishes a file with another page size from a damaged one, by its first page.

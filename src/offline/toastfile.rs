@@ -41,8 +41,6 @@ pub struct ValueChunks {
     pub live: u64,
     /// The size of their data.
     pub live_bytes: u64,
-    /// Chunks that a scan does not return: deleted, replaced, or written by a transaction that did not commit.
-    pub dead: u64,
 }
 
 /// A TOAST relation's file with an index of its chunks.
@@ -103,8 +101,6 @@ impl<T: Transactions> ToastFile<T> {
                 if location.item & LIVE != 0 {
                     value.live += 1;
                     value.live_bytes += u64::from(location.size);
-                } else {
-                    value.dead += 1;
                 }
             }
             value

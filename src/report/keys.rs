@@ -238,7 +238,7 @@ fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
 fn named(report: &KeysReport) -> Option<String> {
     let mut named = Vec::new();
     for key in &report.contents.keys {
-        let places: Vec<String> = key.uses.named_in.iter().map(ToString::to_string).collect();
+        let places: Vec<String> = key.named_in.iter().map(ToString::to_string).collect();
         if !places.is_empty() {
             named.push(format!("{} ({})", key.path, places.join(", ")));
         }

@@ -54,7 +54,7 @@ async fn add(
     let server = &inspector.server;
     let pages =
         if report.read.source == Source::Pageinspect { server.pageinspect.as_ref() } else { None };
-    let connection = inspector.leader()?;
+    let connection = &inspector.leader;
     let asker = connection
         .open_another()
         .await

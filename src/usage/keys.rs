@@ -6,7 +6,7 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::statements::{LONGEST_TEXT, MOST_TEXTS, Token, tokens};
-use crate::server::{Client, Connection, LiveError, Relation};
+use crate::server::{Connection, LiveError, Relation};
 
 /// Something in the catalog whose text names a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
@@ -48,7 +48,25 @@ impl KnownUses {
         connection: &Connection,
         relation: &Relation,
     ) -> Result<KnownUses, LiveError> {
-        connection.reading(async || ask_catalog(connection.client(), relation).await).await
+        let client = connection.client();
+        connection
+            .reading(async || {
+                let mut found = Vec::new();
+                for (kind, sql) in CATALOG {
+                    let sql = format!(
+                        "SELECT n.name, pg_catalog.left(n.source, {LONGEST_TEXT}) \
+                         FROM ({sql}) AS n (name, source) LIMIT {MOST_TEXTS}"
+                    );
+                    let rows = client.query_typed(&sql, &[(&relation.oid.0, Type::OID)]).await?;
+                    for row in rows {
+                        let name = row.try_get(0)?;
+                        let text: Option<String> = row.try_get(1)?;
+                        found.extend(text.map(|text| (Named { kind, name }, text)));
+                    }
+                }
+                Ok(KnownUses(found))
+            })
+            .await
     }
 
     /// What names each path of a column, and each part from the root of such a path.
@@ -92,24 +110,6 @@ const CATALOG: [(NamedIn, &str); 3] = [
          WHERE a.attrelid = $1 AND a.attgenerated <> '' AND NOT a.attisdropped",
     ),
 ];
-
-async fn ask_catalog(client: &Client, relation: &Relation) -> Result<KnownUses, LiveError> {
-    let mut found = Vec::new();
-    for (kind, sql) in CATALOG {
-        let sql = format!(
-            "SELECT n.name, pg_catalog.left(n.source, {LONGEST_TEXT}) FROM ({sql}) AS n (name, source) \
-             LIMIT {MOST_TEXTS}"
-        );
-        for row in client.query_typed(&sql, &[(&relation.oid.0, Type::OID)]).await? {
-            let name = row.try_get(0)?;
-            let text: Option<String> = row.try_get(1)?;
-            if let Some(text) = text {
-                found.push((Named { kind, name }, text));
-            }
-        }
-    }
-    Ok(KnownUses(found))
-}
 
 /// The paths of a column's documents in an expression as the server prints it, such as
 /// `((doc -> 'a'::text) ->> 'b'::text)`, without those that they pass through.

@@ -97,7 +97,7 @@ pub(crate) async fn cluster_age(client: &Client) -> Result<f64, LiveError> {
 
 /// Values that were read and written: of one column by statements of `pg_stat_statements`, without toastctl's own, or as
 /// counters have it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Add)]
 pub(crate) struct UseCounts {
     pub(crate) reads: f64,
     pub(crate) writes: f64,

@@ -8,7 +8,8 @@ use crate::support::checked::{check, target, with_checksums, write};
 use crate::support::server::{Options, Server};
 use rand::{RngExt, SeedableRng};
 use toast_format::disk::columns::parse_list;
-use toastctl::inspect::offline::{self, ContentFiles};
+use toastctl::inspect::inspector::ContentOptions;
+use toastctl::inspect::offline;
 use toastctl::value::rows::{RowWriter, ValueRow};
 
 /// How many bytes are changed, instead of 400.
@@ -29,10 +30,10 @@ impl RowWriter for Rows {
 fn read(dir: &Path) -> (Rows, bool) {
     let (heap, toast) = (dir.join("heap"), dir.join("toast"));
     let desc = parse_list(COLUMNS).unwrap();
-    let contents = Some(ContentFiles::default());
+    let contents = ContentOptions::default();
     let target = target(&heap, &toast, &desc);
     let mut rows = Rows::default();
-    match offline::relation_file(&target, contents, Some(&mut rows), &()) {
+    match offline::relation_file(&target, Some(&contents), Some(&mut rows), &()) {
         Ok(report) => (rows, report.read.problem_count > 0),
         Err(_) => (rows, true),
     }

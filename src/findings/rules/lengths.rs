@@ -24,7 +24,7 @@ const TOLD: f64 = 0.005;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     for (column, counted) in of_columns(facts) {
-        let rows = near_rows(counted);
+        let rows = counted.of(Count::JustAbove).plus(counted.of(Count::JustBelow));
         out.extend(if rows.low >= LEAST && rows.low >= facts.rows.high * NEAR {
             // the last chunk of a row just over the threshold is always short
             near(facts, column, counted, rows)
@@ -45,10 +45,6 @@ pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
 /// The columns whose values were counted.
 fn of_columns(facts: &Facts) -> impl Iterator<Item = (&ColumnFacts, &Counted)> {
     facts.stock_columns().filter_map(|column| Some((column, facts.counted(column)?)))
-}
-
-fn near_rows(counted: &Counted) -> Interval {
-    counted.of(Count::JustAbove).plus(counted.of(Count::JustBelow))
 }
 
 /// Further buffers that a read of a value visits if it is out of line: the index of the TOAST relation from the root
@@ -113,8 +109,8 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) 
     Some(facts.finding_of(column, Code::NearThreshold, rows, Unit::Rows, what))
 }
 
-/// Values with a last chunk that is nearly empty, if these are many.
-fn many_short_ends(counted: &Counted) -> Option<Interval> {
+/// Values with a last chunk that is nearly empty, if these are many: the effect of compression on them must then be known.
+pub(crate) fn many_short_ends(counted: &Counted) -> Option<Interval> {
     let ends = counted.of(Count::ShortEnds);
     let all = counted.of(Count::OutOfLineValues);
     (ends.low >= LEAST && ends.low >= all.high * SHORT_ENDS).then_some(ends)
@@ -205,9 +201,4 @@ fn vectors(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
         target.bytes
     );
     Some(facts.finding_of(column, Code::UncountedVectors, bytes, Unit::Bytes, what))
-}
-
-/// Whether the effect of compression on the column's values with nearly empty last chunks must be known.
-pub(crate) fn asks_for_values(counted: &Counted) -> bool {
-    many_short_ends(counted).is_some()
 }

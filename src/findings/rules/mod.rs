@@ -8,16 +8,16 @@ pub(crate) mod usage;
 mod values;
 
 use super::facts::Facts;
-use super::finding::{Findings, rank};
+use super::finding::{Findings, LookedAt, rank};
 
 /// The findings about a table, the most important first. Those about files depend neither on a server nor on settings.
 pub(crate) fn findings(facts: &Facts) -> Findings {
     let mut findings = Vec::new();
-    if facts.looked_at.settings {
+    if facts.settings_are_known {
         values::add(facts, &mut findings);
         lengths::add(facts, &mut findings);
         usage::add(facts, &mut findings);
-        usage::add_keys(facts, &mut findings);
+        findings.extend(facts.columns.iter().filter_map(|column| usage::hot_keys(facts, column)));
         settings::add(facts, &mut findings);
         upkeep::add(facts, &mut findings);
     } else {
@@ -26,7 +26,15 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     }
     space::add(facts, &mut findings);
     rank(&mut findings);
-    Findings { findings, looked_at: facts.looked_at }
+    let looked_at = LookedAt {
+        heap_blocks: facts.heap.map(|file| file.drawn.total),
+        heap_blocks_read: facts.heap.map(|file| file.drawn.read),
+        toast_blocks: facts.toast.map(|file| file.drawn.total),
+        toast_blocks_read: facts.toast.map(|file| file.drawn.read),
+        indexes: facts.measured_indexes,
+        settings: facts.settings_are_known,
+    };
+    Findings { findings, looked_at }
 }
 
 #[cfg(test)]

@@ -64,16 +64,13 @@ const NAMED: usize = 4;
 /// Keys of one command.
 const MOST: usize = 20;
 
-pub(super) fn add_keys(facts: &Facts, out: &mut Vec<Finding>) {
-    out.extend(facts.columns.iter().filter_map(|column| hot(facts, column)));
-}
-
 /// Whether the column has enough values out of line.
 pub(crate) fn has_documents(counted: &Counted) -> bool {
     counted.of(Count::OutOfLineValues).low >= LEAST
 }
 
-fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
+/// Small keys that are known to be used, if the column's documents are large.
+pub(super) fn hot_keys(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     let UsedKeys { keys, buffers } = column.keys.as_ref()?;
     let documents = facts.counted(column).filter(|&counted| has_documents(counted))?;
     let documents = documents.of(Count::OutOfLineValues);

@@ -424,10 +424,10 @@ impl RelationLine {
         let visible_rows_only = report.tuples.visible_rows_only;
         let mut columns = Vec::new();
         if read.access_method.is_none() {
-            columns = lines(report, &report.columns, database_bytes);
+            columns = column_lines(report, &report.columns, database_bytes);
         }
         let dropped = report.dropped_columns.as_ref();
-        let dropped = dropped.map(|columns| lines(report, columns, database_bytes));
+        let dropped = dropped.map(|columns| column_lines(report, columns, database_bytes));
         let are_all_placed = !visible_rows_only && dropped.is_some();
         let toast = report.toast.as_ref();
         let toast_bytes = toast.and_then(|toast| toast.bytes);
@@ -467,29 +467,6 @@ impl RelationLine {
 }
 
 impl ColumnLine {
-    fn new(relation: &str, figures: &ColumnFigures, database_bytes: Option<u64>) -> ColumnLine {
-        let stored_bytes = figures.own_bytes;
-        ColumnLine {
-            relation: relation.to_owned(),
-            column: figures.column.clone(),
-            type_name: Some(figures.type_name.clone()),
-            storage: Some(figures.storage),
-            compression: figures.compression,
-            parts: 1,
-            copies: None,
-            node: None,
-            visible_rows_only: false,
-            values: figures.all.values,
-            stored_bytes,
-            raw_bytes: figures.all.raw_bytes,
-            ratio: figures.ratio,
-            out_of_line_bytes: out_of_line(figures),
-            forms: figures.forms.iter().filter_map(FormLine::new).collect(),
-            share: share(stored_bytes, database_bytes),
-            measured: figures.all.stored_bytes,
-        }
-    }
-
     /// The same with its part of the database.
     fn with_share(self, database_bytes: Option<u64>) -> ColumnLine {
         ColumnLine { share: share(self.stored_bytes, database_bytes), ..self }
@@ -522,14 +499,29 @@ fn out_of_line(column: &ColumnFigures) -> Option<Amount> {
 }
 
 /// Lines of columns of one relation.
-fn lines(
+fn column_lines(
     report: &RelationReport,
     columns: &[ColumnFigures],
     database_bytes: Option<u64>,
 ) -> Vec<ColumnLine> {
-    let columns = columns.iter().map(|column| ColumnLine {
+    let columns = columns.iter().map(|figures| ColumnLine {
+        relation: report.read.name.relation.clone(),
+        column: figures.column.clone(),
+        type_name: Some(figures.type_name.clone()),
+        storage: Some(figures.storage),
+        compression: figures.compression,
+        parts: 1,
+        copies: None,
+        node: None,
         visible_rows_only: report.tuples.visible_rows_only,
-        ..ColumnLine::new(&report.read.name.relation, column, database_bytes)
+        values: figures.all.values,
+        stored_bytes: figures.own_bytes,
+        raw_bytes: figures.all.raw_bytes,
+        ratio: figures.ratio,
+        out_of_line_bytes: out_of_line(figures),
+        forms: figures.forms.iter().filter_map(FormLine::new).collect(),
+        share: share(figures.own_bytes, database_bytes),
+        measured: figures.all.stored_bytes,
     });
     columns.collect()
 }

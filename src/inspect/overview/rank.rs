@@ -241,15 +241,15 @@ impl Overview {
         let name: Arc<str> = target.into();
         self.tables.iter_mut().for_each(|table| table.target = Some(Arc::clone(&name)));
         self.columns.iter_mut().for_each(|column| column.target = Some(Arc::clone(&name)));
-        for relation in &mut self.left_out {
-            relation.relation = name_in(target, &relation.relation);
-        }
-        for spread in &mut self.spread {
-            spread.table = name_in(target, &spread.table);
-        }
-        for finding in &mut self.findings {
-            finding.relation = name_in(target, &finding.relation);
-        }
+        self.relations().for_each(|relation| *relation = name_in(target, relation));
+    }
+
+    /// Every name of a relation that does not stand next to that of its database.
+    fn relations(&mut self) -> impl Iterator<Item = &mut String> {
+        let left_out = self.left_out.iter_mut().map(|left_out| &mut left_out.relation);
+        let spread = self.spread.iter_mut().map(|spread| &mut spread.table);
+        let findings = self.findings.iter_mut().map(|finding| &mut finding.relation);
+        left_out.chain(spread).chain(findings)
     }
 
     /// Leaves out the server before the names of databases, which are all there.
@@ -258,10 +258,7 @@ impl Overview {
         for name in targets.chain(self.columns.iter_mut().map(|one| &mut one.target)).flatten() {
             *name = name.strip_prefix(server).unwrap_or(name).into();
         }
-        let left_out = self.left_out.iter_mut().map(|relation| &mut relation.relation);
-        let spread = self.spread.iter_mut().map(|spread| &mut spread.table);
-        let findings = self.findings.iter_mut().map(|finding| &mut finding.relation);
-        for name in left_out.chain(spread).chain(findings) {
+        for name in self.relations() {
             *name = name.strip_prefix(server).unwrap_or(name).to_owned();
         }
     }

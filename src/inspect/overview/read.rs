@@ -10,11 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use super::queue::TimeShare;
 use crate::findings::code::{Severity, WORTH};
 use crate::inspect::finding_look::{Evidence, PageFacts, Partial};
-use crate::inspect::inspector::{InspectError, Inspector, no_client};
+use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::{RelationReport, SampleReport, Source};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
-use crate::server::connect::Connection;
 use crate::server::index_scan::IndexFill;
 use crate::server::owner_facts::begin_reading;
 use crate::server::sampled::RowSource;
@@ -22,20 +21,20 @@ use crate::server::scan::BATCH;
 use crate::server::snapshot::{self, Moment};
 use toast_format::disk::BlockNumber;
 use toast_format::heap::blocks::BlockSums;
-use toast_format::heap::sample::{Sample, Sampling};
+use toast_format::heap::sample::Sample;
 use toast_format::heap::scan::Scan;
 use toast_format::model::BlocksRead;
 
 /// The seed of samples that were not requested, to which each relation adds its OID.
 const SEED: u64 = 1;
 
-/// How much of a relation is read: a sample, or enough for a precision within a time.
+/// Without a sample that was requested, relations are read until half the width of the intervals of large columns is this
+/// part of the estimate.
+const PRECISION: f64 = 0.05;
+
+/// How much of a relation is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
-    /// What the user has chosen; else until the precision is reached.
-    pub(super) sampling: Option<Sampling>,
-    /// Half the width of the intervals of large columns, as a part of the estimate.
-    pub(super) precision: f64,
     pub(super) share: TimeShare,
     /// Bytes of the table that it is a part of, if it is one.
     pub(super) whole: Option<u64>,
@@ -81,41 +80,35 @@ impl Inspector {
         effort: Effort,
     ) -> Result<RelationReport, InspectError> {
         let why = self.why_functions(relation)?;
-        let name = relation.display_name();
-        let live = InspectError::live(&name);
-        let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let client = self.leader.client();
         let moment = match why {
-            Some(_) => begin_reading(connection, relation, false).await.map_err(live)?,
-            None => snapshot::begin(connection).await.map_err(live)?,
+            Some(_) => begin_reading(&self.leader, relation, false).await?,
+            None => snapshot::begin(&self.leader).await?,
         };
-        // An error ends the transaction as well as success; if that fails the next statement will say so.
-        match self.by_blocks(connection, relation, moment, why, effort).await {
-            Ok((mut report, looked)) => {
-                snapshot::end(connection.client()).await.map_err(live)?;
-                if effort.searches_findings(relation) {
-                    let indexes = self.indexes_in_time(relation, report.read.source, effort).await;
-                    let evidence = Evidence::new(looked, indexes.map_err(live)?);
-                    let worth = effort.worth();
-                    self.add_findings(relation, evidence, &mut report, worth)
-                        .await
-                        .map_err(live)?;
-                    let advice = self.add_advice(relation, &mut report, Severity::Medium);
-                    if ended_in_time(effort.share.advice_until, advice).await.is_none() {
-                        // what it was reading ends soon, without an error in the server's log
-                        snapshot::abandon(connection.client()).await.map_err(live)?;
-                    }
-                    // a symptom that no setting mends concerns who looks at this table alone
-                    if let Some(found) = &mut report.findings {
-                        found.findings.retain(|finding| !finding.has_no_remedy());
-                    }
-                }
-                Ok(report)
-            }
+        let (mut report, looked) = match self.by_blocks(relation, moment, why, effort).await {
+            Ok(read) => read,
             Err(error) => {
-                let _ = snapshot::abandon(connection.client()).await;
-                Err(error)
+                // If that fails too the next statement will say so.
+                let _ = snapshot::abandon(client).await;
+                return Err(error);
+            }
+        };
+        snapshot::end(client).await?;
+        if effort.searches_findings(relation) {
+            let indexes = self.indexes_in_time(relation, report.read.source, effort).await?;
+            let evidence = Evidence::new(looked, indexes);
+            self.add_findings(relation, evidence, &mut report, effort.worth()).await?;
+            let advice = self.add_advice(relation, &mut report, Severity::Medium);
+            if ended_in_time(effort.share.advice_until, advice).await.is_none() {
+                // what it was reading ends soon, without an error in the server's log
+                snapshot::abandon(client).await?;
+            }
+            // a symptom that no setting mends concerns who looks at this table alone
+            if let Some(found) = &mut report.findings {
+                found.findings.retain(|finding| !finding.has_no_remedy());
             }
         }
+        Ok(report)
     }
 
     /// What the indexes show; nothing if a sample was requested, or if there is no time to examine them.
@@ -125,7 +118,7 @@ impl Inspector {
         source: Source,
         effort: Effort,
     ) -> Result<Partial<Vec<IndexFill>>, LiveError> {
-        if effort.sampling.is_some() {
+        if self.options.sampling.is_some() {
             return Ok(Partial::complete(Vec::new()));
         }
         if let Some(indexes) =
@@ -133,40 +126,36 @@ impl Inspector {
         {
             return indexes;
         }
-        let connection = self.connections.first().ok_or_else(no_client)?;
-        snapshot::cut_short(connection).await?;
+        snapshot::cut_short(&self.leader).await?;
         Ok(Partial::complete(Vec::new()))
     }
 
     /// Counts what blocks hold. Before that, pages are examined for findings.
     async fn by_blocks(
         &self,
-        connection: &Arc<Connection>,
         relation: &Relation,
         mut moment: Moment,
         why: Option<String>,
         effort: Effort,
     ) -> Result<(RelationReport, Partial<Option<PageFacts>>), InspectError> {
-        let name = relation.display_name();
-        let live = InspectError::live(&name);
         let mut looked = Partial::complete(None);
         if why.is_none() && effort.searches_findings(relation) {
             // first, since the rounds take what time there is
-            let examined = self.examine_pages(relation, &moment, effort.sampling, None).await;
-            looked = examined.map_err(live)?;
+            looked = self.examine_pages(relation, &moment, None).await?;
             if looked.failed.is_some() {
-                snapshot::abandon(connection.client()).await.map_err(live)?;
-                moment = snapshot::begin(connection).await.map_err(live)?;
+                snapshot::abandon(self.leader.client()).await?;
+                moment = snapshot::begin(&self.leader).await?;
             }
         }
         let pages = why.is_none().then_some(&moment.snapshot);
-        let source = RowSource::open(&self.server, connection, relation, pages).await;
-        let source = source.map_err(live)?;
-        let total = source.block_count().await.map_err(live)?;
-        let sampled = effort.sampling.is_some() || total > WHOLE;
+        let source = RowSource::open(&self.server, &self.leader, relation, pages).await?;
+        let total = source.block_count().await?;
+        let sampling = self.options.sampling;
+        let sampled = sampling.is_some() || total > WHOLE;
+        let name = relation.display_name();
         let scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
         let mut reader = BlockReader { source, scan: scan.of_sample(sampled) };
-        let seed = match effort.sampling {
+        let seed = match sampling {
             Some(sampling) => {
                 let blocks: Vec<BlockNumber> = sampling.draw(total).collect();
                 for batch in blocks.chunks(BATCH) {
@@ -178,7 +167,7 @@ impl Inspector {
             None => {
                 if sampled {
                     let rounds = Rounds::new(total, SEED.wrapping_add(u64::from(relation.oid.0)));
-                    self.in_rounds(&mut reader, rounds, total, effort).await?;
+                    self.in_rounds(&mut reader, rounds, effort).await?;
                 } else {
                     let blocks: Vec<BlockNumber> = (0..total).map(BlockNumber).collect();
                     reader.read(&blocks).await?;
@@ -204,10 +193,9 @@ impl Inspector {
         &self,
         reader: &mut BlockReader<'_>,
         mut rounds: Rounds,
-        total: u32,
         effort: Effort,
     ) -> Result<(), InspectError> {
-        let mut wanted = rounds.wanted(0.0, effort.precision);
+        let mut wanted = rounds.wanted(0.0);
         loop {
             let first = rounds.is_first();
             let blocks = rounds.next(wanted);
@@ -229,11 +217,11 @@ impl Inspector {
                 }
             }
             let blocks_read = reader.scan.blocks.as_ref();
-            let imprecision = blocks_read.map_or(0.0, |blocks| imprecision(blocks, total));
-            if imprecision <= effort.precision {
+            let imprecision = blocks_read.map_or(0.0, |blocks| imprecision(blocks, rounds.total));
+            if imprecision <= PRECISION {
                 return Ok(());
             }
-            wanted = rounds.wanted(imprecision, effort.precision);
+            wanted = rounds.wanted(imprecision);
             if let Some(until) = effort.share.until {
                 let left = until.saturating_duration_since(Instant::now());
                 let each = began.elapsed().as_secs_f64() / blocks.len() as f64;
@@ -308,12 +296,12 @@ impl Rounds {
 
     /// How many blocks the next round should have: about as many as the precision requires, if the rest is like what
     /// was read, and at least as many as were read.
-    pub(super) fn wanted(&self, imprecision: f64, precision: f64) -> u32 {
+    pub(super) fn wanted(&self, imprecision: f64) -> u32 {
         if self.taken.is_empty() {
             return FIRST;
         }
         let read = self.taken.len() as f64;
-        let needed = read * (imprecision / precision).powi(2) * 1.1 - read;
+        let needed = read * (imprecision / PRECISION).powi(2) * 1.1 - read;
         needed.max(read).min(f64::from(MOST)) as u32
     }
 }
@@ -337,7 +325,7 @@ mod tests {
     fn all_rounds(rounds: &mut Rounds) -> Vec<Vec<u32>> {
         let mut found = Vec::new();
         loop {
-            let blocks = rounds.next(rounds.wanted(1.0, 0.05));
+            let blocks = rounds.next(rounds.wanted(1.0));
             if blocks.is_empty() {
                 return found;
             }
@@ -356,11 +344,11 @@ mod tests {
     #[test]
     fn rounds_grow_with_what_is_missing() {
         let mut rounds = Rounds::new(1_000_000, 1);
-        assert_eq!(rounds.wanted(f64::MAX, 0.05), FIRST);
+        assert_eq!(rounds.wanted(f64::MAX), FIRST);
         rounds.next(FIRST);
-        assert_eq!(rounds.wanted(0.06, 0.05), FIRST);
-        assert!((FIRST * 3..FIRST * 4).contains(&rounds.wanted(0.1, 0.05)));
-        assert_eq!(rounds.wanted(1.0, 0.05), MOST);
+        assert_eq!(rounds.wanted(0.06), FIRST);
+        assert!((FIRST * 3..FIRST * 4).contains(&rounds.wanted(0.1)));
+        assert_eq!(rounds.wanted(1.0), MOST);
     }
 
     proptest! {

@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -18,7 +17,7 @@ use super::{CatalogBytes, Extent, LeftOut, RelationLine};
 use crate::drive::out_of_reach;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::{failed, functions_notice};
+use crate::inspect::run::failed;
 use crate::message::Message;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
@@ -28,7 +27,6 @@ use crate::server::select::Selected;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
 use toast_format::disk::Oid;
-use toast_format::heap::sample::Sampling;
 
 /// Part of the time in which the database's files may be counted.
 const PART_FOR_DATABASE: f64 = 0.25;
@@ -39,13 +37,9 @@ const MANY: usize = 100;
 /// Results under way to the output.
 const RESULTS: usize = 16;
 
-/// How much is read of each relation, and how relations are reported.
+/// How long relations are read, and how they are reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// What the user has chosen; else until `precision` is reached.
-    pub(crate) sampling: Option<Sampling>,
-    /// Half the width of the intervals of large columns, as a part of the estimate.
-    pub(crate) precision: f64,
     /// The time for everything; `None`: as long as it takes.
     pub(crate) max_time: Option<Duration>,
     /// Whether partitions and inheritance children are reported one by one.
@@ -54,8 +48,6 @@ pub(crate) struct Terms {
     pub(crate) shards: bool,
     /// Whether another run counts the files of the database and its catalogs.
     pub(crate) counts_no_database: bool,
-    /// Whether to report why SQL functions are used if pages cannot be read.
-    pub(crate) explains_functions: bool,
 }
 
 /// A result of the overview, as it arrives.
@@ -108,7 +100,7 @@ enum RelationOutcome {
 }
 
 /// What a worker sends to the output.
-enum Progress {
+enum WorkerMessage {
     Message(Message),
     Relation(Listed, RelationOutcome),
 }
@@ -123,21 +115,17 @@ async fn overview(
     output: &mut dyn Sink<OverviewResult>,
 ) -> Result<(), RunError> {
     let began = Instant::now();
-    let leader = inspector.leader()?;
+    let leader = &inspector.leader;
     let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
-    let mut listed =
-        listing::list(leader, &oids).await.map_err(|error| Failed::incomplete(&error))?;
-    let database_bytes =
-        database_bytes(leader, terms.max_time).await.map_err(|error| Failed::incomplete(&error))?;
+    let begun = begin(leader, &oids, terms.max_time).await;
+    let (mut listed, mut extent) = begun.map_err(|error| Failed::incomplete(&error))?;
     listing::roll_up(&mut listed, found, all && !terms.parts, terms.parts);
     let wholes = Arc::new(Wholes::new(&listed, terms.shards));
-    let relations = found.len() as u64;
-    let catalogs = catalog_bytes(leader).await.map_err(|error| Failed::incomplete(&error))?;
-    let asked = leader.reading(async || Compression::ask(leader.client()).await).await;
-    let compression = Some(asked.map_err(|error| Failed::incomplete(&error))?);
-    let mut extent = Extent { relations, catalogs, database_bytes, compression };
+    let relations = extent.relations;
+    let database_bytes = extent.database_bytes;
     if terms.counts_no_database {
-        extent = Extent { relations, database_bytes: Some(0), compression, ..Extent::default() };
+        extent.catalogs = CatalogBytes::default();
+        extent.database_bytes = Some(0);
     }
     output.found(OverviewResult::Begun(extent)).map_err(RunError::Output)?;
     let known: HashSet<_> = listed.iter().map(|listed| listed.oid).collect();
@@ -153,7 +141,7 @@ async fn overview(
     // locked relations come last, so that the others do not wait for them
     listed.sort_by_key(|listed| (listed.locked, Reverse(listed.bytes)));
     let deadline = terms.max_time.map(|time| began + time);
-    if let Some(sampling) = terms.sampling {
+    if let Some(sampling) = inspector.options.sampling {
         let page = inspector.server.page_size.bytes() as u64;
         let blocks = listed.iter().map(|listed| {
             let blocks = u32::try_from(listed.heap_bytes / page).unwrap_or(u32::MAX);
@@ -163,16 +151,13 @@ async fn overview(
     }
     unread.extend(listed.iter().map(|listed| (listed.oid, listed.clone())));
     let queue = Arc::new(Queue::new(listed, inspector.connections.len(), deadline));
-    let explained = Arc::new(AtomicBool::new(!terms.explains_functions));
     let (sender, mut messages) = mpsc::channel(RESULTS);
     let mut workers = JoinSet::new();
     for connection in &inspector.connections {
         let worker = Worker {
-            inspector: inspector.with(vec![Arc::clone(connection)]),
+            inspector: inspector.with(connection, vec![Arc::clone(connection)]),
             queue: Arc::clone(&queue),
             wholes: Arc::clone(&wholes),
-            terms,
-            explained: Arc::clone(&explained),
             messages: sender.clone(),
         };
         workers.spawn(worker.run());
@@ -180,8 +165,8 @@ async fn overview(
     drop(sender);
     while let Some(message) = messages.recv().await {
         match message {
-            Progress::Message(message) => output.message(message),
-            Progress::Relation(listed, outcome) => {
+            WorkerMessage::Message(message) => output.message(message),
+            WorkerMessage::Relation(listed, outcome) => {
                 let oid = listed.oid;
                 if pass_on(listed, outcome, database_bytes, output)? {
                     unread.remove(&oid);
@@ -212,6 +197,22 @@ async fn overview(
     Ok(())
 }
 
+/// Asks what is known of the relations, their database and the server before any relation is read.
+async fn begin(
+    leader: &Connection,
+    oids: &[Oid],
+    max_time: Option<Duration>,
+) -> Result<(Vec<Listed>, Extent), LiveError> {
+    let listed = listing::list(leader, oids).await?;
+    let extent = Extent {
+        relations: oids.len() as u64,
+        database_bytes: database_bytes(leader, max_time).await?,
+        catalogs: catalog_bytes(leader).await?,
+        compression: Some(leader.reading(async || Compression::ask(leader.client()).await).await?),
+    };
+    Ok((listed, extent))
+}
+
 /// Passes the result for a relation to the output. Returns whether there is one: not if time was up.
 fn pass_on(
     listed: Listed,
@@ -219,7 +220,7 @@ fn pass_on(
     database_bytes: Option<u64>,
     output: &mut dyn Sink<OverviewResult>,
 ) -> Result<bool, RunError> {
-    match outcome {
+    let result = match outcome {
         RelationOutcome::Read(report) => {
             let mut line = RelationLine::new(&report, database_bytes);
             if let Some(root) = listed.root {
@@ -228,19 +229,16 @@ fn pass_on(
             line.figures.rows_read = Some(listed.rows_read);
             line.figures.dead_rows = Some(listed.dead_rows);
             line.figures.vacuum_age_seconds = listed.vacuum_age_seconds;
-            let result = OverviewResult::Relation(Box::new(line));
-            output.found(result).map_err(RunError::Output)?;
+            OverviewResult::Relation(Box::new(line))
         }
         RelationOutcome::Failed(failed) => {
             let reason = failed.message.text.lines().next().unwrap_or_default().to_owned();
             output.failed(failed);
-            let left_out = LeftOut::new(listed.name, Some(listed.bytes), reason);
-            output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
+            OverviewResult::LeftOut(LeftOut::new(listed.name, Some(listed.bytes), reason))
         }
         RelationOutcome::NotHeap(reason) => {
             let left_out = LeftOut::new(listed.name, Some(listed.bytes), reason);
-            let left_out = LeftOut { not_heap: true, ..left_out };
-            output.found(OverviewResult::LeftOut(left_out)).map_err(RunError::Output)?;
+            OverviewResult::LeftOut(LeftOut { not_heap: true, ..left_out })
         }
         RelationOutcome::TimeUp(why) => {
             if let Some(message) = why {
@@ -249,7 +247,8 @@ fn pass_on(
             return Ok(false);
         }
         RelationOutcome::Fatal(failed) => return Err(failed.into()),
-    }
+    };
+    output.found(result).map_err(RunError::Output)?;
     Ok(true)
 }
 
@@ -326,17 +325,14 @@ struct Worker {
     inspector: Inspector,
     queue: Arc<Queue>,
     wholes: Arc<Wholes>,
-    terms: Terms,
-    /// Whether to report why SQL functions are used.
-    explained: Arc<AtomicBool>,
-    messages: mpsc::Sender<Progress>,
+    messages: mpsc::Sender<WorkerMessage>,
 }
 
 impl Worker {
     async fn run(self) {
-        let Some(connection) = self.inspector.connections.first().cloned() else { return };
+        let connection = &self.inspector.leader;
         while let Some((some, share)) = self.queue.take() {
-            let mut known = self.described(&connection, &some).await;
+            let mut known = self.described(&some).await;
             for listed in some {
                 let known = known.remove(&listed.oid);
                 let work = self.read_relation(&listed, known, share);
@@ -344,11 +340,11 @@ impl Worker {
                     None => work.await,
                     Some(deadline) => match timeout_at(deadline + GRACE, work).await {
                         Ok(outcome) => outcome,
-                        Err(_) => time_up(&connection, &listed).await,
+                        Err(_) => time_up(connection, &listed).await,
                     },
                 };
                 let is_last = matches!(outcome, RelationOutcome::Fatal(_));
-                let sent = self.messages.send(Progress::Relation(listed, outcome)).await;
+                let sent = self.messages.send(WorkerMessage::Relation(listed, outcome)).await;
                 if sent.is_err() || is_last {
                     return;
                 }
@@ -358,8 +354,9 @@ impl Worker {
 
     /// Describes several relations together. Those that could not be described, because one of them was locked in the
     /// meantime, or time is up, are described one by one.
-    async fn described(&self, connection: &Connection, some: &[Listed]) -> HashMap<Oid, Relation> {
+    async fn described(&self, some: &[Listed]) -> HashMap<Oid, Relation> {
         let [_, _, ..] = some else { return HashMap::new() };
+        let connection = &self.inspector.leader;
         let oids: Vec<Oid> = some.iter().map(|listed| listed.oid).collect();
         let asked =
             connection.reading(async || catalog::describe_all(connection.client(), &oids).await);
@@ -383,9 +380,7 @@ impl Worker {
         share: TimeShare,
     ) -> RelationOutcome {
         let inspector = &self.inspector;
-        let Some(leader) = inspector.connections.first() else {
-            return RelationOutcome::Fatal(Failed::new(Kind::Lost, "no connection"));
-        };
+        let leader = &inspector.leader;
         let described = match known {
             Some(relation) => Ok(Some(relation)),
             None => {
@@ -409,19 +404,16 @@ impl Worker {
         if let Some(why) = relation.why_no_heap() {
             return RelationOutcome::NotHeap(why);
         }
-        if let Some(why) = inspector.why_no_pages(&relation)
-            && !self.explained.swap(true, Ordering::Relaxed)
-        {
+        if let Some(notice) = inspector.functions_notice(&relation) {
             // nobody receives it if the run has ended
-            let _ = self.messages.send(Progress::Message(functions_notice(inspector, &why))).await;
+            let _ = self.messages.send(WorkerMessage::Message(notice)).await;
         }
-        let Terms { sampling, precision, .. } = self.terms;
         let whole = self.wholes.bytes(listed);
-        match inspector.glance(&relation, Effort { sampling, precision, share, whole }).await {
+        match inspector.glance(&relation, Effort { share, whole }).await {
             Ok(report) => RelationOutcome::Read(Box::new(report)),
             Err(error) => {
                 // what prevents pages of one heap from being read prevents it for all
-                let of_all = matches!(error, InspectError::NoPages { .. });
+                let of_all = matches!(error, InspectError::NoPages(_));
                 let failed = failed(inspector, &relation, error).await;
                 if of_all { RelationOutcome::Fatal(failed) } else { sorted(failed) }
             }

@@ -19,8 +19,8 @@ fn looked(blocks: u32, total: u32, documents: u64, part: f64) -> Looked {
     }
 }
 
-/// A tree of documents, four in a block, and its scope.
-fn read(texts: &[String], depth: u8) -> (Tree, SampleScope) {
+/// A tree of documents, four in a block, and what was sampled of what.
+fn read(texts: &[String], depth: u8) -> (Tree, Looked, InBlocks) {
     let mut tree = Tree::new(DocumentLanguage::Jsonb, depth, TERMS);
     let mut in_blocks = InBlocks::default();
     let mut blocks = 0;
@@ -43,12 +43,12 @@ fn read(texts: &[String], depth: u8) -> (Tree, SampleScope) {
         blocks += 1;
     }
     let documents = texts.len() as u64;
-    (tree, SampleScope { looked: looked(blocks, blocks, documents, 1.0), in_blocks })
+    (tree, looked(blocks, blocks, documents, 1.0), in_blocks)
 }
 
 fn sums(texts: &[String], depth: u8, limit: Option<usize>) -> (u64, u64, Vec<Key>, Option<Others>) {
-    let (tree, scope) = read(texts, depth);
-    let table = Table::new(&tree, &scope);
+    let (tree, sample, in_blocks) = read(texts, depth);
+    let table = Table::new(&tree, &sample, &in_blocks);
     let (keys, others) = table.keys(limit);
     let own: u64 = keys.iter().map(|key| key.sizes.own_bytes.estimate).sum();
     let of_others = others.map_or(0, |others| others.bytes);
@@ -124,8 +124,8 @@ fn paths_follow_the_ones_they_go_on_from() {
 fn long_keys_are_cut_and_make_no_map() {
     let long = "ä".repeat(5000);
     let text = format!("{{\"{long}\": 1, \"b\": {{\"{long}x\": 2}}}}");
-    let (tree, scope) = read(&vec![text; 3], 2);
-    let table = Table::new(&tree, &scope);
+    let (tree, sample, in_blocks) = read(&vec![text; 3], 2);
+    let table = Table::new(&tree, &sample, &in_blocks);
     assert!(!table.is_map());
     let (keys, others) = table.keys(None);
     assert!(others.is_none(), "{others:?}");
@@ -154,8 +154,8 @@ fn very_many_keys_take_little_memory_and_are_a_map() {
             )
         })
         .collect();
-    let (tree, scope) = read(&texts, 1);
-    let table = Table::new(&tree, &scope);
+    let (tree, sample, in_blocks) = read(&texts, 1);
+    let table = Table::new(&tree, &sample, &in_blocks);
     assert!(table.is_map());
     assert!(tree.paths().count() <= crate::keys::tree::MOST_PATHS);
     let (keys, others) = table.keys(Some(1));
@@ -167,13 +167,13 @@ fn very_many_keys_take_little_memory_and_are_a_map() {
         keys[0].sizes.bytes.total.estimate + others.bytes + table.container().bytes.estimate;
     assert_eq!(raw.estimate, counted);
     // a record of as many documents is none
-    let (tree, scope) = read(&vec![shapes()[1].1.clone(); 10], 1);
-    assert!(!Table::new(&tree, &scope).is_map());
+    let (tree, sample, in_blocks) = read(&vec![shapes()[1].1.clone(); 10], 1);
+    assert!(!Table::new(&tree, &sample, &in_blocks).is_map());
     // few of many keys
     let texts: Vec<String> =
         (0..300).map(|n| object([(format!("id{n}"), n.to_string())].into_iter())).collect();
-    let (tree, scope) = read(&texts, 1);
-    assert!(Table::new(&tree, &scope).is_map());
+    let (tree, sample, in_blocks) = read(&texts, 1);
+    assert!(Table::new(&tree, &sample, &in_blocks).is_map());
 }
 
 #[test]
@@ -188,16 +188,16 @@ fn a_sample_has_intervals_that_hold_the_truth() {
         )
     };
     let texts: Vec<String> = (0..2000).map(text).collect();
-    let (all, scope) = read(&texts, 1);
-    let truth = Table::new(&all, &scope).keys(None).0;
+    let (all, sample, in_blocks) = read(&texts, 1);
+    let truth = Table::new(&all, &sample, &in_blocks).keys(None).0;
     let mut held = 0;
     for run in 0..20 {
         // every tenth block
         let some: Vec<String> =
             texts.chunks(4).skip(run % 10).step_by(10).flatten().cloned().collect();
-        let (tree, mut scope) = read(&some, 1);
-        scope.looked = looked(scope.looked.blocks, 500, some.len() as u64, 1.0);
-        let keys = Table::new(&tree, &scope).keys(None).0;
+        let (tree, sample, in_blocks) = read(&some, 1);
+        let sample = looked(sample.blocks, 500, some.len() as u64, 1.0);
+        let keys = Table::new(&tree, &sample, &in_blocks).keys(None).0;
         for (key, truth) in keys.iter().zip(&truth) {
             assert_eq!(key.path, truth.path);
             let within = |low: f64, high: f64, of: f64| u32::from(low <= of && of <= high);
@@ -220,13 +220,13 @@ fn a_sample_has_intervals_that_hold_the_truth() {
 #[test]
 fn rare_huge_documents_that_were_not_analyzed_are_in_every_interval() {
     let texts: Vec<String> = (0..2000).map(|n| format!("{{\"k\": {n}}}")).collect();
-    let (tree, mut scope) = read(&texts, 1);
-    scope.looked = looked(500, 500, 2000, 0.5);
+    let (tree, _, mut in_blocks) = read(&texts, 1);
+    let sample = looked(500, 500, 2000, 0.5);
     let size = Some(100_000_000);
     let huge = StoredValue { raw_size: size, stored_size: size, ..StoredValue::NULL };
-    scope.in_blocks.add(&huge);
-    scope.in_blocks.end_block();
-    let table = Table::new(&tree, &scope);
+    in_blocks.add(&huge);
+    in_blocks.end_block();
+    let table = Table::new(&tree, &sample, &in_blocks);
     let Totals { stored_bytes, raw_bytes, unseen, .. } = table.totals();
     assert!(stored_bytes.low > 100_000_000 && raw_bytes.high < 100_200_000);
     assert!(unseen > 0.99, "{unseen}");

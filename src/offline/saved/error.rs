@@ -14,13 +14,6 @@ pub struct SavedError {
     pub problem: SavedProblem,
 }
 
-impl SavedError {
-    /// A hint for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        self.problem.hint()
-    }
-}
-
 /// What is wrong at a location.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SavedProblem {
@@ -50,7 +43,8 @@ pub enum SavedProblem {
 }
 
 impl SavedProblem {
-    fn hint(&self) -> Option<&'static str> {
+    /// A hint for the user.
+    pub fn hint(&self) -> Option<&'static str> {
         match self {
             SavedProblem::Nothing => Some(
                 "expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), \

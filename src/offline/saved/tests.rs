@@ -256,7 +256,8 @@ fn other_formats_are_refused() {
         assert_eq!(wrong, None, "{name}");
         let wrong = rows.attributes.iter().find(|row| !truth.attributes.contains(row));
         assert_eq!(wrong, None, "{name}");
-        let hints: Vec<&str> = outcome.errors.iter().filter_map(SavedError::hint).collect();
+        let hints: Vec<&str> =
+            outcome.errors.iter().filter_map(|error| error.problem.hint()).collect();
         let names_csv = hints.iter().any(|hint| hint.contains("CSV HEADER"));
         // A single column with border 0 differs in nothing but empty lines, which are counted.
         let is_counted =
@@ -476,7 +477,7 @@ fn errors(text: &str) -> String {
     let mut lines = Vec::new();
     for error in &outcome.errors {
         lines.push(error.to_string());
-        lines.extend(error.hint().map(|hint| format!("    hint: {hint}")));
+        lines.extend(error.problem.hint().map(|hint| format!("    hint: {hint}")));
     }
     let rows = Rows::of(&outcome);
     let count = rows.count();
