@@ -152,12 +152,7 @@ fn end(table: &TableReport) -> String {
         (Outcome::Stopped, ..) if table.common.gave_up => {
             "stopped, because other sessions kept it waiting (max-wait)".to_owned()
         }
-        (Outcome::Stopped, ..) => {
-            let reason = table.common.stopped_by.map(|reason| format!(" by {reason}"));
-            let is_set = table.converted.altered && !table.converted.undone;
-            let settings = if is_set { "; the settings stay changed" } else { "" };
-            format!("stopped{}{settings}", reason.unwrap_or_default())
-        }
+        (Outcome::Stopped, ..) => stopped(table),
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
         {
@@ -228,6 +223,14 @@ fn end(table: &TableReport) -> String {
         _ => "the compression of all values is as requested; their place (in the row or out of line) was not verified"
             .to_owned(),
     }
+}
+
+/// By whom the task was stopped, and what that leaves.
+fn stopped(table: &TableReport) -> String {
+    let reason = table.common.stopped_by.map(|reason| format!(" by {reason}"));
+    let is_set = table.converted.altered && !table.converted.undone;
+    let settings = if is_set { "; the settings stay changed" } else { "" };
+    format!("stopped{}{settings}", reason.unwrap_or_default())
 }
 
 fn ended_so(table: &TableReport, ended: IndexEnd) -> u64 {

@@ -116,8 +116,9 @@ impl Guard<'_> {
             return;
         }
         let table = quote_qualified(&relation.schema, &relation.name);
-        let statement = || format!("ALTER TABLE ONLY {table} {}", actions.join(", "));
-        report.undo = (!actions.is_empty()).then(statement);
+        if !actions.is_empty() {
+            report.undo = Some(format!("ALTER TABLE ONLY {table} {}", actions.join(", ")));
+        }
         if is_converted {
             report.undo_command =
                 command::to_storage(&relation.schema, &relation.name, &columns, *first);
