@@ -397,7 +397,7 @@ impl Exclusion {
         // files that are larger with these settings, not only loose
         let may_grow = optimize != Optimize::Size && larger > 0.0;
         let least = (part(total.change, LOW) - 1.0) * scale;
-        let another_sample_may_not = larger > limit && least <= limit;
+        let another_sample_may_not = larger > limit && least.max(growth.low) <= limit;
         if grows > limit && !another_sample_may_not {
             return Some(Exclusion::Grows(grows));
         }
@@ -1285,8 +1285,7 @@ mod tests {
         // another sample may find that it grows by less
         let mut sampled = entry(1.07, 0.5, 0.5, 1).figures;
         sampled.files.total_bytes.change = Some(Interval { estimate: 0.07, low: 0.04, high: 0.1 });
-        let found =
-            Exclusion::of_growth(&sampled, Interval::exact(0.07), &goal(Optimize::Balanced));
+        let found = Exclusion::of_growth(&sampled, growth, &goal(Optimize::Balanced));
         assert!(matches!(found, Some(Exclusion::MayGrow(_))), "{found:?}");
         // a user who cannot compact them is told why they grow
         let grows = Exclusion::Grows(0.07);

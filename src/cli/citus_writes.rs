@@ -100,12 +100,26 @@ impl CitusRun<'_> {
             .await
             .map_err(|error| Failed::incomplete(&error))?;
         // its shards are as the table is, and would be refused one by one
+        let mut fit = Vec::new();
+        let mut left_out = Vec::new();
         for table in described {
             if let Err(error) = preflight::kind(&table) {
                 return Err(error.failed(&[]).await);
             }
+            match preflight::unfit(&table, tasks.convert.as_ref()) {
+                Some(why) => left_out.push(why),
+                None => fit.push(table.oid),
+            }
         }
-        Ok(selection.on_nodes)
+        // where none is fit, its shards say why, and so does one that was named
+        let are_patterns = request.tables.iter().all(|name| name.contains(['*', '?']));
+        if fit.is_empty() || !are_patterns {
+            return Ok(selection.on_nodes);
+        }
+        for why in left_out {
+            self.ui.tell(Message::notice(format!("left out: {why}")));
+        }
+        Ok(fit)
     }
 
     /// Works on all shards of these tables.

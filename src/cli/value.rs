@@ -70,12 +70,19 @@ pub struct ValueArgs {
     reassemble: Option<Option<PathBuf>>,
 
     /// Only this column; can be repeated
-    #[arg(short, long = "column", value_name = "COLUMN", conflicts_with = "datum")]
+    #[arg(
+        short,
+        long = "column",
+        value_name = "COLUMN",
+        conflicts_with = "datum",
+        help_heading = "Output"
+    )]
     columns: Vec<String>,
 
     /// Only the N largest values, as stored
     #[arg(long, value_name = "N", value_parser = count::<u32, 1, 1_000_000>,
-          allow_negative_numbers = true, conflicts_with_all = ["datum", "reassemble"])]
+          allow_negative_numbers = true, conflicts_with_all = ["datum", "reassemble"],
+          help_heading = "Output")]
     limit: Option<u32>,
 
     #[command(flatten)]
@@ -128,6 +135,10 @@ impl ValueArgs {
         Ok(Asked::One(spec))
     }
 
+    fn output(&self, ui: &Ui) -> InspectOutput {
+        InspectOutput::of_values(ui).of_columns(&self.columns, true)
+    }
+
     fn rows(&self, ui: &Ui) -> ValueWriter<Plain<Out>> {
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
         let choice = ValueChoice { columns: self.columns.clone(), limit };
@@ -170,14 +181,14 @@ pub(super) fn run(args: &ValueArgs, ui: &Ui) -> Result<Exit, Failure> {
             Asked::One(_) => Err(Failure::usage("a value of a file is named column@(block,item)")),
             Asked::All => {
                 let rows = Some(args.rows(ui));
-                let output = InspectOutput::of_values(ui);
+                let output = args.output(ui);
                 output.read_file(&file.target(None), contents.as_ref(), rows)
             }
         };
     }
     if let Some(text) = args.saved.text(&args.file, &args.of)? {
         let rows = Some(args.rows(ui));
-        return InspectOutput::of_values(ui).read_saved(text, args.order.order(), rows);
+        return args.output(ui).read_saved(text, args.order.order(), rows);
     }
     let connection = args.connection.clone();
     let database = Database { ui: ui.clone(), connection, checkpoint: None };
@@ -250,7 +261,7 @@ async fn values(args: &ValueArgs, database: &Database) -> Result<Exit, Failure> 
     let inspector = inspector(database, &session, 1, args.options()).await?;
     let mut interrupt = std::pin::pin!(ui.interrupted());
     let mut rows = args.rows(ui);
-    let mut output = InspectOutput::of_values(ui);
+    let mut output = args.output(ui);
     let found = run::find(
         &inspector,
         &args.of,

@@ -149,9 +149,6 @@ fn first_line(table: &TableReport) -> ([String; 3], Tone) {
 /// How the task ended.
 fn end(table: &TableReport) -> String {
     match (table.outcome, table.headed, remaining(table)) {
-        (Outcome::Stopped, ..) if table.common.gave_up => {
-            "stopped, because other sessions kept it waiting (max-wait)".to_owned()
-        }
         (Outcome::Stopped, ..) => stopped(table),
         (Outcome::Planned, Headed::Reindex, _)
             if table.indexes.iter().all(|index| index.ended == IndexEnd::Kept) =>
@@ -227,10 +224,14 @@ fn end(table: &TableReport) -> String {
 
 /// By whom the task was stopped, and what that leaves.
 fn stopped(table: &TableReport) -> String {
-    let reason = table.common.stopped_by.map(|reason| format!(" by {reason}"));
+    let reason = if table.common.gave_up {
+        ", because other sessions kept it waiting (max-wait)".to_owned()
+    } else {
+        table.common.stopped_by.map(|reason| format!(" by {reason}")).unwrap_or_default()
+    };
     let is_set = table.converted.altered && !table.converted.undone;
     let settings = if is_set { "; the settings stay changed" } else { "" };
-    format!("stopped{}{settings}", reason.unwrap_or_default())
+    format!("stopped{reason}{settings}")
 }
 
 fn ended_so(table: &TableReport, ended: IndexEnd) -> u64 {
@@ -442,7 +443,8 @@ fn settings_lines(table: &TableReport, document: &mut Document) {
     }
     let is_planned = table.outcome == Outcome::Planned;
     let back = shell_line(&converted.undo_command);
-    let to_restore = if is_planned { "to go back: " } else { "to restore: " };
+    let leads_back = table.common.rows.found == 0 || !back.is_empty();
+    let to_restore = if is_planned && leads_back { "to go back: " } else { "to restore: " };
     if let Some(undo) = &converted.undo {
         let what = if converted.undone { "restored: " } else { to_restore };
         document.line_of_sql(what, undo, 5);

@@ -1,6 +1,7 @@
 //! Lines of values in every format, written as they come.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::document::{Format, csv_records, json_line};
@@ -112,12 +113,6 @@ pub struct ValueChoice {
     pub limit: Option<usize>,
 }
 
-impl ValueChoice {
-    fn takes(&self, row: &ValueRow) -> bool {
-        self.columns.is_empty() || row.column.as_ref().is_some_and(|own| self.columns.contains(own))
-    }
-}
-
 impl<W: Write> ValueWriter<W> {
     /// Nothing is written before the first row. `terminal` is the width that tables should fit.
     pub fn new(out: W, format: Format, terminal: Option<usize>) -> ValueWriter<W> {
@@ -176,10 +171,19 @@ impl<W: Write> ValueWriter<W> {
     pub fn finish(mut self) -> io::Result<W> {
         if let Some(limit) = self.choice.limit {
             self.keep_largest(limit);
-            for row in std::mem::take(&mut self.largest) {
+            let mut rows = std::mem::take(&mut self.largest);
+            if self.format == Format::Table {
+                // those of a table stand under one heading
+                let mut first = BTreeMap::new();
+                for (at, row) in rows.iter().enumerate() {
+                    first.entry(row.relation.clone()).or_insert(at);
+                }
+                rows.sort_by_key(|row| first.get(&row.relation).copied());
+            }
+            for row in rows {
                 self.write_row(&row)?;
             }
-            if self.format == Format::Table && self.chosen > 0 {
+            if self.format == Format::Table && self.rows < self.chosen {
                 let all = counted(self.chosen, "value");
                 writeln!(self.out, "The {} largest of {all}, by their stored size.", self.rows)?;
             }
@@ -277,7 +281,7 @@ fn fields(row: &ValueRow) -> [String; 17] {
 
 impl<W: Write> RowWriter for ValueWriter<W> {
     fn write(&mut self, row: &ValueRow) -> io::Result<()> {
-        if !self.choice.takes(row) {
+        if row.column.as_ref().is_some_and(|column| !self.takes(column)) {
             return Ok(());
         }
         self.chosen += 1;
@@ -287,6 +291,11 @@ impl<W: Write> RowWriter for ValueWriter<W> {
             self.keep_largest(limit);
         }
         Ok(())
+    }
+
+    fn takes(&self, column: &str) -> bool {
+        let columns = &self.choice.columns;
+        columns.is_empty() || columns.iter().any(|name| name == column)
     }
 }
 

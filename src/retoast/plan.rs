@@ -281,7 +281,7 @@ fn locks(found: &FirstScan) -> Vec<String> {
     }
     if found.expected.rows > 0 {
         locks.push(format!(
-            "ROW EXCLUSIVE per transaction (waits {ms} ms; locked rows are tried later)"
+            "ROW EXCLUSIVE per transaction (waits up to {ms} ms; locked rows come later)"
         ));
         locks.push("SHARE UPDATE EXCLUSIVE during each VACUUM".to_owned());
     }

@@ -973,9 +973,8 @@ async fn column_of_table(
     let is_column: Option<Option<bool>> = connection.client().value(&sql, &parameters).await?;
     let hint = match is_column.flatten() {
         Some(true) => format!(
-            "Name the table, {words}: \"{column}\" is one of its columns, which -c {} selects. \
-             A single value is named as in table.column@id=42.",
-            name_words(column)
+            "Name the table, {words}: \"{column}\" is one of its columns. A single value is named as in \
+             table.column@id=42; verbs that take columns have -c."
         ),
         Some(false) if pattern.database.is_some() => {
             format!("The table {words} has no column \"{column}\".")

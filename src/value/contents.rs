@@ -161,7 +161,7 @@ impl<S: ChunkStore> Visitor for RowSink<'_, S> {
     const WANTS_VALUES: bool = true;
 
     fn value(&mut self, value: &TupleValue<'_>) {
-        if self.error.is_some() {
+        if self.error.is_some() || !self.writer.takes(&value.column.name) {
             return;
         }
         let mut row = ValueRow::in_place(&self.relation, value);

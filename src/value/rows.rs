@@ -90,4 +90,9 @@ impl ValueRow {
 /// Prints value rows; an error ends the printing, not the scan.
 pub trait RowWriter {
     fn write(&mut self, row: &ValueRow) -> std::io::Result<()>;
+
+    /// Whether values of this column are wanted.
+    fn takes(&self, _column: &str) -> bool {
+        true
+    }
 }

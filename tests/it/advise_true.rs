@@ -2,11 +2,11 @@
 //! options, on small versions of the tables of `scripts/bench advice`.
 
 use crate::support::command::{run, toastctl};
-use crate::support::findings::{act, findings, prepared, settled};
+use crate::support::findings::{NOISE, act, findings, prepared, settled};
 use crate::support::measured::buffers;
 use crate::support::reports::advise::Report;
 use crate::support::reports::{Interval, Printed};
-use crate::support::server::{self, Database};
+use crate::support::server::{self, Database, Options, Server};
 use crate::support::verbs::advised;
 
 const TABLES: &str = include_str!("../../benches/advice.sql");
@@ -383,7 +383,10 @@ fn few_long_values_among_many_rows_are_settled_in_one_round_within_the_promise()
 /// Rows that become longer fill what the fillfactor keeps free on their pages first.
 #[test]
 fn rows_that_grow_stay_on_pages_with_a_fillfactor_as_promised() {
-    let database = prepared("fillfactor");
+    // snapshots of other tests keep dead rows on pages
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.with_pageinspect("fillfactor");
+    database.psql(NOISE);
     database.psql(
         "CREATE TABLE half (id int PRIMARY KEY, v text) WITH (fillfactor = 50);
          CREATE TABLE most (id int PRIMARY KEY, v text, w text) WITH (fillfactor = 70);

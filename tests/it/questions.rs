@@ -73,7 +73,7 @@ fn screen(database: &Database<'_>, columns: usize, code: i32, commands: &[&str])
         }
         let mut run = run(&mut toastctl);
         // on a busy machine an overview may have no time for advice, and prints the command that advises
-        for _ in 0..4 {
+        for _ in 0..2 {
             if words[0] == "inspect" && run.stdout.contains("advise-threshold public.") {
                 run = crate::support::command::run(&mut toastctl);
             }

@@ -248,6 +248,16 @@ fn without_a_column_all_that_can_be_toasted_are_converted() {
         assert_eq!((&table["outcome"], &table["rows_stored"]), (&"complete".into(), &0.into()));
     }
     refused(&retoast(&database, &["number", "--toaster", "external"]), 1, none);
+    // an identity column cannot be set, and a policy has no say in values that the server computes
+    database.psql(&format!(
+        "CREATE TABLE made (id int GENERATED ALWAYS AS IDENTITY, w text,
+             g text GENERATED ALWAYS AS (id || w) STORED);
+         INSERT INTO made (w) SELECT v FROM ({ROWS}) AS r (id, v)"
+    ));
+    let made = retoast(&database, &["made", "--toaster", "external"]).exits(0);
+    assert!(made.stdout.contains("complete"), "{}", made.stdout);
+    let by_policy = retoast(&database, &["public.*", "--policy", "best"]).exits(0);
+    assert!(by_policy.stdout.contains("public.made"), "{}", by_policy.stdout);
     refused(&retoast(&database, &["*", "--toaster", "plain"]), 2, "requires --column");
 }
 

@@ -150,4 +150,10 @@ fn the_largest_values_are_listed_first() {
     let missing = run(toastctl().args(["value", "bd", "-c", "massage", "-d", &url]));
     assert_eq!(missing.code, Some(1));
     assert!(missing.stderr.contains("Perhaps you meant \"message\"."), "{}", missing.stderr);
+    let dir = tempfile::tempdir().unwrap();
+    let saved = format!("--reassemble={}", dir.path().display());
+    run(toastctl().args(["value", "bd", "-c", "message", &saved, "-d", &url])).ok();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 60);
+    let two = run(toastctl().args(["value", "bd", "-c", "message", "-c", "massage", "-d", &url]));
+    assert!(two.code != Some(0) && two.stderr.contains("massage"), "{}", two.stderr);
 }

@@ -267,7 +267,7 @@ fn names_in_hints_can_be_typed_and_a_column_in_a_name_is_recognized() {
     {
         let value = run(toastctl().args(["value", name, "-d", &database.url()]));
         assert_eq!(value.code, Some(1), "{value:?}");
-        let hint = format!("HINT:  Name the table, {table}: \"{column}\" is one of its columns,");
+        let hint = format!("HINT:  Name the table, {table}: \"{column}\" is one of its columns.");
         assert!(value.stderr.contains(&hint), "{}", value.stderr);
         assert_eq!(run(toastctl().args(["value", table, "-d", &database.url()])).code, Some(0));
     }
@@ -560,7 +560,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         (2, &["completions"], "HINT:  Available: bash, zsh, fish."),
         (2, &["compact", "orders", "--reindex=yes"], "[possible values: bloated, all]"),
         (2, &["check", "--deep=klingon"], "expected an encoding of PostgreSQL"),
-        (1, &["retoast", "orders.doc", "--toaster", "lz4"], "which -c doc selects."),
+        (1, &["retoast", "orders.doc", "--toaster", "lz4"], "verbs that take columns have -c."),
         (2, &["retoast", "orders", "--target", "9000"], "--target requires --toaster or --policy"),
         (2, &["retoast", "orders", "--target", "100"], "expected a whole number from 128 to 8160"),
         (2, &["advise-threshold", "--target", "2kB"], "expected a whole number from 128 to 8160"),

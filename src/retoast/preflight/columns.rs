@@ -20,10 +20,9 @@ use toast_format::model::{MethodChoice, TupleTarget};
 /// Why a table has nothing to convert.
 pub(crate) const NONE_TOASTABLE: &str = "none of its columns holds values that can be toasted";
 
-/// The columns whose values can be toasted. Virtual generated columns store none.
-pub(crate) fn toastable(relation: &Relation) -> impl Iterator<Item = &Attribute> {
-    let columns = relation.desc.attributes.iter();
-    columns.filter(|column| !column.dropped && !column.is_virtual && is_toastable(column))
+/// Whether the column's values can be toasted. Virtual generated columns store none.
+pub(crate) fn can_be_toasted(column: &Attribute) -> bool {
+    column.is_stored() && is_toastable(column)
 }
 
 pub(crate) async fn targets(
@@ -38,7 +37,14 @@ pub(crate) async fn targets(
     let mut targets: Vec<Target> = Vec::new();
     let mut names = request.columns.clone();
     if request.takes_all_columns() {
-        names.extend(toastable(relation).map(|column| column.name.clone()));
+        let by_policy = matches!(request.goal, Goal::Policy(_));
+        for (index, column) in relation.desc.attributes.iter().enumerate() {
+            // a policy has no say in values that the server computes
+            let is_computed = generated.iter().any(|other| other.index == index);
+            if can_be_toasted(column) && !(by_policy && is_computed) {
+                names.push(column.name.clone());
+            }
+        }
         if names.is_empty() {
             return refused_table(&name, NONE_TOASTABLE);
         }
@@ -67,7 +73,7 @@ pub(crate) async fn targets(
         }
         let base = match generated.iter().find(|g| g.index == index) {
             None => None,
-            Some(generated) => Some(base(relation, request, generated, wanted)?),
+            Some(generated) => Some(base(relation, &names, generated, wanted)?),
         };
         let shape = match types.shape(client, column.type_oid.0).await? {
             Ok(shape) => shape,
@@ -120,7 +126,7 @@ pub(crate) async fn kept(
 /// The column to set so that a generated column is recomputed; a chosen column is preferred.
 fn base(
     relation: &Relation,
-    request: &ConvertRequest,
+    chosen: &[String],
     generated: &Generated,
     wanted: &str,
 ) -> Result<String> {
@@ -134,7 +140,7 @@ fn base(
         .filter_map(|&base| relation.desc.attributes.get(base))
         .map(|column| &column.name)
         .collect();
-    bases.sort_by_key(|base| !request.columns.contains(base));
+    bases.sort_by_key(|base| !chosen.contains(base));
     match bases.first() {
         Some(&base) => Ok(base.clone()),
         None => refused_table(

@@ -24,7 +24,9 @@ use crate::command::table_words;
 use crate::message::Message;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::error::{Result, RetoastError, refused, refused_table};
-use crate::retoast::preflight::columns::{NONE_TOASTABLE, follow, kept, model, targets, toastable};
+use crate::retoast::preflight::columns::{
+    NONE_TOASTABLE, can_be_toasted, follow, kept, model, targets,
+};
 use crate::retoast::preflight::facts::{Facts, Privileges, TableFacts};
 use crate::retoast::preflight::owner::{Approval, Code, coerced};
 use crate::retoast::preflight::ready::{Choice, ConvertRequest, PreparedTable, Task};
@@ -601,7 +603,7 @@ pub fn unfit(relation: &Relation, request: Option<&ConvertRequest>) -> Option<St
     }
     let name = relation.display_name();
     let request = request?;
-    if request.takes_all_columns() && toastable(relation).next().is_none() {
+    if request.takes_all_columns() && !relation.desc.attributes.iter().any(can_be_toasted) {
         return Some(format!("{name}: {NONE_TOASTABLE}"));
     }
     request.columns.iter().find_map(|wanted| {

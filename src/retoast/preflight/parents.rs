@@ -10,6 +10,7 @@ use crate::retoast::error::Result;
 use crate::retoast::memory::settings::current;
 use crate::server::{Client, Parameter, Server, toasters};
 use toast_format::disk::Oid;
+use toast_format::judge::goal::Goal;
 use toast_format::judge::pluggable::{self, ToasterPlan};
 use toast_format::judge::toaster::TargetChange;
 use toast_format::model::sql::{quote_qualified, shown_qualified};
@@ -67,11 +68,17 @@ pub async fn parent(
                JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid \
                WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND CASE WHEN $3 \
                    THEN t.typstorage <> 'p' AND NOT a.attisdropped AND a.attgenerated <> 'v' \
+                       AND NOT ($4 AND a.attgenerated = 's') \
                    ELSE a.attname = ANY ($2) END \
                ORDER BY a.attnum";
     let takes_all = request.takes_all_columns();
-    let about: [Parameter<'_>; 3] =
-        [(&oid.0, Type::OID), (&request.columns, Type::TEXT_ARRAY), (&takes_all, Type::BOOL)];
+    let by_policy = matches!(request.goal, Goal::Policy(_));
+    let about: [Parameter<'_>; 4] = [
+        (&oid.0, Type::OID),
+        (&request.columns, Type::TEXT_ARRAY),
+        (&takes_all, Type::BOOL),
+        (&by_policy, Type::BOOL),
+    ];
     let rows = client.query_typed(sql, &about).await?;
     let Some(first) = rows.first() else { return Ok(None) };
     let schema: String = first.try_get(0)?;

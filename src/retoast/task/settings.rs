@@ -12,7 +12,8 @@ use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::preflight::definition::{Definition, Differences};
 use crate::retoast::result::{Common, Converted, Outcome};
 use crate::server::LiveResult;
-use toast_format::judge::toaster::Changes;
+use toast_format::disk::Attribute;
+use toast_format::judge::toaster::{Changes, TargetChange};
 use toast_format::model::sql::{quote_identifier, quote_qualified, set_compression};
 
 /// How often a sweep restores settings that another session has changed.
@@ -88,40 +89,37 @@ impl Guard<'_> {
     /// storage, but no method: that takes a statement.
     pub(crate) fn plan_undo(&self, changes: &Changes, common: &Common, report: &mut Converted) {
         let relation = &self.ready.relation;
-        let mut columns = Vec::new();
-        let mut storages = Vec::new();
+        let attributes = relation.desc.attributes.iter().filter(|column| {
+            changes.sets_storage(&column.name) || changes.sets_compression(&column.name)
+        });
+        let changed: Vec<&Attribute> = attributes.collect();
+        // the command that converts rows back sets this storage
+        let storage = changed.first().map(|column| column.storage).filter(|storage| {
+            common.rows.found > 0 && changed.iter().all(|column| column.storage == *storage)
+        });
         let mut actions = Vec::new();
-        // where rows are converted back, the command sets their storage
-        let is_converted = common.rows.found > 0;
-        for column in &relation.desc.attributes {
-            let is_stored_otherwise = changes.storage.iter().any(|(name, _)| *name == column.name);
-            let is_compressed_otherwise = changes
-                .compression
-                .iter()
-                .any(|(name, method)| *name == column.name && column.compression != Some(*method));
-            if is_stored_otherwise && !is_converted {
+        for column in &changed {
+            if changes.sets_storage(&column.name) && storage.is_none() {
                 let name = quote_identifier(&column.name);
                 actions.push(format!("ALTER COLUMN {name} SET STORAGE {}", column.storage.name()));
             }
-            if is_compressed_otherwise {
+            if changes.sets_compression(&column.name) {
                 actions.push(set_compression(&column.name, column.compression));
             }
-            if is_stored_otherwise || is_compressed_otherwise {
-                columns.push(column.name.as_str());
-                storages.push(column.storage);
-            }
         }
-        let [first, others @ ..] = &storages[..] else { return };
-        if is_converted && others.iter().any(|other| other != first) {
-            return;
+        if changes.target.is_some() {
+            let before = relation.tuple_target(self.session.server.page_size);
+            let before = before.map_or(TargetChange::Reset, TargetChange::Set);
+            actions.push(before.action());
         }
-        let table = quote_qualified(&relation.schema, &relation.name);
         if !actions.is_empty() {
+            let table = quote_qualified(&relation.schema, &relation.name);
             report.undo = Some(format!("ALTER TABLE ONLY {table} {}", actions.join(", ")));
         }
-        if is_converted {
+        if let Some(storage) = storage {
+            let columns: Vec<&str> = changed.iter().map(|column| column.name.as_str()).collect();
             report.undo_command =
-                command::to_storage(&relation.schema, &relation.name, &columns, *first);
+                command::to_storage(&relation.schema, &relation.name, &columns, storage);
         }
     }
 

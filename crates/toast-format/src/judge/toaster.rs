@@ -137,6 +137,14 @@ impl TargetChange {
         }
     }
 
+    /// The action of `ALTER TABLE`.
+    pub fn action(self) -> String {
+        match self {
+            TargetChange::Set(target) => format!("SET (toast_tuple_target = {target})"),
+            TargetChange::Reset => "RESET (toast_tuple_target)".to_owned(),
+        }
+    }
+
     /// The target as it is set afterwards.
     pub fn then(self) -> Option<TupleTarget> {
         match self {
@@ -160,6 +168,16 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// Whether the storage of this column changes.
+    pub fn sets_storage(&self, column: &str) -> bool {
+        self.storage.iter().any(|(name, _)| name == column)
+    }
+
+    /// Whether the compression method of this column changes.
+    pub fn sets_compression(&self, column: &str) -> bool {
+        self.compression.iter().any(|(name, _)| name == column)
+    }
+
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         self.storage.is_empty()
@@ -204,10 +222,7 @@ impl Changes {
                 ToasterChange::NoMethod(name) => set_column(name, "COMPRESSION default"),
             });
         }
-        parts.extend(self.target.map(|target| match target {
-            TargetChange::Set(target) => format!("SET (toast_tuple_target = {target})"),
-            TargetChange::Reset => "RESET (toast_tuple_target)".to_owned(),
-        }));
+        parts.extend(self.target.map(TargetChange::action));
         (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
     }
 }
