@@ -104,13 +104,13 @@ fn rounds(database: &Database<'_>, table: &str) -> String {
     all
 }
 
-fn of_damage<const N: usize>(all: [(&'static str, Damage); N]) -> (Server, String, [Table; N]) {
-    damaged(&Options::default(), create, &all)
+fn of_damage<const N: usize>(all: &[(&'static str, Damage); N]) -> (Server, String, [Table; N]) {
+    damaged(&Options::default(), create, all)
 }
 
 #[test]
 fn what_is_read_by_a_damaged_index_is_not_changed_by_rebuilding_it() {
-    let (server, base, tables) = of_damage([
+    let (server, base, tables) = of_damage(&[
         (
             "disputed",
             damage(|f, index| {
@@ -152,7 +152,7 @@ fn what_is_read_by_a_damaged_index_is_not_changed_by_rebuilding_it() {
 
 #[test]
 fn a_value_whose_chunks_are_there_is_not_given_up_for_its_index() {
-    let (server, base, tables) = of_damage([
+    let (server, base, tables) = of_damage(&[
         (
             "killed",
             damage(|f, index| {
@@ -255,7 +255,7 @@ fn where_the_file_of_the_toast_relation_is_another_one_no_row_is_touched() {
 
 #[test]
 fn a_chunk_that_reindex_fails_at_is_written_anew_with_the_index() {
-    let (server, base, [table]) = of_damage([(
+    let (server, base, [table]) = of_damage(&[(
         "heap_only",
         damage(|f, index| {
             disorder(&f.toast, index);
