@@ -658,7 +658,7 @@ fn words_of_other_tools_and_verbs_are_answered_with_what_does_it_here() {
         ),
         (1, &["inspect", "-n", "publc"], "HINT:  Perhaps you meant the schema public."),
         (1, &["check", "zebra"], "HINT:  toastctl inspect shows the tables of this database"),
-        (1, &["inspect", "orders.doc"], "A single value is named as in table.column@id=42."),
+        (1, &["inspect", "orders.doc"], "A single value is named as in table.column@id=42;"),
         (
             2,
             &[&convert[..], &["--toaster", "lz4", "--set", "nise=1"]].concat(),
