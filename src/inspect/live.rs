@@ -278,10 +278,10 @@ impl Inspector {
             };
             Ok::<_, LiveError>((looked, end_and_examine(&self.leader, indexes.as_ref()).await?))
         };
-        let beside = others.map(|other| end_and_examine(other, indexes.as_ref()));
-        let (rows, beside) = join(rows, join_all(beside)).await;
+        let by_others = others.map(|other| end_and_examine(other, indexes.as_ref()));
+        let (rows, by_others) = join(rows, join_all(by_others)).await;
         let (looked, last) = rows?;
-        let mut parts = beside.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut parts = by_others.into_iter().collect::<Result<Vec<_>, _>>()?;
         parts.push(last);
         let indexes = match indexes {
             Some(indexes) => in_reach(indexes.of_parts(parts))?,

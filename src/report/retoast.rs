@@ -222,7 +222,7 @@ fn end(table: &TableReport) -> String {
     }
 }
 
-/// By whom the task was stopped, and what that leaves.
+/// What stopped the task, and whether its settings stay in effect.
 fn stopped(table: &TableReport) -> String {
     let reason = if table.common.gave_up {
         ", because other sessions kept it waiting (max-wait)".to_owned()

@@ -107,9 +107,9 @@ pub struct ValueWriter<W: Write> {
 /// Which values are written.
 #[derive(Debug, Clone, Default)]
 pub struct ValueChoice {
-    /// Those of these columns; of all if there are none.
+    /// The values of these columns; those of all columns if the list is empty.
     pub columns: Vec<String>,
-    /// Only so many, the largest as stored.
+    /// At most this many: those with the largest stored size.
     pub limit: Option<usize>,
 }
 
@@ -281,9 +281,6 @@ fn fields(row: &ValueRow) -> [String; 17] {
 
 impl<W: Write> RowWriter for ValueWriter<W> {
     fn write(&mut self, row: &ValueRow) -> io::Result<()> {
-        if row.column.as_ref().is_some_and(|column| !self.takes(column)) {
-            return Ok(());
-        }
         self.chosen += 1;
         let Some(limit) = self.choice.limit else { return self.write_row(row) };
         self.largest.push(row.clone());
